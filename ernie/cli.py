@@ -1,0 +1,135 @@
+"""The one command, `ernie`.  Its sub-commands are entry points of the group `ernie.commands`.
+
+An entry point's name is the sub-command ("data build" is a command of two words) and its value a module with
+`SUMMARY` (one line), `add_arguments(parser)` and `main(arguments) -> int | None`.  The module is imported when its
+sub-command is called and for its own `--help`, so that `ernie --help` is fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata, util
+from pathlib import Path
+from types import ModuleType
+
+from ernie import __version__
+from ernie.errors import UserError, nearest
+
+GROUP = "ernie.commands"
+# What `ernie --help` says of our own commands, so that it need not import their modules.
+_ORDER = ("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        print(f"ernie: error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output went away (`ernie tasks | head`); say nothing more, also not at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        print("ernie: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except OSError as error:
+        if error.filename is None and error.errno is None:
+            raise
+        name = f"{error.filename}: " if error.filename else ""
+        print(f"ernie: error: {name}{error.strerror or error}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(words: list[str]) -> int:
+    commands = _commands()
+    if not words or words[0] in ("-h", "--help"):
+        print(_help(commands))
+        return 0
+    if words[0] == "--version":
+        print(f"ernie {__version__}")
+        return 0
+    _check_own_packages()
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if len(words) >= length and name in commands:
+            return _run(name, commands[name], words[length:])
+    group = [name for name in commands if name.split()[0] == words[0]]
+    if group:
+        print(_help({name: commands[name] for name in group}), file=sys.stderr)
+        return 2
+    raise UserError(f"there is no command '{words[0]}'.{nearest(words[0], commands)} See 'ernie --help'.")
+
+
+def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
+    module: ModuleType = import_module(point.value)
+    description = module.__doc__ or module.SUMMARY
+    parser = argparse.ArgumentParser(
+        prog=f"ernie {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_arguments(parser)
+    return module.main(parser.parse_args(words)) or 0
+
+
+def _commands() -> dict[str, metadata.EntryPoint]:
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=GROUP):
+        name = point.name.replace("-", " ")
+        if name in found and found[name].value != point.value:
+            raise UserError(f"command '{name}' is provided twice: {found[name].value}, {point.value}")
+        found[name] = point
+    known = [name for name in _ORDER if name in found]
+    return {name: found[name] for name in [*known, *sorted(set(found) - set(known))]}
+
+
+def _summary(point: metadata.EntryPoint) -> str:
+    """The SUMMARY line of a command's module, read from its source so that nothing heavy is imported."""
+    spec = util.find_spec(point.value)
+    if spec is None or spec.origin is None:
+        return f"(its module {point.value} is missing)"
+    for line in Path(spec.origin).read_text(encoding="utf-8").splitlines():
+        if line.startswith("SUMMARY = "):
+            return line.removeprefix("SUMMARY = ").strip("\"'")
+    return ""
+
+
+def _help(commands: dict[str, metadata.EntryPoint]) -> str:
+    width = max(map(len, commands), default=0)
+    lines = [f"  {name:<{width}}  {_summary(point)}" for name, point in commands.items()]
+    return "\n".join(
+        [
+            "usage: ernie COMMAND [ARGUMENTS]",
+            "",
+            "Continual multi-task pretraining in the manner of ERNIE 2.0, on PaddlePaddle.",
+            "",
+            *lines,
+            "",
+            "'ernie COMMAND --help' tells what a command takes.  Results go to standard output, all else to",
+            "standard error.  Exit status: 0 done, 1 failed, 2 something you can mend, 130 interrupted.",
+        ]
+    )
+
+
+def _check_own_packages() -> None:
+    """Our sibling packages have everyday names; another `tasks` earlier on the path would be imported instead."""
+    home = Path(__file__).resolve().parent.parent
+    for name in ("tasks", "pretrain", "finetune"):
+        spec = util.find_spec(name)
+        if spec is None or spec.origin is None:
+            raise UserError(f"the package '{name}', a part of ernie, is not installed; reinstall ernie-continual")
+        origin = Path(spec.origin).resolve()
+        if origin.parent.parent != home:
+            raise UserError(
+                f"{origin} hides ernie's own package '{name}' ({home / name}). "
+                "Rename it, or take its folder off the Python path."
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

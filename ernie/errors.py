@@ -1,0 +1,22 @@
+"""Errors that a user can mend: one sentence that says what was found, where, and the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the user can mend.  The command line prints it without a traceback and exits with status 2."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: the nearest known one, or all of them when none is near.
+
+    Starts with a space, so that it can follow a full stop; empty when nothing is known.
+    """
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Known: {', '.join(names)}." if names else ""

@@ -1,0 +1,94 @@
+"""Names for things that users add: a registry remembers where each was defined and helps with a wrong name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from importlib import metadata
+from typing import Generic, TypeVar
+
+from ernie.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Named things of one kind, for instance pretraining tasks.
+
+    `kind` is the word for one of them in messages.  `group` is the entry-point group through which another
+    distribution adds its own; those modules are imported at the first look-up.
+    """
+
+    def __init__(self, kind: str, group: str | None = None):
+        self.kind = kind
+        self._group = group
+        self._items: dict[str, T] = {}
+        self._places: dict[str, str] = {}
+        self._entry_points_loaded = group is None
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorator: enter the decorated thing as `name`.  Raises UserError when the name is taken."""
+
+        def enter(item: T) -> T:
+            place = _place(item)
+            if name in self._items and self._places[name] != place:
+                raise UserError(f"{self.kind} '{name}' is registered twice: {self._places[name]}, {place}")
+            self._items[name] = item
+            self._places[name] = place
+            return item
+
+        return enter
+
+    def __getitem__(self, name: str) -> T:
+        self._load_entry_points()
+        if name not in self._items:
+            raise UserError(f"no {self.kind} is called '{name}'.{nearest(name, self._items)}")
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_entry_points()
+        return iter(sorted(self._items))
+
+    def __contains__(self, name: object) -> bool:
+        self._load_entry_points()
+        return name in self._items
+
+    def place(self, name: str) -> str:
+        """The file and line that registered `name`."""
+        return self._places[name]
+
+    def _load_entry_points(self) -> None:
+        if self._entry_points_loaded:
+            return
+        self._entry_points_loaded = True
+        for point in metadata.entry_points(group=self._group or ""):
+            try:
+                point.load()
+            except Exception as error:
+                raise UserError(
+                    f"the plug-in '{point.name}' of the group {self._group} ({point.value}) cannot be imported: {error}"
+                ) from error
+
+
+def import_plugins(modules: Iterable[str]) -> None:
+    """Import the modules of a `plugins:` list; each registers what it brings.  A broken one is an error."""
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"plugins: the module '{name}' cannot be imported: {type(error).__name__}: {error}. "
+                "Is its folder on the Python path (PYTHONPATH, or an installed package)?"
+            ) from error
+
+
+def _place(item: object) -> str:
+    try:
+        file = inspect.getsourcefile(item)  # type: ignore[arg-type]
+        line = inspect.getsourcelines(item)[1]  # type: ignore[arg-type]
+    except (TypeError, OSError):
+        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', item)}"
+    return f"{file}:{line}"

@@ -1,0 +1,1 @@
+"""From characters to tokens: sentence splitting, tokenizers, and the segmenters that mark words, phrases, entities."""

@@ -1,0 +1,73 @@
+"""What every tokenizer offers, whichever algorithm is underneath.
+
+A tokenizer cuts a text into *units* first: pieces of text that tokenize independently of each other (a word, a
+punctuation mark, one Chinese character).  `encode(text)` equals the pieces of its units, one after the other.  The
+corpus builder relies on that: the same few units make up most of any corpus, so it tokenizes each distinct one once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Token ids (n,) of a text and, for each, the characters [start, end) it stands for: offsets (n, 2)."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back.  Adds no special tokens by itself; their ids are attributes."""
+
+    kind: ClassVar[str]
+    lowercase: bool
+    pad_id: int
+    unk_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+
+    @property
+    @abstractmethod
+    def tokens(self) -> list[str]:
+        """The vocabulary, in the order of the ids."""
+
+    @abstractmethod
+    def split(self, text: str) -> list[str]:
+        """The units of `text`.  Units of a sub-word model may carry its own word marker; see `surface`."""
+
+    @abstractmethod
+    def pieces(self, unit: str) -> list[int]:
+        """The token ids of one unit; empty for a unit that the normalizer removes."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Encoding:
+        """Token ids of `text` with character offsets, right also around unknown tokens."""
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Readable text for token ids: for people, not an exact inverse."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the files from which `load_tokenizer(folder)` makes this tokenizer again."""
+
+    def surface(self, units: Sequence[str]) -> list[str]:
+        """The units as a reader knows them, without any marker of the model's."""
+        return list(units)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
