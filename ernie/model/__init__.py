@@ -1,0 +1,1 @@
+"""The encoder, its embeddings and heads, and the losses: single-device code only."""

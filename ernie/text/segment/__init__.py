@@ -1,0 +1,1 @@
+"""Words, phrases and entities in running text: segmenters, one file each."""

@@ -1,0 +1,1 @@
+"""One training step and what surrounds it: optimizer, learning rate, checkpoints, log."""

@@ -1,0 +1,1 @@
+"""Fine-tuning: one task at a time."""

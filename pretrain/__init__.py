@@ -1,0 +1,1 @@
+"""Pretraining: the corpus builder, the schedule of stages, the loop, its reports."""

@@ -1,0 +1,1 @@
+"""The sub-commands of `ernie` that belong to pretraining, one module each."""

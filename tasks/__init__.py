@@ -1,0 +1,1 @@
+"""What is learnt: pretraining objectives and kinds of fine-tuning task."""

@@ -1,0 +1,1 @@
+"""Kinds of fine-tuning task, one file each."""

@@ -1,0 +1,1 @@
+"""Pretraining tasks, one file each."""
