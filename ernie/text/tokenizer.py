@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -71,3 +72,8 @@ class Tokenizer(ABC):
     @property
     def special_ids(self) -> frozenset[int]:
         return frozenset((self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id))
+
+    @cached_property
+    def ordinary_ids(self) -> np.ndarray:
+        """All ids but the special ones, in order."""
+        return np.setdiff1d(np.arange(self.vocab_size), np.fromiter(self.special_ids, np.int64))

@@ -1,0 +1,150 @@
+"""A batch without padding.
+
+Legend: T tokens of the batch, N sequences, P labelled tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ernie.data.document import IGNORE, Sample
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the sequences of a packed batch begin: offsets (N + 1,), the last one being T."""
+
+    offsets: np.ndarray
+
+    @classmethod
+    def of_lengths(cls, lengths: Sequence[int] | np.ndarray) -> Layout:
+        """The layout of sequences of these lengths, one after the other."""
+        return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
+
+    @property
+    def sequences(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def tokens(self) -> int:
+        return int(self.offsets[-1])
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    @cached_property
+    def longest(self) -> int:
+        return int(self.lengths.max())
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first token of each sequence, (N,): where [CLS] stands."""
+        return self.offsets[:-1]
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """Each token's place in its own sequence, (T,)."""
+        return np.arange(self.tokens) - np.repeat(self.starts, self.lengths)
+
+    @cached_property
+    def slots(self) -> np.ndarray:
+        """Each token's place in the padded batch (N * longest), (T,)."""
+        return np.repeat(np.arange(self.sequences) * self.longest, self.lengths) + self.positions
+
+    @property
+    def is_rectangular(self) -> bool:
+        """Whether all sequences have the same length, so that a padded batch would hold no padding."""
+        return self.tokens == self.sequences * self.longest
+
+
+class Labels(NamedTuple):
+    """Targets (P,) and the tokens (P,) they belong to; `positions` is None for one target a sequence (N,)."""
+
+    values: np.ndarray
+    positions: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Samples of one task, one after the other.
+
+    `ids` and `segments` are (T,).  `samples` (N, 3) names each sample: epoch, item, number within the item.
+    """
+
+    ids: np.ndarray
+    segments: np.ndarray
+    layout: Layout
+    labels: dict[str, Labels]
+    samples: np.ndarray
+
+    @property
+    def targets(self) -> int:
+        """How many targets the loss of this batch sums over."""
+        return sum(len(labels.values) for labels in self.labels.values())
+
+    @property
+    def padding(self) -> float:
+        """The share of a padded batch that would be padding."""
+        return 1.0 - self.layout.tokens / (self.layout.sequences * self.layout.longest)
+
+
+def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
+    """Join samples into one packed batch; `names` (N, 3) are their ids (see Packed)."""
+    layout = Layout.of_lengths([len(sample) for sample in samples])
+    return Packed(
+        ids=np.concatenate([sample.ids for sample in samples]).astype(np.int64),
+        segments=np.concatenate([sample.segments for sample in samples]).astype(np.int64),
+        layout=layout,
+        labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
+        samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
+    )
+
+
+def plan(lengths: Sequence[int], budget: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Which samples go together: index arrays, in a random order, none with more than `budget` tokens in sum.
+
+    Each sample stands in exactly one batch.  A batch closes when the next sample would not fit; the last two share
+    what they hold, so that no step rests on a handful of samples.
+    """
+    too_long = [i for i, length in enumerate(lengths) if length > budget]
+    assert not too_long, f"sample {too_long[0]} has {lengths[too_long[0]]} tokens, the budget is {budget}"
+    order = rng.permutation(len(lengths))
+    sizes = np.asarray(lengths, dtype=np.int64)[order]
+    batches = _fill(order, sizes, budget)
+    if len(batches) > 1:
+        batches[-2:] = _halve(np.concatenate(batches[-2:]), np.asarray(lengths), budget)
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def _fill(order: np.ndarray, sizes: np.ndarray, budget: int) -> list[np.ndarray]:
+    ends = np.cumsum(sizes)
+    batches, first = [], 0
+    while first < len(order):
+        used = int(ends[first - 1]) if first else 0
+        last = int(np.searchsorted(ends, used + budget, side="right"))
+        batches.append(order[first:last])
+        first = last
+    return batches
+
+
+def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    ends = np.cumsum(lengths[indices])
+    middle = int(np.searchsorted(ends, ends[-1] / 2, side="right"))
+    for cut in (middle, middle + 1):
+        if 0 < cut < len(indices) and ends[cut - 1] <= budget and ends[-1] - ends[cut - 1] <= budget:
+            return [indices[:cut], indices[cut:]]
+    return _fill(indices, lengths[indices], budget)
+
+
+def _labels(values: list[int | np.ndarray]) -> Labels:
+    if isinstance(values[0], np.ndarray):
+        joined = np.concatenate(values).astype(np.int64)  # type: ignore[arg-type]
+        positions = np.flatnonzero(joined != IGNORE)
+        return Labels(joined[positions], positions)
+    return Labels(np.asarray(values, dtype=np.int64), None)

@@ -1,0 +1,225 @@
+"""A stream of packed batches of one task: endless, seeded, and resumed in constant time.
+
+Items (documents, or rows of a file) are visited in an order drawn anew each epoch.  A *block* is a run of items in
+that order; its batches are a pure function of (seed, task, epoch, block).  The whole state of a stream is which block
+and which batch in it comes next.  Blocks are made ahead of time, by a thread or by processes: how many changes
+nothing but the speed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any, Protocol
+
+import numpy as np
+
+from ernie.data import order
+from ernie.data.batch import Packed, pack, plan
+from ernie.data.document import Sample
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+
+BATCHES_PER_BLOCK = 16
+_PROBE = 48  # items looked at to learn how many samples an item of this corpus gives
+_AHEAD = 2  # blocks made ahead of time
+
+
+class SampleTask(Protocol):
+    """What a stream needs of a task."""
+
+    @property
+    def window(self) -> int: ...
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """What the batches of a task are made from; picklable, since workers hold a copy.
+
+    `items` is anything with a length and an index, such as a corpus split.
+    """
+
+    name: str
+    task: SampleTask
+    items: Sequence[Any]
+    tokenizer: Tokenizer
+    seed: int
+    budget: int
+
+    def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
+        """The samples of the items at places [first, last) of an epoch's order, each with its name."""
+        size = len(self.items)
+        window = self.task.window
+        places = np.arange(first, last + window - 1) % size
+        indices = order.permute(places, size, order.key(self.seed, self.name, epoch))
+        for k in range(last - first):
+            index = int(indices[k])
+            rng = order.generator(self.seed, self.name, epoch, index)
+            items = [self.items[int(i)] for i in indices[k : k + window]]
+            for number, sample in enumerate(self.task.samples(items, self.tokenizer, rng)):
+                yield (epoch, index, number), sample
+
+    def batches(self, epoch: int, first: int, last: int) -> list[Packed]:
+        """The batches of one block."""
+        names, samples = [], []
+        for name, sample in self.named_samples(epoch, first, last):
+            names.append(name)
+            samples.append(sample)
+        if not samples:
+            return []
+        rng = order.generator(self.seed, self.name, epoch, f"block {first}")
+        name_array = np.asarray(names, dtype=np.int64)
+        chosen = plan([len(sample) for sample in samples], self.budget, rng)
+        return [pack([samples[i] for i in batch], name_array[batch]) for batch in chosen]
+
+    def items_per_block(self) -> int:
+        """How many items fill about BATCHES_PER_BLOCK batches, judged by a look at the first ones.
+
+        Raises UserError when no item of the source gives a sample.
+        """
+        size = len(self.items)
+        if size < self.task.window:
+            raise UserError(
+                f"task '{self.name}' needs at least {self.task.window} documents, the corpus has {size}. "
+                "Add documents, or take the task out of the schedule."
+            )
+        looked, tokens = 0, 0
+        while tokens == 0 and looked < size:
+            last = min(size, max(_PROBE, 2 * looked))
+            tokens = sum(len(sample) for _, sample in self.named_samples(0, looked, last))
+            looked = last
+        if tokens == 0:
+            raise UserError(
+                f"task '{self.name}' finds nothing to learn from in this corpus: none of its {size} documents gives a "
+                f"sample (see 'ernie tasks {self.name}' for what it needs). Add such text, or take the task out of "
+                "the schedule."
+            )
+        return max(1, min(size, math.ceil(BATCHES_PER_BLOCK * self.budget * looked / tokens)))
+
+
+@dataclass
+class Position:
+    """Where a stream stands: the next batch is number `batch` of block `block`; `drawn` were taken before it.
+
+    `digest` is a rolling hash of the names of all samples taken, in order.
+    """
+
+    epoch: int = 0
+    block: int = 0
+    batch: int = 0
+    drawn: int = 0
+    digest: str = ""
+
+
+class Feed:
+    """Makes blocks of several sources ahead of time: in a thread, or in `processes` worker processes."""
+
+    def __init__(self, sources: Sequence[Source], processes: int = 0):
+        self._sources = {source.name: source for source in sources}
+        self._executor: Executor
+        if processes:
+            # Spawned, not forked: the parent has Paddle's threads, which do not survive a fork.
+            self._executor = ProcessPoolExecutor(
+                processes, get_context("spawn"), initializer=_adopt, initargs=(self._sources,)
+            )
+            self._make = _make_adopted
+        else:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="feed")
+            self._make = self._make_here
+
+    def stream(self, name: str) -> Stream:
+        """The stream of one source, at its beginning."""
+        return Stream(self._sources[name], partial(self._executor.submit, self._make, name))
+
+    def close(self) -> None:
+        """Stop the workers; blocks still being made are dropped."""
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _make_here(self, name: str, epoch: int, first: int, last: int) -> list[Packed]:
+        return self._sources[name].batches(epoch, first, last)
+
+
+_adopted: dict[str, Source] = {}  # a worker process's copy of the sources
+
+
+def _adopt(sources: dict[str, Source]) -> None:
+    _adopted.update(sources)
+
+
+def _make_adopted(name: str, epoch: int, first: int, last: int) -> list[Packed]:
+    return _adopted[name].batches(epoch, first, last)
+
+
+class Stream:
+    """Endless batches of one source.  `position` is the whole state; Feed.stream makes one."""
+
+    def __init__(self, source: Source, submit: Callable[[int, int, int], Future[list[Packed]]]):
+        self.source = source
+        self.position = Position()
+        self._submit = submit
+        self._per_block = source.items_per_block()
+        self._blocks = math.ceil(len(source.items) / self._per_block)
+        self._ahead: deque[tuple[tuple[int, int], Future[list[Packed]]]] = deque()
+
+    def __next__(self) -> Packed:
+        """The next batch, which counts as taken."""
+        while True:
+            batches = self._current()
+            if self.position.batch < len(batches):
+                break
+            self._advance()
+        batch = batches[self.position.batch]
+        self.position.batch += 1
+        self.position.drawn += 1
+        self.position.digest = roll(self.position.digest, batch)
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """The position as plain data."""
+        return asdict(self.position)
+
+    def seek(self, state: dict[str, Any]) -> None:
+        """Continue from a `state()`, at once: nothing before it is made again but the block it lies in."""
+        self.position = Position(**state)
+        self._cancel()
+
+    def _current(self) -> list[Packed]:
+        want = (self.position.epoch, self.position.block)
+        if self._ahead and self._ahead[0][0] != want:
+            self._cancel()
+        upcoming = want if not self._ahead else self._following(self._ahead[-1][0])
+        while len(self._ahead) < _AHEAD:
+            epoch, block = upcoming
+            first = block * self._per_block
+            last = min(len(self.source.items), first + self._per_block)
+            self._ahead.append((upcoming, self._submit(epoch, first, last)))
+            upcoming = self._following(upcoming)
+        return self._ahead[0][1].result()
+
+    def _following(self, block: tuple[int, int]) -> tuple[int, int]:
+        epoch, number = block
+        return (epoch, number + 1) if number + 1 < self._blocks else (epoch + 1, 0)
+
+    def _advance(self) -> None:
+        self._ahead.popleft()
+        self.position.epoch, self.position.block = self._following((self.position.epoch, self.position.block))
+        self.position.batch = 0
+
+    def _cancel(self) -> None:
+        for _, future in self._ahead:
+            future.cancel()
+        self._ahead.clear()
+
+
+def roll(digest: str, batch: Packed) -> str:
+    """The rolling hash after one more batch: depends on every sample's name and on their order."""
+    content = digest.encode() + np.ascontiguousarray(batch.samples).tobytes()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,109 @@
+"""Rows of a labelled file, read one at a time: tab-separated with a header line, or JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ernie.errors import UserError, nearest
+
+
+class Table(Sequence[dict[str, str]]):
+    """The rows of a `.tsv` or `.jsonl` file as dictionaries of text.
+
+    Only where each row begins is held in memory.  `required` columns are checked at once; a row that lacks one, or
+    cannot be read, raises UserError with its line.
+    """
+
+    def __init__(self, path: Path, required: Sequence[str]):
+        self.path = path
+        self._required = tuple(required)
+        self._json = path.suffix == ".jsonl"
+        if not self._json and path.suffix != ".tsv":
+            raise UserError(f"{path}: expected a file that ends in .tsv or .jsonl")
+        self._offsets = self._index()
+        self._columns = self._header()
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __getitem__(self, i: int) -> dict[str, str]:  # type: ignore[override]
+        if not 0 <= i < len(self):
+            raise IndexError(i)
+        start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
+        with self.path.open("rb") as file:
+            file.seek(start)
+            raw = file.read(stop - start)
+        line = i + (1 if self._json else 2)
+        try:
+            text = raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
+        return self._parse_json(text, line) if self._json else self._parse_tsv(text, line)
+
+    def rows(self, held_out: bool, share: float = 0.1) -> Rows:
+        """The rows of one side of a split by the hash of each row's text, so that equal rows fall on one side."""
+        chosen = [i for i in range(len(self)) if self._is_held_out(i, share) == held_out]
+        return Rows(self, np.asarray(chosen, dtype=np.int64))
+
+    def _is_held_out(self, i: int, share: float) -> bool:
+        text = "\x1f".join(self[i].get(column, "") for column in self._required)
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") < share * 2**32
+
+    def _index(self) -> np.ndarray:
+        try:
+            content = np.memmap(self.path, dtype=np.uint8, mode="r")
+        except FileNotFoundError:
+            raise UserError(f"{self.path}: there is no such file") from None
+        except ValueError:
+            raise UserError(f"{self.path}: is empty") from None
+        ends = np.flatnonzero(content == ord("\n")) + 1
+        offsets = np.concatenate(([0], ends, [len(content)]))
+        offsets = offsets[:-1] if offsets[-1] == offsets[-2] else offsets
+        return offsets if self._json else offsets[1:]
+
+    def _header(self) -> list[str]:
+        if self._json:
+            return []
+        with self.path.open(encoding="utf-8") as file:
+            columns = file.readline().rstrip("\r\n").split("\t")
+        for name in self._required:
+            if name not in columns:
+                raise UserError(f"{self.path}:1: there is no column '{name}'.{nearest(name, columns)}")
+        return columns
+
+    def _parse_tsv(self, text: str, line: int) -> dict[str, str]:
+        cells = text.split("\t")
+        if len(cells) != len(self._columns):
+            raise UserError(f"{self.path}:{line}: has {len(cells)} cells, the header has {len(self._columns)}")
+        return dict(zip(self._columns, cells, strict=True))
+
+    def _parse_json(self, text: str, line: int) -> dict[str, str]:
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{self.path}:{line}: is not JSON: {error.msg}") from None
+        if not isinstance(row, dict):
+            raise UserError(f"{self.path}:{line}: expected an object with keys")
+        for name in self._required:
+            if name not in row:
+                raise UserError(f"{self.path}:{line}: there is no key '{name}'.{nearest(name, row)}")
+        return {key: str(value) for key, value in row.items()}
+
+
+class Rows(Sequence[dict[str, str]]):
+    """Some rows of a table."""
+
+    def __init__(self, table: Table, chosen: np.ndarray):
+        self.table = table
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def __getitem__(self, i: int) -> dict[str, str]:  # type: ignore[override]
+        return self.table[int(self._chosen[i])]

@@ -1,0 +1,156 @@
+"""What a pretraining task is: how it makes samples from documents, and what is learnt from them.
+
+A task is a frozen dataclass whose fields are its YAML keys.  Most subclass SequenceTask (one label a sequence) or
+TokenTask (one label a token) and write nothing but `samples`.  Making samples needs no Paddle: data workers import
+only this.
+
+Legend: T tokens of a packed batch, N sequences, D width, C classes, P targets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.document import IGNORE, Sample, Tokens
+from ernie.registry import Registry
+from ernie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+
+DEFAULT_MAX_LEN = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainTask(ABC):
+    """The base of all pretraining tasks.
+
+    `max_len` is the longest sample in tokens, special tokens included; left out, it is the run's `data.max_len`.
+    `head_of` names another objective of the run whose head and task id this one trains too: two entries of one task
+    that differ in their fields make a curriculum.
+    """
+
+    max_len: int = 0
+    head_of: str = ""
+
+    window: ClassVar[int] = 1  # how many items `samples` gets at a time; the first is the one the samples are about
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first is the headline
+    variant_name: ClassVar[str] = ""
+
+    @classmethod
+    def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[PretrainTask], set[str]]:
+        """The registered task that the YAML entry `key` means: its `task:`, or the key itself."""
+        return pretrain_tasks[given.get("task", key)], {"task"}
+
+    @property
+    def length(self) -> int:
+        """The longest sample in tokens."""
+        return self.max_len or DEFAULT_MAX_LEN
+
+    def items(self, documents: Sequence[Any], tokenizer: Tokenizer, *, held_out: bool) -> Sequence[Any]:
+        """What the samples are made from: the documents of a split, unless a task brings its own file."""
+        return documents
+
+    def check(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most tasks can work with any tokenizer
+        """Raise UserError when the task cannot be learnt with this tokenizer."""
+
+    @abstractmethod
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        """Samples about items[0]; the rest of the window supplies strangers.  All randomness comes from `rng`."""
+
+    @abstractmethod
+    def head(self, model: ErnieModel) -> nn.Layer:
+        """What turns the encoder's output into logits."""
+
+    @abstractmethod
+    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        """The sum of the loss over the batch's targets, with their number and the logits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceTask(PretrainTask):
+    """A task with one label a sequence, called "label": a classifier on [CLS]."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many classes there are."""
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import SequenceHead
+
+        return SequenceHead(model.config, self.classes)
+
+    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy
+
+        return cross_entropy(head(hidden_TD, batch.layout), batch.labels["label"].values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTask(PretrainTask):
+    """A task with one label a token, called "label": a classifier on the labelled tokens."""
+
+    @property
+    @abstractmethod
+    def classes(self) -> int:
+        """How many classes there are."""
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import TokenHead
+
+        return TokenHead(model.config, self.classes)
+
+    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy
+
+        labels = batch.labels["label"]
+        return cross_entropy(head(hidden_TD, labels.positions), labels.values)
+
+
+pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", group="ernie.pretrain_tasks")
+
+TaskClass = TypeVar("TaskClass", bound=type[PretrainTask])
+
+
+def pretrain_task(name: str) -> Callable[[TaskClass], TaskClass]:
+    """Class decorator: register a pretraining task under the name that YAML uses."""
+
+    def enter(task: TaskClass) -> TaskClass:
+        task.variant_name = name
+        return pretrain_tasks.register(name)(task)
+
+    return enter
+
+
+def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | np.ndarray) -> Sample:
+    """[CLS] tokens [SEP] as one sample.  A label array (n,) of the tokens gets IGNORE at the special tokens."""
+    ids = tokens.ids if isinstance(tokens, Tokens) else tokens
+    joined = np.concatenate(([tokenizer.cls_id], ids, [tokenizer.sep_id]))
+    return Sample(joined, np.zeros(len(joined), np.int64), {key: _framed(label) for key, label in labels.items()})
+
+
+def pair(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray, max_len: int, **labels: int) -> Sample:
+    """[CLS] first [SEP] second [SEP] as one sample of at most `max_len` tokens; the longer side is cut at its end."""
+    room = max_len - 3
+    excess = len(first) + len(second) - room
+    if excess > 0:
+        keep_first = max(room - len(second), min(len(first), room // 2))
+        first, second = first[:keep_first], second[: room - keep_first]
+    ids = np.concatenate(([tokenizer.cls_id], first, [tokenizer.sep_id], second, [tokenizer.sep_id]))
+    segments = np.zeros(len(ids), np.int64)
+    segments[len(first) + 2 :] = 1
+    return Sample(ids, segments, dict(labels))
+
+
+def _framed(label: int | np.ndarray) -> int | np.ndarray:
+    return np.pad(label, 1, constant_values=IGNORE) if isinstance(label, np.ndarray) else label

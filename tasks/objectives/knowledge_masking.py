@@ -1,0 +1,111 @@
+"""Knowledge masking: predict whole words, phrases and entities that were hidden.
+
+ERNIE 1.0 (Sun et al., 2019, arXiv 1904.09223), section 3.2; the first task of ERNIE 2.0, section 3.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.document import IGNORE, Document, Flag, Sample
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import PretrainTask, pretrain_task, single
+from tasks.passages import stretches
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+
+Unit = Literal["token", "word", "phrase", "entity"]
+_CONTINUES = {"word": Flag.CONTINUES_WORD, "phrase": Flag.CONTINUES_PHRASE, "entity": Flag.CONTINUES_ENTITY}
+
+
+@pretrain_task("knowledge_masking")
+@dataclass(frozen=True, kw_only=True)
+class KnowledgeMasking(PretrainTask):
+    """Masked language modelling in which a unit of knowledge is hidden as a whole.
+
+    `units` says what counts as one: [token] is BERT's masking, [word] whole-word masking, and each further name
+    joins the tokens of such a span.  `share` of the tokens are predicted; of the units chosen, `mask` are replaced by
+    [MASK], `random` by random tokens, and the rest stay as they are.
+    """
+
+    units: tuple[Unit, ...] = ("word", "phrase", "entity")
+    share: float = 0.15
+    mask: float = 0.8
+    random: float = 0.1
+
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
+
+    def __post_init__(self) -> None:
+        if not self.units:
+            raise UserError("units: name at least one of token, word, phrase, entity")
+        if not 0 < self.share < 1:
+            raise UserError(f"share: expected a number between 0 and 1, found {self.share}")
+        if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
+            raise UserError(f"mask and random: expected shares of at most 1 in sum, found {self.mask} + {self.random}")
+
+    def samples(
+        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
+    ) -> Iterator[Sample]:
+        document = items[0]
+        for start, stop in stretches(document, self.length - 2):
+            ids, flags = document.tokens.cut(start, stop)
+            chosen = self._choose(flags, rng)
+            labels = np.full(len(ids), IGNORE, np.int64)
+            labels[chosen] = ids[chosen]
+            yield single(tokenizer, self._hide(ids, flags, chosen, tokenizer, rng), label=labels)
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import MaskedTokenHead
+
+        return MaskedTokenHead(model)
+
+    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy
+
+        labels = batch.labels["label"]
+        return cross_entropy(head(hidden_TD, labels.positions), labels.values)
+
+    def _unit_of(self, flags: np.ndarray) -> np.ndarray:
+        """The number of the unit that each token belongs to."""
+        continues = np.zeros(len(flags), bool)
+        for unit in self.units:
+            if unit in _CONTINUES:
+                continues |= (flags & _CONTINUES[unit]) != 0
+        continues[0] = False  # a stretch may begin inside a span that was cut
+        return np.cumsum(~continues) - 1
+
+    def _choose(self, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Which tokens to predict: whole units in random order, until the next would exceed the share."""
+        unit_of = self._unit_of(flags)
+        sizes = np.bincount(unit_of)
+        wanted = self.share * len(flags)
+        target = int(wanted) + int(rng.random() < wanted % 1)  # right in the mean, also for short texts
+        order = rng.permutation(len(sizes))
+        taken = order[np.cumsum(sizes[order]) <= max(1, target)]
+        if len(taken) == 0:
+            taken = order[:1]
+        chosen_units = np.zeros(len(sizes), bool)
+        chosen_units[taken] = True
+        return chosen_units[unit_of]
+
+    def _hide(
+        self, ids: np.ndarray, flags: np.ndarray, chosen: np.ndarray, tokenizer: Tokenizer, rng: np.random.Generator
+    ) -> np.ndarray:
+        """The ids with the chosen tokens masked, replaced or kept; one draw decides for a whole unit."""
+        unit_of = self._unit_of(flags)
+        draw = rng.random(unit_of[-1] + 1)[unit_of]
+        hidden = ids.astype(np.int64)
+        hidden[chosen & (draw < self.mask)] = tokenizer.mask_id
+        replaced = chosen & (draw >= self.mask) & (draw < self.mask + self.random)
+        hidden[replaced] = rng.choice(tokenizer.ordinary_ids, size=int(replaced.sum()))
+        return hidden
