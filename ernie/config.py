@@ -328,7 +328,8 @@ def _build_sequence(origin: Any, args: tuple[Any, ...], value: Value, path: str,
     else:
         kinds = [args[0]] * len(value.data)
     items = [
-        _build(kind, item, f"{path}[{i}]", mistakes) for i, (kind, item) in enumerate(zip(kinds, value.data, strict=True))
+        _build(kind, item, f"{path}[{i}]", mistakes)
+        for i, (kind, item) in enumerate(zip(kinds, value.data, strict=True))
     ]
     return origin(items)
 

@@ -56,7 +56,7 @@ class PretrainTask(ABC):
         """The longest sample in tokens."""
         return self.max_len or DEFAULT_MAX_LEN
 
-    def items(self, documents: Sequence[Any], tokenizer: Tokenizer, *, held_out: bool) -> Sequence[Any]:
+    def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         """What the samples are made from: the documents of a split, unless a task brings its own file."""
         return documents
 
@@ -77,18 +77,24 @@ class PretrainTask(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceTask(PretrainTask):
-    """A task with one label a sequence, called "label": a classifier on [CLS]."""
+class ClassifierTask(PretrainTask):
+    """A task with one label called "label", of a fixed number of classes."""
 
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """How many classes there are."""
+    classes: ClassVar[int] = 0
+
+    def class_count(self) -> int:
+        """How many classes there are: `classes`, unless it depends on the fields."""
+        return self.classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceTask(ClassifierTask):
+    """A task with one label a sequence: a classifier on [CLS]."""
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
 
-        return SequenceHead(model.config, self.classes)
+        return SequenceHead(model.config, self.class_count())
 
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy
@@ -97,18 +103,13 @@ class SequenceTask(PretrainTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenTask(PretrainTask):
-    """A task with one label a token, called "label": a classifier on the labelled tokens."""
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """How many classes there are."""
+class TokenTask(ClassifierTask):
+    """A task with one label a token: a classifier on the labelled tokens."""
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
 
-        return TokenHead(model.config, self.classes)
+        return TokenHead(model.config, self.class_count())
 
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy

@@ -1,1 +1,23 @@
-"""Pretraining tasks, one file each."""
+"""Pretraining tasks, one file each.  Importing this package registers them all."""
+
+from tasks.objectives import (
+    capitalization,
+    discourse_relation,
+    ir_relevance,
+    knowledge_masking,
+    next_sentence,
+    sentence_distance,
+    sentence_reordering,
+    token_document,
+)
+
+__all__ = [
+    "capitalization",
+    "discourse_relation",
+    "ir_relevance",
+    "knowledge_masking",
+    "next_sentence",
+    "sentence_distance",
+    "sentence_reordering",
+    "token_document",
+]

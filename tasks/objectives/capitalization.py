@@ -1,4 +1,4 @@
-"""Capitalization: did this word begin with a capital?  ERNIE 2.0 (Sun et al., 2019, arXiv 1907.12412), section 3.2.1."""
+"""Capitalization: did this word begin with a capital?  ERNIE 2.0 (Sun et al., 2019), section 3.2.1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Capitalization(TokenTask):
     Chinese) have none.  Needs a tokenizer that lower-cases, or the input would give the answer away.
     """
 
-    classes: ClassVar[int] = 2  # type: ignore[misc]
+    classes: ClassVar[int] = 2
     metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")
 
     def check(self, tokenizer: Tokenizer) -> None:
@@ -34,9 +34,7 @@ class Capitalization(TokenTask):
                 "the model. Take the task out of the schedule, or train a tokenizer without --cased."
             )
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
         labelled = ((document.flags & Flag.CASED) != 0) & ((document.flags & Flag.CONTINUES_WORD) == 0)
         capital = (document.flags & Flag.CAPITALIZED) != 0

@@ -53,9 +53,7 @@ class KnowledgeMasking(PretrainTask):
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
             raise UserError(f"mask and random: expected shares of at most 1 in sum, found {self.mask} + {self.random}")
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
         for start, stop in stretches(document, self.length - 2):
             ids, flags = document.tokens.cut(start, stop)

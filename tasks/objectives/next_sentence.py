@@ -24,12 +24,10 @@ FOLLOWS, STRANGER = range(2)
 class NextSentence(SequenceTask):
     """Two-way classification of a passage pair: the second follows the first, or comes from another document."""
 
-    classes: ClassVar[int] = 2  # type: ignore[misc]
+    classes: ClassVar[int] = 2
     window: ClassVar[int] = 2
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         here, there = items
         if len(there) == 0:
             return

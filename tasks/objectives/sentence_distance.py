@@ -23,13 +23,11 @@ class SentenceDistance(SequenceTask):
     Needs documents of at least four sentences, so that every sentence has one that is not its neighbour.
     """
 
-    classes: ClassVar[int] = 3  # type: ignore[misc]
+    classes: ClassVar[int] = 3
     window: ClassVar[int] = 2
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         here, there = (document.body() for document in items)
         if len(here) < 4 or len(there) == 0:
             return
@@ -38,7 +36,7 @@ class SentenceDistance(SequenceTask):
             if label == ADJACENT:
                 other = here.sentence(i + 1)
             elif label == SAME_DOCUMENT:
-                apart = [j for j in (*range(i - 1), *range(i + 2, len(here)))]
+                apart = [*range(i - 1), *range(i + 2, len(here))]
                 other = here.sentence(int(rng.choice(apart)))
             else:
                 other = there.sentence(int(rng.integers(len(there))))

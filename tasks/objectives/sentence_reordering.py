@@ -35,18 +35,15 @@ class SentenceReordering(SequenceTask):
         if not 2 <= self.segments <= 5:
             raise UserError(f"segments: expected 2 to 5, found {self.segments}")
 
-    @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return len(arrangements(self.segments))
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0].body()
         for first, last in sentence_groups(document, self.length - 2):
             if last - first < self.segments:
                 continue
-            label = int(rng.integers(self.classes))
+            label = int(rng.integers(self.class_count()))
             arrangement = arrangements(self.segments)[label]
             cuts = np.sort(rng.permutation(np.arange(first + 1, last))[: len(arrangement) - 1])
             bounds = [first, *cuts.tolist(), last]

@@ -1,4 +1,4 @@
-"""Token-document relation: does this token occur elsewhere in its document?  ERNIE 2.0 (Sun et al., 2019), section 3.2.1."""
+"""Token-document relation: does a token recur in its document?  ERNIE 2.0 (Sun et al., 2019), section 3.2.1."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ class TokenDocument(TokenTask):
     other segment and gives no sample.
     """
 
-    classes: ClassVar[int] = 2  # type: ignore[misc]
+    classes: ClassVar[int] = 2
     metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")
 
-    def samples(
-        self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator
-    ) -> Iterator[Sample]:
+    def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
         segments = stretches(document, self.length - 2)
         if len(segments) == 1 and len(document) > 1:

@@ -1,0 +1,101 @@
+"""The shape of an encoder, and the shapes that people know by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from ernie.config import build, from_dict
+from ernie.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The shape of an encoder; the defaults are those of BERT and ERNIE 2.0 base.
+
+    `task_vocab_size` is the number of task embeddings, 0 for an encoder without them.  Sizes are in units, dropout in
+    probabilities.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    layers: int = 12
+    heads: int = 12
+    intermediate_size: int = 3072
+    activation: Literal["gelu", "relu"] = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    max_positions: int = 512
+    segments: int = 2
+    task_vocab_size: int = 16
+    layer_norm_epsilon: float = 1e-12
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        if self.hidden_size % self.heads:
+            raise UserError(
+                f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "
+                f"{self.hidden_size} / {self.heads} = {self.hidden_size / self.heads:.2f}"
+            )
+        for name in ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions", "segments"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name}: expected a probability from 0 to below 1, found {getattr(self, name)}")
+
+    @classmethod
+    def preset(cls, name: str) -> EncoderConfig:
+        """A shape by name, see PRESETS.  Raises UserError for an unknown one."""
+        if name not in PRESETS:
+            raise UserError(f"there is no encoder preset '{name}'.{nearest(name, PRESETS)}")
+        return PRESETS[name]
+
+    @classmethod
+    def read(cls, path: Path) -> EncoderConfig:
+        """Read a shape that `write` wrote.  Raises UserError when it is missing or damaged."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: there is no such file; is {path.parent} a folder of a model?") from None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise UserError(f"{path}: is not readable JSON; the model folder is damaged") from None
+        return build(cls, from_dict(data, str(path)))
+
+    def write(self, path: Path) -> None:
+        """Write the shape as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+
+def _square(hidden_size: int, layers: int, heads: int) -> EncoderConfig:
+    return EncoderConfig(
+        hidden_size=hidden_size, layers=layers, heads=heads, intermediate_size=4 * hidden_size, layer_norm_epsilon=1e-5
+    )
+
+
+_BASE = EncoderConfig()
+_LARGE = replace(_BASE, hidden_size=1024, layers=24, heads=16, intermediate_size=4096)
+
+# The published ones: ERNIE 2.0's and 1.0's released configurations (four segments, sixteen tasks; the Chinese 1.0
+# with ReLU and 513 positions), and BERT's.
+PRESETS: dict[str, EncoderConfig] = {
+    "tiny": _square(128, 2, 2),
+    "mini": _square(256, 4, 4),
+    "small": _square(512, 4, 8),
+    "base": replace(_BASE, layer_norm_epsilon=1e-5),
+    "large": replace(_LARGE, layer_norm_epsilon=1e-5),
+    "bert-base": replace(_BASE, task_vocab_size=0),
+    "bert-large": replace(_LARGE, task_vocab_size=0),
+    "ernie-2.0-base-en": replace(_BASE, segments=4, layer_norm_epsilon=1e-5),
+    "ernie-2.0-large-en": replace(_LARGE, segments=4, layer_norm_epsilon=1e-5),
+    "ernie-1.0-base-zh": replace(
+        _BASE,
+        vocab_size=18000,
+        activation="relu",
+        max_positions=513,
+        task_vocab_size=0,
+        layer_norm_epsilon=1e-5,
+    ),
+}

@@ -1,0 +1,78 @@
+"""What turns the encoder's output into logits; each sees only the positions it needs.
+
+Legend: T packed tokens, N sequences, P labelled tokens, D width, C classes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor, nn
+
+from ernie.data.batch import Layout
+from ernie.model.config import EncoderConfig
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+
+class Pooler(nn.Layer):
+    """Each sequence's first token through a tanh layer, (T, D) -> (N, D)."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        first_ND = paddle.gather(hidden_TD, paddle.to_tensor(layout.starts))
+        return paddle.tanh(self.dense(first_ND))
+
+
+class SequenceHead(nn.Layer):
+    """A classifier of whole sequences with a pooler of its own, (T, D) -> (N, C)."""
+
+    def __init__(self, config: EncoderConfig, classes: int):
+        super().__init__()
+        self.pooler = Pooler(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(config.hidden_size, classes)
+
+    def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        return self.out(self.dropout(self.pooler(hidden_TD, layout)))
+
+
+class TokenHead(nn.Layer):
+    """A classifier of the tokens at `positions` (P,), (T, D) -> (P, C)."""
+
+    def __init__(self, config: EncoderConfig, classes: int):
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.out = nn.Linear(config.hidden_size, classes)
+
+    def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
+        return self.out(self.dropout(paddle.gather(hidden_TD, paddle.to_tensor(positions))))
+
+
+class MaskedTokenHead(nn.Layer):
+    """The vocabulary's logits at the masked positions (P,), (T, D) -> (P, V).
+
+    As in BERT: a dense layer, activation and LayerNorm, then a product with the token embedding table and a bias.
+    """
+
+    def __init__(self, model: ErnieModel):
+        super().__init__()
+        config = model.config
+        self.transform = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, epsilon=config.layer_norm_epsilon)
+        self.activation = getattr(F, config.activation)
+        self.bias = self.create_parameter([config.vocab_size], is_bias=True)
+        # In a tuple, so that Paddle does not register the encoder's own table a second time under this layer.
+        self._table = (model.embedding.token.weight,)
+
+    def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
+        x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
+        x_PD = self.norm(self.activation(self.transform(x_PD)))
+        return paddle.matmul(x_PD, self._table[0], transpose_y=True) + self.bias

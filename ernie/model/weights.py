@@ -1,0 +1,65 @@
+"""Weights in and out of layers: initial values, and safetensors files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle import nn
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from ernie.errors import UserError
+
+
+def initialize(layer: nn.Layer, deviation: float) -> None:
+    """Draw matrices from a normal distribution truncated at two deviations; biases 0, LayerNorm scales 1.
+
+    As in the released BERT and ERNIE configurations, whose `initializer_range` is 0.02.
+    """
+    draw = nn.initializer.TruncatedNormal(0.0, deviation)
+    for sublayer in layer.sublayers(include_self=True):
+        if isinstance(sublayer, (nn.Linear, nn.Embedding)):
+            draw(sublayer.weight)
+
+
+def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
+    """The layer's parameters by name, as NumPy arrays."""
+    return {name: np.ascontiguousarray(value.numpy()) for name, value in layer.state_dict().items()}
+
+
+def save_weights(layer: nn.Layer, path: Path) -> None:
+    """Write a layer's parameters as safetensors."""
+    save_file(arrays(layer), path)
+
+
+def load_weights(layer: nn.Layer, path: Path) -> None:
+    """Read a layer's parameters; every name and shape must match.  Raises UserError, naming what does not."""
+    set_weights(layer, read_arrays(path), str(path))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Read a safetensors file.  Raises UserError when it is missing or damaged."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: is damaged ({error}); take another checkpoint") from None
+
+
+def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> None:
+    """Set a layer's parameters from arrays; `origin` is what messages call the place they came from."""
+    own = layer.state_dict()
+    missing, extra = sorted(set(own) - set(values)), sorted(set(values) - set(own))
+    if missing or extra:
+        lists = [f"lacks {', '.join(missing[:5])}"] * bool(missing) + [f"also has {', '.join(extra[:5])}"] * bool(extra)
+        raise UserError(f"{origin}: does not fit this model: it {' and '.join(lists)}")
+    for name, parameter in own.items():
+        if list(parameter.shape) != list(values[name].shape):
+            hint = " (the vocabularies differ)" if name.endswith("token.weight") else ""
+            raise UserError(
+                f"{origin}: {name} has the shape {list(values[name].shape)}, the model {list(parameter.shape)}{hint}"
+            )
+        parameter.set_value(paddle.to_tensor(values[name]))

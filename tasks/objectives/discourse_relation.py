@@ -1,0 +1,108 @@
+"""Discourse relation: how does the second sentence relate to the first?  ERNIE 2.0 (Sun et al., 2019), section 3.2.3.
+
+The labels are mined, as in Sileo et al. (2019, arXiv 1903.11850): a sentence that opens with an explicit connective
+has the connective taken away, and the relation that it marks is to be predicted.  Labelled pairs may come from a file
+instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ernie.data.document import Document, Mark, Sample
+from ernie.data.table import Table
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import SequenceTask, pair, pretrain_task
+from tasks.connectives import CHINESE, ENGLISH, RELATIONS
+
+_SHORTEST = 3  # tokens that must be left of a sentence without its connective
+
+
+@pretrain_task("discourse_relation")
+@dataclass(frozen=True, kw_only=True)
+class DiscourseRelation(SequenceTask):
+    """Classification of a sentence pair by its discourse relation.
+
+    Without `pairs`, sentences that open with a connective (tasks/connectives.py; English and Chinese) are paired with
+    the sentence before them in the same paragraph.  `pairs` is a .tsv or .jsonl file with the columns first, second
+    and label; the relations are then the labels in it.
+    """
+
+    pairs: Path | None = None
+
+    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
+
+    def class_count(self) -> int:
+        return len(_file_labels(self.pairs)) if self.pairs else len(RELATIONS)
+
+    def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
+        if self.pairs is None:
+            return documents
+        return Table(self.pairs, ("first", "second", "label")).rows(held_out)
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        if self.pairs is None:
+            yield from self._mined(items[0], tokenizer)
+            return
+        row = items[0]
+        label = _file_labels(self.pairs).index(row["label"])
+        first, second = (tokenizer.encode(row[side]).ids for side in ("first", "second"))
+        yield pair(tokenizer, first, second, self.length, label=label)
+
+    def _mined(self, document: Document, tokenizer: Tokenizer) -> Iterator[Sample]:
+        openings = _openings(tokenizer)
+        starts = np.concatenate(([0], document.ends[:-1]))
+        may_open = np.isin(document.ids[starts], np.fromiter(openings, np.int64, len(openings)))
+        alone = (document.marks & (Mark.BEGINS_PARAGRAPH | Mark.TITLE | Mark.HEADING)) != 0
+        for i in np.flatnonzero(may_open & ~alone):
+            if i == 0 or document.marks[i - 1] & (Mark.TITLE | Mark.HEADING):
+                continue
+            sentence = document.sentence(int(i)).ids
+            for opening, relation in openings[int(sentence[0])]:
+                if tuple(sentence[: len(opening)].tolist()) == opening:
+                    rest = sentence[len(opening) :]
+                    if len(rest) >= _SHORTEST:
+                        first = document.sentence(int(i) - 1).ids
+                        yield pair(tokenizer, first, rest, self.length, label=RELATIONS.index(relation))
+                    break
+
+
+@lru_cache(maxsize=8)
+def _openings(tokenizer: Tokenizer) -> dict[int, list[tuple[tuple[int, ...], str]]]:
+    """First token -> the token runs that are connectives, longest first, each with its relation.
+
+    A comma after the connective belongs to it.  In English one is required after a single word of up to four letters
+    ("So, ..." but not "So far ...", "But" excepted), since those open sentences in other ways too.
+    """
+    runs: dict[tuple[int, ...], str] = {}
+    for connective, relation in ENGLISH.items():
+        text = connective[0].upper() + connective[1:]
+        runs[_ids(tokenizer, text.removesuffix(" ,") + ",")] = relation
+        if len(connective) > 4 and not connective.endswith(","):
+            runs.setdefault(_ids(tokenizer, text), relation)
+    for connective, relation in CHINESE.items():
+        runs[_ids(tokenizer, connective + "，")] = relation
+        if len(connective) > 1:
+            runs.setdefault(_ids(tokenizer, connective), relation)
+    runs[_ids(tokenizer, "But")] = "contrast"
+    by_first: dict[int, list[tuple[tuple[int, ...], str]]] = {}
+    for run, relation in sorted(runs.items(), key=lambda item: -len(item[0])):
+        if tokenizer.unk_id not in run:
+            by_first.setdefault(run[0], []).append((run, relation))
+    return by_first
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(text).ids.tolist())
+
+
+@lru_cache(maxsize=8)
+def _file_labels(path: Path) -> list[str]:
+    table = Table(path, ("first", "second", "label"))
+    return sorted({table[i]["label"] for i in range(len(table))})

@@ -1,0 +1,197 @@
+"""IR relevance: how well does this passage answer the query?  ERNIE 2.0 (Sun et al., 2019), section 3.2.3.
+
+The paper learns from a search engine's click log.  Without one, a title or heading serves as the query: a proxy, and
+named so in the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ernie.data.document import Document, Mark, Sample
+from ernie.data.table import Table
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import SequenceTask, pair, pretrain_task
+
+STRONG, WEAK, RANDOM = range(3)
+
+
+class Judged(NamedTuple):
+    """A query with a passage that was shown for it, graded STRONG or WEAK."""
+
+    query: str
+    passage: str
+    grade: int
+
+
+@pretrain_task("ir_relevance")
+@dataclass(frozen=True, kw_only=True)
+class IRRelevance(SequenceTask):
+    """Three-way classification of a query and a passage: strongly relevant, weakly relevant, random.
+
+    From documents: the query is a heading (after the document's title); its own section is strong, another passage
+    of the same document weak, a passage of another document random.  In a document without headings the title is the
+    query, the first passage strong and the others weak; without a title the first sentence stands in for it, unless
+    `first_sentence` is false.
+
+    From `clicks`, a .tsv or .jsonl file with the columns query, passage, clicked (1 or 0): clicked is strong, shown
+    only is weak.  From `judgements`, a TREC qrels file (query 0 passage relevance) with `queries` and `passages`
+    (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
+    weak.  A passage of another row is random.
+    """
+
+    first_sentence: bool = True
+    clicks: Path | None = None
+    judgements: Path | None = None
+    queries: Path | None = None
+    passages: Path | None = None
+    strong_from: int = 2
+
+    classes: ClassVar[int] = 3
+    window: ClassVar[int] = 2
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1")
+
+    def __post_init__(self) -> None:
+        if self.clicks and self.judgements:
+            raise UserError("clicks and judgements: give one of them, not both")
+        if self.judgements and not (self.queries and self.passages):
+            raise UserError("judgements: needs the files queries and passages too")
+
+    def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
+        if self.clicks:
+            return Clicks(self.clicks, held_out)
+        if self.judgements and self.queries and self.passages:
+            return Judgements(self.judgements, self.queries, self.passages, self.strong_from, held_out)
+        return documents
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        if isinstance(items[0], Judged):
+            yield self._from_judged(items[0], items[1], tokenizer, rng)
+        else:
+            yield from self._from_documents(items[0], items[1].body(), tokenizer, rng)
+
+    def _from_judged(self, here: Judged, there: Judged, tokenizer: Tokenizer, rng: np.random.Generator) -> Sample:
+        """The judged pair, or one time in three the query with a stranger's passage."""
+        random = here.query != there.query and rng.integers(3) == RANDOM
+        passage, grade = (there.passage, RANDOM) if random else (here.passage, here.grade)
+        query_ids, passage_ids = tokenizer.encode(here.query).ids, tokenizer.encode(passage).ids
+        return pair(tokenizer, query_ids, passage_ids, self.length, label=grade)
+
+    def _from_documents(
+        self, here: Document, there: Document, tokenizer: Tokenizer, rng: np.random.Generator
+    ) -> Iterator[Sample]:
+        if len(there) == 0:
+            return
+        for query, own, others in self._queries(here):
+            label = int(rng.integers(self.classes))
+            room = self.length - 3 - len(query)
+            if label == RANDOM:
+                passage = _passage(there, range(len(there)), room, rng)
+            elif label == STRONG:
+                passage = _passage(here, own, room, rng)
+            else:
+                passage = _passage(here, others, room, rng)
+            yield pair(tokenizer, query, passage, self.length, label=label)
+
+    def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, range, Sequence[int]]]:
+        """Each query of a document, the sentences that answer it, and those of its other sections."""
+        heading = (document.marks & Mark.HEADING) != 0
+        is_title = (document.marks & Mark.TITLE) != 0
+        text = np.flatnonzero(~(heading | is_title))
+        title = np.flatnonzero(is_title)
+        title_ids = document.sentence(int(title[0])).ids if len(title) else np.empty(0, document.ids.dtype)
+        found = False
+        for begin, end in pairwise([*np.flatnonzero(heading).tolist(), len(document)]):
+            others = text[(text < begin) | (text >= end)]
+            if end - begin > 1 and len(others):
+                found = True
+                yield np.concatenate((title_ids, document.sentence(begin).ids)), range(begin + 1, end), others
+        if found:
+            return
+        if len(title) == 0 and self.first_sentence and len(text):
+            title_ids, text = document.sentence(int(text[0])).ids, text[1:]
+        third = max(1, len(text) // 3)
+        if len(title_ids) and len(text) >= 2:
+            yield title_ids, range(int(text[0]), int(text[third - 1]) + 1), text[third:]
+
+
+def _passage(document: Document, sentences: Sequence[int], room: int, rng: np.random.Generator) -> np.ndarray:
+    """A stretch of neighbouring sentences that begins at a random one and fits `room`; cut if one alone does not."""
+    first = int(rng.integers(len(sentences)))
+    last = first + 1
+    begin = int(sentences[first])
+    while (
+        last < len(sentences)
+        and int(sentences[last]) == begin + last - first
+        and len(document.run(begin, int(sentences[last]) + 1).ids) <= room
+    ):
+        last += 1
+    return document.run(begin, begin + last - first).ids[: max(1, room)]
+
+
+class Clicks(Sequence[Judged]):
+    """The rows of a click log."""
+
+    def __init__(self, path: Path, held_out: bool):
+        self._rows = Table(path, ("query", "passage", "clicked")).rows(held_out)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
+        row = self._rows[i]
+        if row["clicked"] not in ("0", "1"):
+            raise UserError(f"{self._rows.table.path}: clicked: expected 0 or 1, found '{row['clicked']}'")
+        return Judged(row["query"], row["passage"], STRONG if row["clicked"] == "1" else WEAK)
+
+
+class Judgements(Sequence[Judged]):
+    """The positive judgements of a TREC qrels file; one query in ten is held out."""
+
+    def __init__(self, judgements: Path, queries: Path, passages: Path, strong_from: int, held_out: bool):
+        self._paths = (queries, passages)
+        self._pairs: list[tuple[str, str, int]] = []
+        try:
+            lines = judgements.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{judgements}: cannot be read: {error}") from None
+        names = sorted({line.split()[0] for line in lines if line.strip()})
+        held = set(names[9::10])
+        for number, line in enumerate(lines, 1):
+            cells = line.split()
+            if not cells:
+                continue
+            if len(cells) != 4 or not cells[3].lstrip("-").isdigit():
+                raise UserError(f"{judgements}:{number}: expected 'query 0 passage relevance', found '{line}'")
+            relevance = int(cells[3])
+            if relevance > 0 and (cells[0] in held) == held_out:
+                self._pairs.append((cells[0], cells[2], STRONG if relevance >= strong_from else WEAK))
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
+        query, passage, grade = self._pairs[i]
+        queries, passages = self._texts
+        return Judged(self._text(queries, query, 0), self._text(passages, passage, 1), grade)
+
+    @cached_property
+    def _texts(self) -> tuple[dict[str, str], dict[str, str]]:
+        queries, passages = (Table(path, ("id", "text")) for path in self._paths)
+        return (
+            {row["id"]: row["text"] for row in (queries[i] for i in range(len(queries)))},
+            {row["id"]: row["text"] for row in (passages[i] for i in range(len(passages)))},
+        )
+
+    def _text(self, texts: dict[str, str], name: str, which: int) -> str:
+        if name not in texts:
+            raise UserError(f"{self._paths[which]}: there is no row with the id '{name}', which the judgements name")
+        return texts[name]
