@@ -7,6 +7,7 @@ corpus builder relies on that: the same few units make up most of any corpus, so
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,3 +78,9 @@ class Tokenizer(ABC):
     def ordinary_ids(self) -> np.ndarray:
         """All ids but the special ones, in order."""
         return np.setdiff1d(np.arange(self.vocab_size), np.fromiter(self.special_ids, np.int64))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the kind, the case rule and the vocabulary: equal where every id means the same."""
+        content = "\n".join((self.kind, str(self.lowercase), *self.tokens))
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,231 @@
+"""Writing a corpus: beside its final place, and moved there in one step when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ernie.data.document import Document
+from ernie.data.shards import FORMAT, SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+
+DEFAULT_SHARD_TOKENS = 50_000_000
+
+
+class Documents(NamedTuple):
+    """Documents one after the other, as they go into a shard.
+
+    ids (n,), flags (n,); ends (s,) counted from the document's first token; marks (s,); docs (d, 4) with the columns
+    of `shards.DOC_COLUMNS`, counted from the first of these documents.
+    """
+
+    ids: np.ndarray
+    flags: np.ndarray
+    ends: np.ndarray
+    marks: np.ndarray
+    docs: np.ndarray
+
+    @classmethod
+    def join(cls, documents: Sequence[Document], sources: Sequence[tuple[int, int]]) -> Documents:
+        """Documents with the (source, line) of each; at least one."""
+        token_ends = np.cumsum([len(document.ids) for document in documents])
+        sentence_ends = np.cumsum([len(document) for document in documents])
+        docs = np.column_stack((token_ends, sentence_ends, np.asarray(sources, np.int64)))
+        return cls(
+            ids=np.concatenate([document.ids for document in documents]),
+            flags=np.concatenate([document.flags for document in documents]),
+            ends=np.concatenate([document.ends for document in documents]),
+            marks=np.concatenate([document.marks for document in documents]),
+            docs=docs,
+        )
+
+
+class CorpusWriter:
+    """Writes a corpus into `output`; a context manager.
+
+    Everything goes into `output.partial-PID` first, which `finish` moves into place and any error removes.  A shard
+    is closed when it holds `shard_tokens` tokens or more.  Raises UserError when `output` exists and may not be
+    replaced, and when the disk is full.
+    """
+
+    def __init__(
+        self,
+        output: str | Path,
+        tokenizer: Tokenizer,
+        *,
+        shard_tokens: int = DEFAULT_SHARD_TOKENS,
+        overwrite: bool = False,
+    ):
+        self.output = Path(output)
+        check_output(self.output, overwrite)
+        self._tokenizer = tokenizer
+        self._folder = self.output.with_name(f"{self.output.name}.partial-{os.getpid()}")
+        self._files: dict[str, dict[str, Any]] = {}
+        types = dtypes(tokenizer.vocab_size)
+        self._splits = {name: _SplitWriter(self._folder, name, types, shard_tokens, self._files) for name in SPLITS}
+
+    def __enter__(self) -> CorpusWriter:
+        try:
+            (self._folder / "tokenizer").mkdir(parents=True)
+            self._tokenizer.save(self._folder / "tokenizer")
+        except OSError as error:
+            self._discard(error)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            self._discard(error)
+
+    def write(self, split: str, documents: Documents) -> None:
+        """Append documents to the split "train" or "held_out"."""
+        self._splits[split].write(documents)
+
+    def finish(self, sources: Sequence[str], *, language: str, report: dict[str, Any] | None = None) -> None:
+        """Close the files, write the index and move the corpus into place.
+
+        `sources` are the names that the documents' source numbers mean.
+        """
+        for split in self._splits.values():
+            split.close()
+        _write_json(self._folder / "sources.json", list(sources))
+        for path in [self._folder / "sources.json", *sorted((self._folder / "tokenizer").iterdir())]:
+            name = path.relative_to(self._folder).as_posix()
+            self._files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        index = {
+            "format": FORMAT,
+            "language": language,
+            "tokenizer": {"fingerprint": self._tokenizer.fingerprint, "vocab_size": self._tokenizer.vocab_size},
+            "splits": {name: split.shards for name, split in self._splits.items()},
+            "report": report or {},
+            "files": dict(sorted(self._files.items())),
+        }
+        _write_json(self._folder / "corpus.json", index)
+        _move(self._folder, self.output)
+
+    def _discard(self, error: BaseException) -> None:
+        for split in self._splits.values():
+            split.abandon()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"{self.output}: the disk is full; what was written so far is removed. "
+                "Free some space, or give --output on another disk."
+            ) from error
+        if isinstance(error, PermissionError):
+            raise UserError(f"{self.output}: may not be written: {error.strerror}") from error
+
+
+def check_output(output: Path, overwrite: bool) -> None:
+    """Raise UserError unless a corpus may be written to `output`."""
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise UserError(f"{output}: is a file; --output names the folder of the corpus")
+    if (output / "corpus.json").exists():
+        if not overwrite:
+            raise UserError(f"{output}: holds a corpus already. Give --overwrite to replace it, or another --output.")
+    elif any(output.iterdir()):
+        raise UserError(f"{output}: is not empty and not a corpus. Give a new folder as --output.")
+
+
+class _SplitWriter:
+    """The shards of one split.  `shards` counts what each closed shard holds, `files` gets the sums of its files."""
+
+    def __init__(
+        self, folder: Path, name: str, types: dict[str, np.dtype[Any]], shard_tokens: int, files: dict[str, Any]
+    ):
+        self.shards: list[dict[str, int]] = []
+        self._folder = folder / name
+        self._name = name
+        self._dtypes = types
+        self._shard_tokens = shard_tokens
+        self._files = files
+        self._open: dict[str, _File] = {}
+        self._counts = {"documents": 0, "sentences": 0, "tokens": 0}
+
+    def write(self, documents: Documents) -> None:
+        if not len(documents.docs):
+            return
+        if not self._open:
+            self._start()
+        base = np.array([self._counts["tokens"], self._counts["sentences"], 0, 0])
+        columns = documents._replace(docs=documents.docs + base)
+        for suffix, values in zip(SUFFIXES, columns, strict=True):
+            self._open[suffix].write(np.ascontiguousarray(values, dtype=self._dtypes[suffix]).tobytes())
+        self._counts["documents"] += len(documents.docs)
+        self._counts["sentences"] += len(documents.ends)
+        self._counts["tokens"] += len(documents.ids)
+        if self._counts["tokens"] >= self._shard_tokens:
+            self.close()
+
+    def close(self) -> None:
+        for suffix, file in self._open.items():
+            self._files[f"{self._name}/{shard_stem(len(self.shards))}.{suffix}"] = file.close()
+        if self._open:
+            self.shards.append(self._counts)
+        self._open = {}
+        self._counts = dict.fromkeys(self._counts, 0)
+
+    def abandon(self) -> None:
+        for file in self._open.values():
+            file.abandon()
+        self._open = {}
+
+    def _start(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        stem = self._folder / shard_stem(len(self.shards))
+        self._open = {suffix: _File(stem.with_suffix(f".{suffix}")) for suffix in SUFFIXES}
+
+
+class _File:
+    """A file that knows the size and the sum of what was written to it."""
+
+    def __init__(self, path: Path):
+        # Unbuffered, so that a full disk shows at the write that meets it and closing has nothing left to fail on.
+        self._file = path.open("wb", buffering=0)
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, content: bytes) -> None:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._digest.update(content)
+        self._bytes += len(content)
+
+    def close(self) -> dict[str, Any]:
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
+
+    def abandon(self) -> None:
+        self._file.close()
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(content, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _move(folder: Path, output: Path) -> None:
+    """Put `folder` where `output` is.  A corpus that stood there is kept until the new one has taken its place."""
+    if not output.exists():
+        folder.rename(output)
+        return
+    old = output.with_name(f"{output.name}.old-{os.getpid()}")
+    output.rename(old)
+    folder.rename(output)
+    shutil.rmtree(old)

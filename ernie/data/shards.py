@@ -1,0 +1,216 @@
+"""A corpus on disk: flat files of tokens, mapped into memory and read one document at a time.
+
+A corpus is a folder with `corpus.json`, `sources.json`, a copy of the tokenizer in `tokenizer/`, and the splits
+`train/` and `held_out/`.  Shard 7 of a split is five files without headers: `shard-00007.ids` (uint16, or uint32 for
+vocabularies above 65,536), `.flags` (a byte a token), `.ends` (int32: where each sentence stops, counted from its
+document's first token), `.marks` (a byte a sentence) and `.docs` (int64, a row of DOC_COLUMNS a document).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ernie.data.document import Document
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+
+FORMAT = 1
+SPLITS = ("train", "held_out")
+SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
+# Where the document stops among the shard's tokens and sentences; where it was read: a name in sources.json, a line.
+DOC_COLUMNS = ("token_end", "sentence_end", "source", "line")
+
+
+def dtypes(vocab_size: int) -> dict[str, np.dtype[Any]]:
+    """The type of the numbers in each file of a shard, little-endian on every machine."""
+    ids = "<u2" if vocab_size <= 2**16 else "<u4"
+    return {suffix: np.dtype(code) for suffix, code in zip(SUFFIXES, (ids, "u1", "<i4", "u1", "<i8"), strict=True)}
+
+
+class Corpus:
+    """What `ernie data build` wrote: two splits of documents, and the tokenizer that made them.
+
+    Open one with `Corpus.open`.  Nothing but counts is held in memory; a pickled corpus is reopened by its path.
+    """
+
+    def __init__(self, folder: Path, index: dict[str, Any]):
+        self.folder = folder
+        self.index = index
+        vocab_size = index["tokenizer"]["vocab_size"]
+        self.train = Split(folder, "train", index["splits"]["train"], vocab_size)
+        self.held_out = Split(folder, "held_out", index["splits"]["held_out"], vocab_size)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Corpus:
+        """Open the corpus in `folder`.
+
+        Raises UserError when it is none, was written in another format, or a file has not the size it was written
+        with.  The contents of the files are not read; see `verify`.
+        """
+        folder = Path(folder)
+        index = _read_index(folder)
+        for name, written in index["files"].items():
+            size = _size(folder / name)
+            if size != written["bytes"]:
+                found = "is missing" if size is None else f"has {size:,} bytes, was written with {written['bytes']:,}"
+                raise _damaged(folder / name, found)
+        return cls(folder, index)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer whose ids the corpus holds.  Raises UserError when its files were changed since."""
+        from ernie.text.load import load_tokenizer  # here, since data workers need no tokenizer library
+
+        tokenizer = load_tokenizer(self.folder / "tokenizer")
+        if tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
+            raise _damaged(self.folder / "tokenizer", "does not hold the tokenizer that the corpus was built with")
+        return tokenizer
+
+    @property
+    def language(self) -> str:
+        return self.index["language"]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What was kept and dropped when the corpus was built."""
+        return self.index["report"]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the contents: equal for corpora of the same bytes, wherever they lie."""
+        return hashlib.blake2b(json.dumps(self.index["files"]).encode(), digest_size=16).hexdigest()
+
+    def verify(self) -> None:
+        """Read every file and compare its SHA-256 with the one written.  Raises UserError naming the first bad file."""
+        for name, written in self.index["files"].items():
+            if file_sha256(self.folder / name) != written["sha256"]:
+                raise _damaged(self.folder / name, "is not what was written (its SHA-256 differs)")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Corpus.open, (self.folder,)
+
+
+class Split(Sequence[Document]):
+    """The documents of one side of a corpus, made as views into the files: constant time, nothing copied.
+
+    The arrays of a document are read-only, and its ids have the type of the file (see `dtypes`).
+    """
+
+    def __init__(self, folder: Path, name: str, shards: list[dict[str, int]], vocab_size: int):
+        self.name = name
+        self.folder = folder / name
+        self._shards = shards
+        self._dtypes = dtypes(vocab_size)
+        # The number of the first document of each shard, then the number of all.
+        self._firsts = np.cumsum([0, *(shard["documents"] for shard in shards)]).tolist()
+        self._opened: list[_Shard | None] = [None] * len(shards)
+
+    def __len__(self) -> int:
+        return self._firsts[-1]
+
+    def __getitem__(self, i: int) -> Document:  # type: ignore[override]
+        i = range(len(self))[i]
+        shard, row = self._locate(i)
+        docs = shard.docs
+        stop, last = int(docs[row, 0]), int(docs[row, 1])
+        start, first = (int(docs[row - 1, 0]), int(docs[row - 1, 1])) if row else (0, 0)
+        return Document(
+            i, shard.ids[start:stop], shard.flags[start:stop], shard.ends[first:last], shard.marks[first:last]
+        )
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens of all documents."""
+        return sum(shard["tokens"] for shard in self._shards)
+
+    @property
+    def sentences(self) -> int:
+        """The number of sentences of all documents."""
+        return sum(shard["sentences"] for shard in self._shards)
+
+    def source(self, i: int) -> str:
+        """Where document `i` was read, as 'file:line'."""
+        shard, row = self._locate(range(len(self))[i])
+        return f"{self._sources[int(shard.docs[row, 2])]}:{int(shard.docs[row, 3])}"
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        return json.loads((self.folder.parent / "sources.json").read_text(encoding="utf-8"))
+
+    def _locate(self, i: int) -> tuple[_Shard, int]:
+        number = bisect_right(self._firsts, i) - 1
+        shard = self._opened[number]
+        if shard is None:
+            shard = self._opened[number] = self._open(number)
+        return shard, i - self._firsts[number]
+
+    def _open(self, number: int) -> _Shard:
+        stem = self.folder / shard_stem(number)
+        arrays = [_mapped(stem.with_suffix(f".{suffix}"), self._dtypes[suffix]) for suffix in SUFFIXES]
+        arrays[-1] = arrays[-1].reshape(-1, len(DOC_COLUMNS))
+        return _Shard(*arrays)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": [None] * len(self._shards)}
+
+
+class _Shard(NamedTuple):
+    ids: np.ndarray
+    flags: np.ndarray
+    ends: np.ndarray
+    marks: np.ndarray
+    docs: np.ndarray
+
+
+def shard_stem(number: int) -> str:
+    """The name of a shard's files, without the suffix."""
+    return f"shard-{number:05d}"
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _mapped(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
+    try:
+        # A plain view: slicing np.memmap itself costs several times more.
+        return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"cannot be read: {error}") from None
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    path = folder / "corpus.json"
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"{folder}: is not a corpus: it holds no corpus.json. Make one with 'ernie data build --output {folder}'."
+        ) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise _damaged(path, "is not JSON") from None
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        found = index.get("format") if isinstance(index, dict) else None
+        raise _damaged(path, f"is of corpus format {found}, this version reads {FORMAT}")
+    return index
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.is_file() else None
+
+
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(f"{path}: {what}. The corpus cannot be used: rebuild it with 'ernie data build'.")
