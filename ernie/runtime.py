@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 
 from ernie.errors import UserError
 
@@ -11,14 +12,17 @@ from ernie.errors import UserError
 def prepare() -> None:
     """Set the environment that Paddle reads as it is imported; what the user has set stays.
 
-    Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors
-    (docs/performance.md has the figures).
+    Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  The threads
+    are MKL's own setting: OMP_NUM_THREADS would do the same, but makes Paddle print a warning at every start.
     """
-    threads = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    os.environ.setdefault("OMP_NUM_THREADS", threads)
-    os.environ.setdefault("FLAGS_paddle_num_threads", os.environ["OMP_NUM_THREADS"])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = os.environ.get("OMP_NUM_THREADS", str(cores))
+    os.environ.setdefault("MKL_NUM_THREADS", threads)
+    os.environ.setdefault("FLAGS_paddle_num_threads", threads)
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
     os.environ.setdefault("GLOG_minloglevel", "2")
+    # Paddle looks for a compiler cache, which this library has no use for, and warns when there is none.
+    warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
 
 
 def require_paddle() -> None:

@@ -1,0 +1,92 @@
+"""Metrics of classification, on NumPy arrays, with intervals.
+
+Legend: P targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ernie.errors import UserError, nearest
+
+Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+_RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Score:
+    """A metric on `count` targets with its 95 % interval (bootstrap over targets), and what always answering the most
+    frequent label scores."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    majority: float
+    count: int
+
+    def as_dict(self) -> dict[str, float | int | str]:
+        """The score as plain data."""
+        return asdict(self)
+
+
+def score(name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> Score:
+    """The metric `name` of predictions (P,) against labels (P,); `losses` (P,) are the targets' cross entropies."""
+    if name not in METRICS:
+        raise UserError(f"there is no metric '{name}'.{nearest(name, METRICS)}")
+    metric = METRICS[name]
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, len(labels), (_RESAMPLES, len(labels)))
+    values = np.sort([metric(predicted[draw], labels[draw], losses[draw]) for draw in draws])
+    low, high = values[int(0.025 * _RESAMPLES)], values[int(0.975 * _RESAMPLES) - 1]
+    return Score(
+        name=name,
+        value=metric(predicted, labels, losses),
+        low=float(low),
+        high=float(high),
+        majority=_majority(name, labels),
+        count=len(labels),
+    )
+
+
+def accuracy(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
+    """The share of predictions that are right."""
+    return float((predicted == labels).mean())
+
+
+def f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
+    """F1 of class 1 of two."""
+    return _class_f1(predicted, labels, 1)
+
+
+def macro_f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
+    """The mean over the classes that occur as labels of each one's F1."""
+    return float(np.mean([_class_f1(predicted, labels, c) for c in np.unique(labels)]))
+
+
+def perplexity(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
+    """The exponential of the mean cross entropy."""
+    return float(np.exp(np.mean(losses)))
+
+
+METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "perplexity": perplexity}
+
+
+def _class_f1(predicted: np.ndarray, labels: np.ndarray, c: int) -> float:
+    right = int(((predicted == c) & (labels == c)).sum())
+    wrong = int((predicted == c).sum()) + int((labels == c).sum())
+    return 2 * right / wrong if wrong else 0.0
+
+
+def _majority(name: str, labels: np.ndarray) -> float:
+    values, counts = np.unique(labels, return_counts=True)
+    if name == "perplexity":
+        # The best that a model without input could do: the labels' own frequencies.
+        shares = counts / counts.sum()
+        return float(np.exp(-(shares * np.log(shares)).sum()))
+    guess = np.full(len(labels), values[counts.argmax()])
+    best = METRICS[name](guess, labels, np.zeros(len(labels)))
+    return max(best, f1(np.ones_like(labels), labels, labels)) if name == "f1" else best

@@ -1,0 +1,155 @@
+"""Checkpoints: written whole or not at all, checksummed, and thinned out.
+
+A checkpoint is a folder `step-00000100`.  It is written beside its place, flushed to the disk and renamed, so that a
+kill at any moment leaves the last good one as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ernie.errors import UserError
+
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"step-(\d{8})")
+_PARTIAL = ".partial"
+
+
+class Checkpoints:
+    """The checkpoints of one run.
+
+    Keeps the newest `keep_last` and, if `keep_best`, the one with the highest score.
+    """
+
+    def __init__(self, folder: Path, keep_last: int = 2, keep_best: bool = False):
+        self.folder = folder
+        self._keep_last = keep_last
+        self._keep_best = keep_best
+        for leftover in folder.glob(f"*{_PARTIAL}"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name)))
+
+    def path(self, step: int) -> Path:
+        """The folder of a step's checkpoint."""
+        return self.folder / f"step-{step:08d}"
+
+    def save(self, step: int, write: Callable[[Path], None], score: float | None = None) -> Path:
+        """Have `write(folder)` fill a checkpoint, then put it in its place and drop the ones no longer kept.
+
+        Raises UserError when the disk is full; the earlier checkpoints are then untouched.
+        """
+        target = self.path(step)
+        partial = target.with_name(target.name + _PARTIAL)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            write(partial)
+            manifest = {"step": step, "score": score, "sha256": _checksums(partial)}
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+            _flush(partial)
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if _disk_full(error):
+                raise UserError(
+                    f"{self.folder}: the disk is full, the checkpoint of step {step} was not written; the earlier ones "
+                    "are untouched. Make room and run the same command again: it resumes."
+                ) from None
+            raise
+        if target.exists():  # the same step written again, for instance by a run that was resumed
+            shutil.rmtree(target)
+        partial.rename(target)
+        _flush_folder(self.folder)
+        self._thin_out()
+        return target
+
+    def latest(self) -> Path | None:
+        """The newest checkpoint, or None."""
+        steps = self.steps()
+        return self.path(steps[-1]) if steps else None
+
+    def _thin_out(self) -> None:
+        steps = self.steps()
+        kept = set(steps[-self._keep_last :])
+        if self._keep_best:
+            scores = {step: read_manifest(self.path(step)).get("score") for step in steps}
+            scored = {step: value for step, value in scores.items() if value is not None}
+            if scored:
+                kept.add(max(scored, key=lambda step: (scored[step], step)))
+        for step in steps:
+            if step not in kept:
+                # Renamed first: a half-deleted folder must not look like a checkpoint.
+                doomed = self.path(step).rename(self.path(step).with_name(f"step-{step:08d}{_PARTIAL}"))
+                shutil.rmtree(doomed, ignore_errors=True)
+
+
+def read_manifest(path: Path) -> dict:
+    """A checkpoint's manifest.  Raises UserError when there is none or it is damaged."""
+    try:
+        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path / MANIFEST}: is damaged; delete {path} to go on from an earlier checkpoint") from None
+
+
+def check(path: Path) -> None:
+    """Compare a checkpoint with its checksums.  Raises UserError naming the first file that differs."""
+    for name, expected in read_manifest(path)["sha256"].items():
+        file = path / name
+        if not file.is_file() or _sha256(file) != expected:
+            what = "is missing" if not file.is_file() else "does not match its checksum"
+            raise UserError(
+                f"{file}: {what}: the checkpoint is damaged. Delete the folder {path} and run the same command again "
+                "to go on from an earlier checkpoint."
+            )
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            _flush_folder(path)
+    _flush_folder(folder)
+
+
+def _flush_folder(folder: Path) -> None:
+    with contextlib.suppress(PermissionError):  # Windows cannot open a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _disk_full(error: BaseException) -> bool:
+    # safetensors reports I/O errors as its own exception, with the operating system's words in it.
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or "No space left on device" in str(error)

@@ -1,0 +1,118 @@
+"""What a run tells: a progress bar for people, `metrics.jsonl` for programs, TensorBoard files as an extra."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ernie.errors import UserError
+
+METRICS_FILE = "metrics.jsonl"
+_LINE_EVERY = 15.0  # seconds between progress lines where there is no terminal
+
+
+class Log:
+    """Writes a run's records and shows its progress.
+
+    A record is one line of JSON with a `kind` ("step", "probe", ...) and a `step`.  `resume_at` drops the records of
+    that step and later, which a resumed run writes anew.
+    """
+
+    def __init__(self, folder: Path, steps: int, *, resume_at: int = 0, quiet: bool = False, tensorboard: bool = False):
+        self._path = folder / METRICS_FILE
+        _truncate(self._path, resume_at)
+        self._file = self._path.open("a", encoding="utf-8")
+        self._writer = _tensorboard(folder) if tensorboard else None
+        self._quiet = quiet
+        self._steps = steps
+        self._first = resume_at
+        self._started = self._spoke = time.monotonic()
+        terminal = sys.stderr.isatty() and not quiet
+        self._bar = tqdm(total=steps, initial=resume_at, unit="step", dynamic_ncols=True) if terminal else None
+
+    def record(self, kind: str, step: int, **values: Any) -> None:
+        """Write one record, at once readable by others."""
+        self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        self._file.flush()
+        if self._writer is not None:
+            for name, value in _numbers(values, ""):
+                self._writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def progress(self, step: int, **shown: str) -> None:
+        """Show that `step` is done, with a few figures."""
+        if self._bar is not None:
+            self._bar.set_postfix(shown, refresh=False)
+            self._bar.update(step + 1 - self._bar.n)
+            return
+        now = time.monotonic()
+        if not self._quiet and (now - self._spoke > _LINE_EVERY or step + 1 == self._steps):
+            self._spoke = now
+            pace = (now - self._started) / max(1, step + 1 - self._first)
+            left = time.strftime("%H:%M:%S", time.gmtime(pace * (self._steps - step - 1)))
+            figures = "  ".join(f"{name} {value}" for name, value in shown.items())
+            self.say(f"step {step + 1}/{self._steps}  {figures}  left {left}")
+
+    def say(self, sentence: str) -> None:
+        """A line on standard error, above the progress bar."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.write(sentence, file=sys.stderr)
+        else:
+            print(sentence, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Close the files and the bar."""
+        self._file.close()
+        if self._bar is not None:
+            self._bar.close()
+        if self._writer is not None:
+            self._writer.close()
+
+
+def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The records of a run, in order.  A last line cut off by a kill is left out."""
+    try:
+        lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{folder}: there is no {METRICS_FILE} in it; is it the folder of a run?") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise UserError(f"{folder / METRICS_FILE}:{number}: is not JSON; the file is damaged") from None
+    return [record for record in records if kind in (None, record["kind"])]
+
+
+def _truncate(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    kept = [record for record in read_records(path.parent) if record["step"] < step]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+    partial.replace(path)
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise UserError("log.tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+def _numbers(values: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
+    found: list[tuple[str, float]] = []
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{prefix}{key}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append((f"{prefix}{key}", float(value)))
+    return found

@@ -1,0 +1,82 @@
+"""AdamW whose state is kept under the parameters' own names, so that it survives a restart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class AdamConfig:
+    """AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay; biases and LayerNorm are not decayed."""
+
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name}: expected a number from 0 to below 1, found {getattr(self, name)}")
+
+
+class Optimizer:
+    """AdamW over a layer's parameters.  A parameter that took no part in a step stays as it is, moments included."""
+
+    def __init__(self, layer: nn.Layer, config: AdamConfig):
+        self.parameters = dict(layer.named_parameters())
+        undecayed = {p.name for p in self.parameters.values() if p.ndim < 2}
+        self._adam = paddle.optimizer.AdamW(
+            learning_rate=1.0,
+            beta1=config.beta1,
+            beta2=config.beta2,
+            epsilon=config.epsilon,
+            weight_decay=config.weight_decay,
+            parameters=list(self.parameters.values()),
+            apply_decay_param_fun=lambda name: name not in undecayed,
+        )
+
+    def gradient_norm(self) -> float:
+        """The L2 norm of all gradients together; not finite when any of them is not."""
+        squares = [(p.grad * p.grad).sum() for p in self.parameters.values() if p.grad is not None]
+        return float(paddle.stack(squares).sum().sqrt()) if squares else 0.0
+
+    def step(self, rate: float, scale: float = 1.0) -> None:
+        """Update with the gradients times `scale`, then forget them."""
+        if scale != 1.0:
+            for parameter in self.parameters.values():
+                if parameter.grad is not None:
+                    parameter.grad.scale_(scale)
+        self._adam.set_lr(rate)
+        self._adam.step()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the gradients.  Not set to zero: a zero gradient would still move a head that sits out."""
+        self._adam.clear_grad(set_to_zero=False)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The moments and their powers of beta, as `parameter/moment` -> array."""
+        saved = self._adam.state_dict()
+        found = {}
+        for name, parameter in self.parameters.items():
+            prefix = f"{parameter.name}_"
+            for accumulator in ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"):
+                value = saved.get(f"{prefix}{accumulator}_0")
+                if value is not None:
+                    found[f"{name}/{accumulator}"] = np.ascontiguousarray(value.numpy())
+        return found
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from a `state()`."""
+        named = {}
+        for key, value in state.items():
+            name, _, accumulator = key.rpartition("/")
+            named[f"{self.parameters[name].name}_{accumulator}_0"] = paddle.to_tensor(value)
+        self._adam.set_state_dict(named)

@@ -1,0 +1,47 @@
+"""The learning rate as a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class RateConfig:
+    """A learning rate that rises linearly to `peak`, then falls.
+
+    `warmup` is a number of steps, or below 1 a share of all steps.  After it the rate falls to `floor` times the peak
+    along a line or a cosine, stays (`constant`), or falls with the square root of the step (`noam`: Vaswani et al.,
+    2017, section 5.3).  With `each_stage` all this begins anew at every stage, as ERNIE 2.0 warms up every task.
+    """
+
+    peak: float = 1e-4
+    decay: Literal["linear", "cosine", "noam", "constant"] = "linear"
+    warmup: float = 0.1
+    floor: float = 0.0
+    each_stage: bool = False
+
+    def __post_init__(self) -> None:
+        if self.peak <= 0:
+            raise UserError(f"peak: expected a rate above 0, found {self.peak}")
+        if self.warmup < 0:
+            raise UserError(f"warmup: expected a number of steps or a share below 1, found {self.warmup}")
+        if not 0 <= self.floor <= 1:
+            raise UserError(f"floor: expected a share of the peak from 0 to 1, found {self.floor}")
+
+    def at(self, step: int, steps: int) -> float:
+        """The rate of step `step` (from 0) of `steps`."""
+        warmup = self.warmup * steps if self.warmup < 1 else self.warmup
+        done = step + 1
+        if done <= warmup:
+            return self.peak * done / warmup
+        if self.decay == "noam":
+            return self.peak * math.sqrt(max(warmup, 1.0) / done)
+        if self.decay == "constant":
+            return self.peak
+        left = max(0.0, (steps - step) / max(1.0, steps - warmup))
+        shape = left if self.decay == "linear" else 0.5 * (1 - math.cos(math.pi * min(1.0, left)))
+        return self.peak * (self.floor + (1 - self.floor) * min(1.0, shape))

@@ -1,0 +1,95 @@
+"""One training step: micro-batches, division by the global count, clip, update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import paddle
+from paddle import nn
+
+from ernie.data import order
+from ernie.data.batch import Packed
+from ernie.train.optimizer import AdamConfig, Optimizer
+
+if TYPE_CHECKING:
+    from ernie.model.losses import Loss
+
+
+class TrainingStopped(RuntimeError):
+    """Training cannot go on: too many steps in a row were not finite."""
+
+
+@dataclass
+class StepReport:
+    """What one step did.  `losses` are means over the targets of each task; `skipped` when nothing was updated."""
+
+    losses: dict[str, float] = field(default_factory=dict)
+    gradient_norm: float = 0.0
+    skipped: bool = False
+
+
+class Trainer:
+    """Trains a layer with AdamW.
+
+    `clip` is the largest gradient norm (0 for no limit).  A step whose loss or gradient is not finite changes
+    nothing; after `patience` of them in a row `step` raises TrainingStopped.
+    """
+
+    def __init__(self, layer: nn.Layer, adam: AdamConfig, *, clip: float, patience: int, seed: int):
+        self.layer = layer
+        self.optimizer = Optimizer(layer, adam)
+        self.bad_steps = 0  # in a row
+        self._clip = clip
+        self._patience = patience
+        self._seed = seed
+
+    def step(
+        self,
+        step: int,
+        batches: Sequence[tuple[str, Packed]],
+        loss: Callable[[str, Packed], Loss],
+        rate: float,
+    ) -> StepReport:
+        """One update from the batches of one or several tasks.
+
+        Each task's loss is divided by its own number of targets in the step, and tasks weigh as many micro-batches as
+        they have.  Dropout is seeded by the step, so that a step can be repeated without its past.
+        """
+        paddle.seed(order.key(self._seed, "dropout", step) % 2**31)
+        self.layer.train()
+        targets: dict[str, int] = {}
+        weights: dict[str, float] = {}
+        for name, batch in batches:
+            targets[name] = targets.get(name, 0) + batch.targets
+            weights[name] = weights.get(name, 0.0) + 1 / len(batches)
+        sums = dict.fromkeys(targets, 0.0)
+        for name, batch in batches:
+            result = loss(name, batch)
+            (result.total * (weights[name] / targets[name])).backward()
+            sums[name] += float(result.total)
+        report = StepReport({name: sums[name] / targets[name] for name in targets})
+        report.gradient_norm = self.optimizer.gradient_norm()
+        finite = math.isfinite(report.gradient_norm) and all(map(math.isfinite, report.losses.values()))
+        if finite:
+            excess = report.gradient_norm / self._clip if self._clip else 0.0
+            self.optimizer.step(rate, 1 / excess if excess > 1 else 1.0)
+            self.bad_steps = 0
+        else:
+            self._skip(step, batches, report)
+        return report
+
+    def _skip(self, step: int, batches: Sequence[tuple[str, Packed]], report: StepReport) -> None:
+        self.optimizer.clear()
+        report.skipped = True
+        self.bad_steps += 1
+        if self.bad_steps >= self._patience:
+            losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())
+            first = batches[0][1].samples[0].tolist()
+            raise TrainingStopped(
+                f"step {step}: loss or gradient was not finite {self.bad_steps} times in a row (losses: {losses}; "
+                f"gradient norm {report.gradient_norm:g}). The last batch of '{batches[0][0]}' begins with sample "
+                f"{first[2]} of item {first[1]}, epoch {first[0]}. A lower peak rate or a longer warm-up usually helps."
+            )

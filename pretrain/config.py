@@ -1,0 +1,176 @@
+"""The one schema of a pretraining run.  Its YAML has these keys and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Literal
+
+import tasks.objectives  # noqa: F401 - registers the tasks
+from ernie.config import Value, build, read
+from ernie.errors import UserError, nearest
+from ernie.registry import import_plugins
+from ernie.train.rate import RateConfig
+from pretrain.schedule import ScheduleConfig
+from tasks.base import DEFAULT_MAX_LEN, PretrainTask
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The encoder: the name of a preset or the folder of a model to go on from, and what to change of the preset.
+
+    The vocabulary's size is the tokenizer's, `vocab_size` only when it is to be larger.
+    """
+
+    preset: str = "small"
+    start_from: Path | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    heads: int | None = None
+    intermediate_size: int | None = None
+    activation: Literal["gelu", "relu"] | None = None
+    dropout: float | None = None
+    attention_dropout: float | None = None
+    max_positions: int | None = None
+    task_vocab_size: int | None = None
+    vocab_size: int | None = None
+
+    def changes(self) -> dict[str, object]:
+        """What the file changes of the preset."""
+        given = {item.name: getattr(self, item.name) for item in fields(self)[2:]}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """How the corpus becomes batches: the longest sample, the tokens of a micro-batch, and worker processes.
+
+    With 0 `workers` a thread makes the batches, which is enough wherever a step takes longer than its data.
+    """
+
+    max_len: int = DEFAULT_MAX_LEN
+    batch_tokens: int = 8192
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_len < 8:
+            raise UserError(f"max_len: expected at least 8 tokens, found {self.max_len}")
+        if self.batch_tokens < self.max_len:
+            raise UserError(
+                f"batch_tokens: {self.batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"
+            )
+
+
+@dataclass(frozen=True)
+class AdamKeys:
+    """AdamW; see ernie.train.optimizer.AdamConfig."""
+
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The step: its learning rate, optimizer, micro-batches, clipping, and when to give up.
+
+    `micro_batches` are accumulated into one step.  After `patience` steps in a row that were not finite the run
+    stops.
+    """
+
+    rate: RateConfig = field(default_factory=RateConfig)
+    adam: AdamKeys = field(default_factory=AdamKeys)
+    micro_batches: int = 1
+    clip: float = 1.0
+    patience: int = 20
+    precision: Literal["fp32"] = "fp32"
+
+
+@dataclass(frozen=True)
+class SaveConfig:
+    """Checkpoints: every so many steps and after each stage; how many are kept."""
+
+    every: int = 1000
+    keep_last: int = 2
+    keep_best: bool = False
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Measuring on held-out documents: every so many steps (0: only after each stage), on how many batches a task."""
+
+    every: int = 0
+    batches: int = 16
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """A pretraining run.
+
+    `corpus` is a folder that `ernie data build` wrote; `output` the folder of the run.  `objectives` sets the fields
+    of tasks, and may give one task several names (`task:`); those the schedule names without an entry have their
+    defaults.
+    """
+
+    corpus: Path
+    schedule: ScheduleConfig
+    output: Path | None = None
+    seed: int = 0
+    plugins: list[str] = field(default_factory=list)
+    objectives: dict[str, PretrainTask] = field(default_factory=dict)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    save: SaveConfig = field(default_factory=SaveConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        for name, task in self.objectives.items():
+            if task.head_of and task.head_of not in self.objectives:
+                raise UserError(
+                    f"objectives.{name}.head_of: no objective '{task.head_of}'.{nearest(task.head_of, self.objectives)}"
+                )
+            if task.length > self.data.batch_tokens:
+                raise UserError(
+                    f"objectives.{name}.max_len: {task.length} tokens do not fit into data.batch_tokens "
+                    f"{self.data.batch_tokens}"
+                )
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
+    """Read a run's YAML.  Raises ConfigError with every mistake in it."""
+    tree = read(path, overrides)
+    import_plugins(tree.get("plugins") or [])
+    return complete(build(PretrainConfig, _with_scheduled(tree)))
+
+
+def complete(config: PretrainConfig) -> PretrainConfig:
+    """The configuration with each objective's `max_len` written out."""
+    objectives = {
+        name: task if task.max_len else replace(task, max_len=config.data.max_len)
+        for name, task in config.objectives.items()
+    }
+    return replace(config, objectives=objectives)
+
+
+def _with_scheduled(tree: Value) -> Value:
+    """The tree with an `objectives` entry for every task that the schedule names, in the schedule's order first."""
+    schedule = tree.data.get("schedule")
+    if schedule is None or not isinstance(schedule.data, dict):
+        return tree
+    named: dict[str, Value] = {}
+    for key in ("tasks", "stages"):
+        entries = schedule.data.get(key)
+        for entry in entries.data if entries is not None and isinstance(entries.data, list) else []:
+            names = entry.data if isinstance(entry.data, dict) else [entry.data]
+            for name in names:
+                where = names[name].where if isinstance(names, dict) else entry.where
+                named.setdefault(str(name), Value(None, where))
+    given = tree.data.get("objectives")
+    written = given.data if given is not None and isinstance(given.data, dict) else {}
+    # An objective with `head_of` may name one that the schedule never draws by itself.
+    objectives = {**{name: written.get(name, value) for name, value in named.items()}, **written}
+    return Value({**tree.data, "objectives": Value(objectives, given.where if given else schedule.where)}, tree.where)
