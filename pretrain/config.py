@@ -11,7 +11,7 @@ import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, read
 from ernie.errors import UserError, nearest
 from ernie.registry import import_plugins
-from ernie.train.rate import RateConfig
+from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask
 
@@ -63,16 +63,6 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class AdamKeys:
-    """AdamW; see ernie.train.optimizer.AdamConfig."""
-
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-
-
-@dataclass(frozen=True)
 class TrainConfig:
     """The step: its learning rate, optimizer, micro-batches, clipping, and when to give up.
 
@@ -81,7 +71,7 @@ class TrainConfig:
     """
 
     rate: RateConfig = field(default_factory=RateConfig)
-    adam: AdamKeys = field(default_factory=AdamKeys)
+    adam: AdamConfig = field(default_factory=AdamConfig)
     micro_batches: int = 1
     clip: float = 1.0
     patience: int = 20

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from ernie.data.shards import file_sha256
 from ernie.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -109,7 +109,7 @@ def check(path: Path) -> None:
     """Compare a checkpoint with its checksums.  Raises UserError naming the first file that differs."""
     for name, expected in read_manifest(path)["sha256"].items():
         file = path / name
-        if not file.is_file() or _sha256(file) != expected:
+        if not file.is_file() or file_sha256(file) != expected:
             what = "is missing" if not file.is_file() else "does not match its checksum"
             raise UserError(
                 f"{file}: {what}: the checkpoint is damaged. Delete the folder {path} and run the same command again "
@@ -119,15 +119,7 @@ def check(path: Path) -> None:
 
 def _checksums(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): _sha256(path) for path in files}
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+    return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
 
 
 def _flush(folder: Path) -> None:

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import paddle
 from paddle import nn
 
-from ernie.errors import UserError
-
-
-@dataclass(frozen=True)
-class AdamConfig:
-    """AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay; biases and LayerNorm are not decayed."""
-
-    beta1: float = 0.9
-    beta2: float = 0.98
-    epsilon: float = 1e-6
-    weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}: expected a number from 0 to below 1, found {getattr(self, name)}")
+from ernie.train.settings import AdamConfig
 
 
 class Optimizer:

@@ -12,7 +12,8 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed
-from ernie.train.optimizer import AdamConfig, Optimizer
+from ernie.train.optimizer import Optimizer
+from ernie.train.settings import AdamConfig
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss

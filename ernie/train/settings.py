@@ -1,4 +1,7 @@
-"""The learning rate as a pure function of the step."""
+"""The settings of a training step: AdamW's, and the learning rate as a pure function of the step.
+
+Apart from the optimizer itself, so that reading a configuration does not import Paddle.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class AdamConfig:
+    """AdamW (Loshchilov and Hutter, 2019) with decoupled weight decay; biases and LayerNorm are not decayed."""
+
+    beta1: float = 0.9
+    beta2: float = 0.98
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name}: expected a number from 0 to below 1, found {getattr(self, name)}")
 
 
 @dataclass(frozen=True)

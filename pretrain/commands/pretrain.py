@@ -1,0 +1,77 @@
+"""Pretrain an encoder on a corpus, through the stages of a schedule.
+
+The run's folder gets the resolved configuration, checkpoints, metrics.jsonl, and at the end the encoder in model/.
+A run that was interrupted goes on where it stopped when the same command is given again, bit for bit as if it had
+not been interrupted.  SIGTERM and Ctrl-C save first.
+
+  ernie data build --input texts/ --tokenizer tokenizer/ --output corpus/
+  ernie pretrain configs/pretrain/ernie2.yaml --set corpus=corpus --output runs/first
+  ernie report runs/first
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, see docs/pretraining.md")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, for example train.rate.peak=1e-4 (repeatable)")  # fmt: skip
+    parser.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (also the key `output`)")
+    parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
+    parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help="let a resumed run differ in this key, or in all keys under it (repeatable)")  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run it: 0 when the schedule was finished, 130 when a signal ended it early, 1 when training broke down."""
+    from ernie.data.shards import Corpus
+    from ernie.errors import UserError
+    from ernie.runtime import require_paddle
+    from pretrain import folder
+    from pretrain.config import load
+
+    overrides = list(arguments.set)
+    overrides += [] if arguments.output is None else [f"output={arguments.output}"]
+    overrides += [] if arguments.seed is None else [f"seed={arguments.seed}"]
+    config = load(arguments.config, overrides)
+    if config.output is None:
+        raise UserError("where should the run go? Give --output DIR, or the key `output`")
+    require_paddle()
+    corpus = Corpus.open(config.corpus)
+    checkpoint = folder.prepare(config, corpus, config.output, arguments.allow_change)
+
+    from ernie.train.checkpoint import check, read_manifest
+    from ernie.train.log import Log
+    from ernie.train.trainer import TrainingStopped
+    from pretrain.loop import train
+    from pretrain.run import Run
+    from pretrain.schedule import Schedule
+
+    if checkpoint is not None:
+        check(checkpoint)
+    step = read_manifest(checkpoint)["step"] if checkpoint else 0
+    steps = len(Schedule(config.schedule))
+    log = Log(config.output, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
+    run = None
+    try:
+        run = Run(config, config.output, corpus, log)
+        if checkpoint is not None:
+            run.restore(checkpoint)
+            log.say(f"going on from step {step} of {steps}")
+        if not train(run):
+            return 130
+        print(run.finish())
+    except TrainingStopped as error:
+        print(f"ernie: {error}", file=sys.stderr)
+        return 1
+    finally:
+        log.close()
+        if run is not None:
+            run.close()
+    return 0

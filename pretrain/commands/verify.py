@@ -1,0 +1,30 @@
+"""Prove that a run consumed exactly the samples that its seed prescribes: nothing repeated, nothing missed.
+
+The order of all samples is a pure function of the seed.  This command makes it again, without the model, and compares
+it with the hashes that the run wrote at every step and in its checkpoints.  It also counts, per task, that no epoch
+holds a sample twice and that finished epochs hold every document's.
+
+  ernie verify runs/first
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+SUMMARY = "prove that a run repeated and missed no sample"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run it: 0 when all agrees, 1 when something differs."""
+    from pretrain.verify import verify
+
+    certificate = verify(arguments.run, quiet=arguments.quiet)
+    print(certificate.text())
+    return 0 if certificate.holds else 1

@@ -1,0 +1,30 @@
+"""The streams of a run: one for each objective, from the corpus of its configuration."""
+
+from __future__ import annotations
+
+from ernie.data.shards import Corpus
+from ernie.data.stream import Feed, Source, Stream
+from ernie.errors import UserError
+from pretrain.config import PretrainConfig
+
+
+def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
+    """What each scheduled objective learns from (or is measured on).  Raises UserError when one cannot be learnt."""
+    split = corpus.held_out if held_out else corpus.train
+    found = []
+    for name in config.schedule.task_names:
+        task = config.objectives[name]
+        try:
+            task.check(corpus.tokenizer)
+        except UserError as error:
+            raise UserError(f"objectives.{name}: {error}") from None
+        items = task.items(split, held_out=held_out)
+        seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
+        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens))
+    return found
+
+
+def open_streams(config: PretrainConfig, corpus: Corpus) -> tuple[Feed, dict[str, Stream]]:
+    """The training streams by objective, at their beginning, and the feed that makes their batches."""
+    feed = Feed(sources(config, corpus, held_out=False), config.data.workers)
+    return feed, {name: feed.stream(name) for name in config.schedule.task_names}

@@ -1,0 +1,107 @@
+"""The folder of a run: what is written beside the checkpoints, and whether a configuration may go on from them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ernie.config import differences, to_dict
+from ernie.data.shards import Corpus
+from ernie.errors import UserError
+from ernie.train.checkpoint import Checkpoints
+from pretrain.config import PretrainConfig, load
+
+CONFIG, ORIGIN = "config.yaml", "origin.json"
+# Keys that change nothing of what is learnt: a resumed run may have others.
+_FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins")
+
+
+def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> Path | None:
+    """Make the run's folder ready and return the checkpoint to go on from, or None for a fresh start.
+
+    Raises UserError when the folder holds something else, or a run of another configuration or corpus; `may_change`
+    names the keys (or key prefixes) that may differ.
+    """
+    origin_file = folder / ORIGIN
+    if origin_file.exists():
+        _check_same(config, corpus, folder, may_change)
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    written = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+    (folder / CONFIG).write_text(written, encoding="utf-8")
+    origin_file.write_text(json.dumps(_origin(corpus), indent=2) + "\n", encoding="utf-8")
+    return Checkpoints(folder / "checkpoints").latest()
+
+
+def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
+    """The configuration and the corpus of an existing run.  Raises UserError when the folder is none."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
+    config = load(folder / CONFIG)
+    corpus = Corpus.open(config.corpus)
+    if corpus.fingerprint != read_origin(folder)["corpus"]:
+        raise UserError(f"{config.corpus}: is not the corpus that the run in {folder} learnt from; it was rebuilt")
+    return config, corpus
+
+
+def read_origin(folder: Path) -> dict[str, Any]:
+    """What the run was made with: versions, machine, the corpus's fingerprint."""
+    try:
+        return json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        raise UserError(f"{folder / ORIGIN}: is missing or damaged; is {folder} the folder of a run?") from None
+
+
+def _check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
+    before = to_dict(load(folder / CONFIG))
+    changed = {
+        key: values
+        for key, values in differences(before, to_dict(config)).items()
+        if not any(key == free or key.startswith(f"{free}.") for free in (*_FREE, *may_change))
+    }
+    if changed:
+        lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
+        raise UserError(
+            f"{folder}: holds a run of another configuration:\n{lines}\n"
+            "Choose another --output, or name the keys that may differ: "
+            + " ".join(f"--allow-change {key}" for key in changed)
+        )
+    if corpus.fingerprint != read_origin(folder)["corpus"]:
+        raise UserError(f"{config.corpus}: was rebuilt since the run in {folder} began; choose another --output")
+
+
+def _origin(corpus: Corpus) -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for name in ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu", "numpy", "tokenizers", "sentencepiece"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "corpus": corpus.fingerprint,
+        "command": sys.argv,
+        "commit": _commit(),
+        "versions": versions,
+        "machine": platform.platform(),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the library's own checkout, None for an installed one."""
+    home = Path(__file__).resolve().parent.parent
+    if not (home / ".git").exists():
+        return None
+    try:
+        asked = subprocess.run(["git", "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True)
+    except OSError:
+        return None
+    return asked.stdout.strip() or None

@@ -1,0 +1,32 @@
+"""The pretraining loop.  Order is a pure function of (seed, step); all state stands in `Run.save`."""
+
+from __future__ import annotations
+
+import time
+
+from pretrain.interrupt import Interrupt
+from pretrain.run import Run
+
+
+def train(run: Run) -> bool:
+    """Train from the run's step to the end of its schedule.  False when a signal ended it early, after saving."""
+    config, schedule = run.config, run.schedule
+    with Interrupt(run.log) as interrupt:
+        for step in range(run.step, len(schedule)):
+            slot = schedule[step]
+            started = time.perf_counter()
+            batches = [(task, next(run.streams[task])) for task in slot.draws]
+            fed = time.perf_counter()
+            report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
+            run.step = step + 1
+            run.seen(step, slot, batches, report, waited=fed - started, took=time.perf_counter() - started)
+
+            last = run.step == len(schedule)
+            if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
+                run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
+            if last or interrupt.asked or schedule.ends_stage(step) or run.step % config.save.every == 0:
+                run.save()
+            if interrupt.asked:
+                run.log.say(f"stopped and saved after step {run.step}; the same command goes on from there")
+                return last
+    return True

@@ -1,0 +1,86 @@
+"""The encoder with a head for each objective."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import paddle
+from paddle import nn
+
+from ernie.data.batch import Packed
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.losses import Loss
+from ernie.model.weights import initialize
+from ernie.text.tokenizer import Tokenizer
+from pretrain.config import ModelConfig, PretrainConfig
+from tasks.base import PretrainTask
+
+
+class MultiTaskModel(nn.Layer):
+    """One encoder, one head an objective; objectives with `head_of` share the head and the task id of another."""
+
+    def __init__(self, ernie: ErnieModel, objectives: dict[str, PretrainTask]):
+        super().__init__()
+        self.ernie = ernie
+        self.objectives = objectives
+        owners = [name for name, task in objectives.items() if not task.head_of]
+        self.task_ids = {name: owners.index(task.head_of or name) for name, task in objectives.items()}
+        self.heads = nn.LayerDict({name: objectives[name].head(ernie) for name in owners})
+        initialize(self.heads, ernie.config.initializer_range)
+
+    def loss(self, name: str, batch: Packed) -> Loss:
+        """The loss of one batch of the objective `name`."""
+        task = self.objectives[name]
+        hidden_TD = self.ernie.encode_packed(batch, self.task_ids[name])
+        return task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+
+
+def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
+    """The model of a run, with its first weights: drawn from the run's seed, or those of `model.start_from`.
+
+    Raises UserError when the model has too few tokens, positions or task ids for the run.
+    """
+    paddle.seed(config.seed)
+    if config.model.start_from is not None:
+        ernie = _loaded(config.model, config.model.start_from)
+    else:
+        ernie = ErnieModel(_shape(config.model, tokenizer))
+    ernie.tokenizer = tokenizer
+    _check_fit(ernie.config, config, tokenizer)
+    return MultiTaskModel(ernie, config.objectives)
+
+
+def _shape(model: ModelConfig, tokenizer: Tokenizer) -> EncoderConfig:
+    return replace(EncoderConfig.preset(model.preset), **{"vocab_size": tokenizer.vocab_size, **model.changes()})  # type: ignore[arg-type]
+
+
+def _loaded(model: ModelConfig, folder: Path) -> ErnieModel:
+    ernie = ErnieModel.from_pretrained(folder)
+    for name, value in model.changes().items():
+        if getattr(ernie.config, name) != value:
+            raise UserError(
+                f"model.{name}: is {value}, but the model in {folder} has {getattr(ernie.config, name)}; a model "
+                "to start from brings its own shape, take the key out"
+            )
+    return ernie
+
+
+def _check_fit(shape: EncoderConfig, config: PretrainConfig, tokenizer: Tokenizer) -> None:
+    if shape.vocab_size < tokenizer.vocab_size:
+        raise UserError(
+            f"the corpus's vocabulary has {tokenizer.vocab_size} tokens, the model only {shape.vocab_size}: they do "
+            "not belong together. Build the corpus with the model's tokenizer."
+        )
+    longest = max(task.length for task in config.objectives.values())
+    if shape.max_positions < longest:
+        raise UserError(
+            f"samples of {longest} tokens (max_len) need as many positions, the model has {shape.max_positions}"
+        )
+    owners = sum(not task.head_of for task in config.objectives.values())
+    if 0 < shape.task_vocab_size < owners:
+        raise UserError(
+            f"{owners} objectives need as many task ids, the model has {shape.task_vocab_size} (model.task_vocab_size)"
+        )

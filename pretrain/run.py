@@ -1,0 +1,166 @@
+"""A run: everything that training needs, made from its configuration, and everything that a resume needs."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from ernie.data.batch import Packed
+from ernie.data.shards import Corpus
+from ernie.model.ernie import ErnieModel
+from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.train.checkpoint import Checkpoints, check
+from ernie.train.log import Log
+from ernie.train.trainer import StepReport, Trainer
+from pretrain.config import PretrainConfig
+from pretrain.feeds import open_streams
+from pretrain.model import build_model
+from pretrain.probe import Probe
+from pretrain.schedule import Schedule, Slot
+
+MODEL, HEADS, OPTIMIZER, STATE = "model", "heads.safetensors", "optimizer.safetensors", "state.json"
+
+
+class Run:
+    """The state of a pretraining run: model, trainer, streams and the next step.
+
+    `restore` continues from a checkpoint; all that a checkpoint holds is written by `save`.
+    """
+
+    def __init__(self, config: PretrainConfig, folder: Path, corpus: Corpus, log: Log):
+        self.config, self.folder = config, folder
+        self.schedule = Schedule(config.schedule, config.train.micro_batches)
+        self.model = build_model(config, corpus.tokenizer)
+        train = config.train
+        self.trainer = Trainer(self.model, train.adam, clip=train.clip, patience=train.patience, seed=config.seed)
+        self._probe = Probe(config, corpus)
+        self._feed, self.streams = open_streams(config, corpus)
+        self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
+        self.step = 0
+        self.skipped = 0
+        self.last_score: float | None = None
+        self.log = log
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        rate, schedule = self.config.train.rate, self.schedule
+        if not rate.each_stage:
+            return rate.at(step, len(schedule))
+        stage = schedule.stage_of(step)
+        return rate.at(step - schedule.stage_start(stage), schedule.stage_length(stage))
+
+    def seen(
+        self,
+        step: int,
+        slot: Slot,
+        batches: Sequence[tuple[str, Packed]],
+        report: StepReport,
+        *,
+        waited: float,
+        took: float,
+    ) -> None:
+        """Log a step that was done."""
+        self.skipped += report.skipped
+        tokens = sum(batch.layout.tokens for _, batch in batches)
+        padding = float(np.mean([batch.padding for _, batch in batches]))
+        self.log.record(
+            "step",
+            step,
+            stage=slot.stage,
+            loss=report.losses,
+            rate=self.rate(step),
+            gradient_norm=report.gradient_norm if math.isfinite(report.gradient_norm) else None,
+            skipped=self.skipped,
+            tokens=tokens,
+            padding=round(padding, 4),
+            seconds=round(took, 5),
+            waited=round(waited, 5),
+            samples={name: self.streams[name].position.digest[:8] for name in dict.fromkeys(slot.draws)},
+        )
+        losses = " ".join(f"{name} {value:.3f}" for name, value in report.losses.items())
+        shown = {
+            "stage": f"{slot.stage + 1}/{len(self.schedule.table)}",
+            "loss": losses,
+            "tokens/s": f"{tokens / took:,.0f}",
+            "padding": f"{padding:.0%}",
+            "waiting": f"{waited / took:.1%}",
+        }
+        if self.skipped:
+            shown["skipped"] = str(self.skipped)
+        self.log.progress(step, **shown)
+
+    def probe(self, stage: int, *, ends_stage: bool) -> None:
+        """Measure every task that has had a step so far on held-out documents, and log it."""
+        arrived = list(dict.fromkeys(task for table in self.schedule.table[: stage + 1] for task in table))
+        headlines = []
+        for name in arrived:
+            scores = self._probe.measure(self.model, name)
+            headline = next(iter(scores.values()))
+            headlines.append(headline.value)
+            self.log.record(
+                "probe",
+                self.step - 1,
+                stage=stage,
+                ends_stage=ends_stage,
+                task=name,
+                scores={metric: found.as_dict() for metric, found in scores.items()},
+            )
+            self.log.say(
+                f"step {self.step}  held-out {name}: {headline.name} {headline.value:.3f} "
+                f"({headline.low:.3f} to {headline.high:.3f}; majority {headline.majority:.3f})"
+            )
+        self.last_score = float(np.mean(headlines))
+
+    def save(self) -> None:
+        """Write a checkpoint of the present state."""
+        self.checkpoints.save(self.step, self._write, self.last_score)
+
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint.  Raises UserError when it is damaged."""
+        check(path)
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        load_weights(self.model.ernie, path / MODEL / "model.safetensors")
+        # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
+        heads = {**arrays(self.model.heads), **read_arrays(path / HEADS)}
+        set_weights(self.model.heads, heads, str(path / HEADS))
+        self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
+        self.trainer.bad_steps = state["bad_steps"]
+        self.step, self.skipped, self.last_score = state["step"], state["skipped"], state["last_score"]
+        for name, position in state["streams"].items():
+            self.streams[name].seek(position)
+
+    def finish(self) -> Path:
+        """Put the encoder at `model/` of the run's folder, as `ErnieModel.from_pretrained` wants it."""
+        final = self.folder / MODEL
+        partial = self.folder / f"{MODEL}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        self.model.ernie.save_pretrained(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        return partial.rename(final)
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._feed.close()
+
+    def _write(self, folder: Path) -> None:
+        ernie: ErnieModel = self.model.ernie
+        ernie.save_pretrained(folder / MODEL)
+        save_weights(self.model.heads, folder / HEADS)
+        save_file(self.trainer.optimizer.state(), folder / OPTIMIZER)
+        (folder / STATE).write_text(json.dumps(self._state(), indent=2) + "\n", encoding="utf-8")
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "skipped": self.skipped,
+            "bad_steps": self.trainer.bad_steps,
+            "last_score": self.last_score,
+            "streams": {name: stream.state() for name, stream in self.streams.items()},
+        }

@@ -1,0 +1,129 @@
+"""The resume certificate: what a run consumed, compared with what its seed prescribes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from ernie.data.stream import Stream
+from ernie.train.checkpoint import Checkpoints, check
+from ernie.train.log import read_records
+from pretrain import folder as run_folder
+from pretrain.feeds import open_streams
+from pretrain.schedule import Schedule
+
+
+@dataclass
+class Certificate:
+    """What was compared, and every difference found."""
+
+    steps: int = 0
+    checkpoints: int = 0
+    consumed: dict[str, str] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not self.differences
+
+    def text(self) -> str:
+        """The certificate for people."""
+        lines = [f"{name}: {what}" for name, what in self.consumed.items()]
+        if self.holds:
+            verdict = (
+                f"verified: {self.steps} steps and {self.checkpoints} checkpoints agree with the seed; no sample was "
+                "repeated within an epoch, none missed"
+            )
+            return "\n".join([*lines, verdict])
+        return "\n".join([*lines, *self.differences, f"NOT verified: {len(self.differences)} differences"])
+
+
+def verify(folder: Path, quiet: bool = False) -> Certificate:
+    """Make the run's order of samples again and compare.  Raises UserError when the folder is no run."""
+    config, corpus = run_folder.read(folder)
+    steps = {record["step"]: record for record in read_records(folder, "step")}
+    saved = _saved_positions(folder)
+    end = max([0, *(step + 1 for step in steps), *saved])
+    certificate = Certificate(checkpoints=len(saved))
+    schedule = Schedule(config.schedule, config.train.micro_batches)
+    feed, streams = open_streams(config, corpus)
+    ledgers = {name: _Ledger() for name in streams}
+    try:
+        for step in tqdm(range(end), unit="step", disable=quiet or None):
+            draws = schedule[step].draws
+            for name in draws:
+                ledgers[name].add(next(streams[name]).samples)
+            _compare_step(certificate, step, steps.get(step), {name: streams[name] for name in draws})
+            if step + 1 in saved:
+                _compare_checkpoint(certificate, step + 1, saved[step + 1], streams)
+    finally:
+        feed.close()
+    certificate.steps = end
+    for name, ledger in ledgers.items():
+        certificate.consumed[name] = ledger.summary(streams[name])
+        certificate.differences += [f"{name}: {problem}" for problem in ledger.problems(streams[name])]
+    return certificate
+
+
+class _Ledger:
+    """The names of all samples that a task consumed."""
+
+    def __init__(self) -> None:
+        self._names: list[np.ndarray] = []
+
+    def add(self, names: np.ndarray) -> None:
+        self._names.append(names)
+
+    def problems(self, stream: Stream) -> list[str]:
+        if not self._names:
+            return []
+        names = np.concatenate(self._names)
+        found = []
+        for epoch in range(stream.position.epoch + 1):
+            here = names[names[:, 0] == epoch]
+            repeated = len(here) - len(np.unique(here, axis=0))
+            if repeated:
+                found.append(f"epoch {epoch}: {repeated} samples were consumed twice")
+            if epoch < stream.position.epoch:
+                every = sum(1 for _ in stream.source.named_samples(epoch, 0, len(stream.source.items)))
+                if len(here) != every:
+                    found.append(f"epoch {epoch}: {every - len(here)} of {every} samples were missed")
+        return found
+
+    def summary(self, stream: Stream) -> str:
+        samples = sum(map(len, self._names))
+        position = stream.position
+        return f"{position.drawn:,} batches, {samples:,} samples, epoch {position.epoch}, hash {position.digest or '-'}"
+
+
+def _saved_positions(folder: Path) -> dict[int, dict]:
+    """The stream positions in each checkpoint, after its checksums were compared."""
+    checkpoints = Checkpoints(folder / "checkpoints")
+    found = {}
+    for step in checkpoints.steps():
+        check(checkpoints.path(step))
+        found[step] = json.loads((checkpoints.path(step) / "state.json").read_text(encoding="utf-8"))["streams"]
+    return found
+
+
+def _compare_step(certificate: Certificate, step: int, record: dict | None, streams: dict[str, Stream]) -> None:
+    if record is None:
+        certificate.differences.append(f"step {step}: there is no record of it in metrics.jsonl")
+        return
+    expected = {name: stream.position.digest[:8] for name, stream in streams.items()}
+    if record["samples"] != expected:
+        certificate.differences.append(f"step {step}: the samples' hash is {record['samples']}, expected {expected}")
+
+
+def _compare_checkpoint(
+    certificate: Certificate, step: int, saved: dict[str, dict], streams: dict[str, Stream]
+) -> None:
+    for name, stream in streams.items():
+        if saved[name] != stream.state():
+            certificate.differences.append(
+                f"checkpoint of step {step}: {name} is at {saved[name]}, expected {stream.state()}"
+            )
