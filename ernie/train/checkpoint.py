@@ -33,8 +33,6 @@ class Checkpoints:
         self.folder = folder
         self._keep_last = keep_last
         self._keep_best = keep_best
-        for leftover in folder.glob(f"*{_PARTIAL}"):
-            shutil.rmtree(leftover, ignore_errors=True)
 
     def steps(self) -> list[int]:
         """The steps of which there is a checkpoint, oldest first."""
@@ -53,7 +51,8 @@ class Checkpoints:
         """
         target = self.path(step)
         partial = target.with_name(target.name + _PARTIAL)
-        shutil.rmtree(partial, ignore_errors=True)
+        for leftover in self.folder.glob(f"*{_PARTIAL}"):  # of a process that was killed here
+            shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         try:
             write(partial)

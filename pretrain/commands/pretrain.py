@@ -21,10 +21,22 @@ SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, see docs/pretraining.md")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, for example train.rate.peak=1e-4 (repeatable)")  # fmt: skip
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, for example train.rate.peak=1e-4 (repeatable)",
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (also the key `output`)")
     parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
-    parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help="let a resumed run differ in this key, or in all keys under it (repeatable)")  # fmt: skip
+    parser.add_argument(
+        "--allow-change",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="let a resumed run differ in this key, or in all keys under it (repeatable)",
+    )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 

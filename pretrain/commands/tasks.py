@@ -15,7 +15,13 @@ SUMMARY = "list the registered pretraining tasks with their fields"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("task", nargs="?", metavar="TASK", help="describe this task only")
-    parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help="import a module that registers more tasks first (repeatable)")  # fmt: skip
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="import a module that registers more tasks first (repeatable)",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
