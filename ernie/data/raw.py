@@ -1,0 +1,75 @@
+"""A document as it was read, before any tokenizer has seen it; and what could not be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+WORD, PHRASE, ENTITY = range(3)  # the numbers of ernie.text.segment.base.Kind
+SPAN_KINDS = ("word", "phrase", "entity")  # their names in a file
+
+
+class Place(NamedTuple):
+    """Where a document was read: a file (or data set) and the line (or row) it begins at, counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class RawDocument(NamedTuple):
+    """The text of one document, with a paragraph a line.
+
+    `headings` are the numbers of the lines that are headings.  `spans` (k, 3) marks words, phrases and entities of
+    pre-annotated text: first character, past-last character (of `text`) and kind.  `annotated` are the kinds that
+    the annotation decides; the segmenters mark the others.
+    """
+
+    place: Place
+    text: str
+    title: str = ""
+    headings: frozenset[int] = frozenset()
+    spans: np.ndarray | None = None
+    annotated: tuple[int, ...] = ()
+
+
+class Dropped(NamedTuple):
+    """A document that could not be read: `reason` for counting, `detail` for a person."""
+
+    place: Place
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The names of the fields (or columns) that hold a document in JSON lines, Parquet and data sets.
+
+    A row has `text` (a string) or `paragraphs` (a list of strings); `title` and `spans` are optional.  A span is
+    [start, end, kind] with kind "word", "phrase" or "entity", in characters of the text; of paragraphs, in
+    characters of the paragraphs joined by a line break each.
+    """
+
+    text: str = "text"
+    paragraphs: str = "paragraphs"
+    title: str = "title"
+    spans: str = "spans"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How files are read.
+
+    `format`: by a file's name ("auto"), or "tagged" for text files of `word/POS` tokens.  `titles`: take a short
+    first paragraph without a full stop for the title of a plain text document.  `strict`: stop at the first
+    document that cannot be read instead of dropping it.
+    """
+
+    format: Literal["auto", "tagged"] = "auto"
+    titles: bool = True
+    strict: bool = False
+    fields: Fields = field(default_factory=Fields)

@@ -1,0 +1,116 @@
+"""Raw documents from files, folders, patterns and data sets, one at a time."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ernie.data.raw import Dropped, RawDocument, ReadOptions
+from ernie.data.read_lines import LineFile
+from ernie.data.read_rows import read_hub_dataset, read_json_lines, read_parquet, read_saved_dataset
+from ernie.data.read_text import read_text
+from ernie.errors import UserError
+
+SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+_DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One file or data set to read.  `size` is in bytes; 0 when unknown."""
+
+    name: str
+    size: int = 0
+
+
+def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
+    """The files and data sets that `paths` mean, in a fixed order.
+
+    A path is a file (without a suffix it is read as text), a folder (searched for files with one of SUFFIXES, or
+    saved by the `datasets` library), a pattern with * or **, or a data set's name with "hf:" before it.  Raises
+    UserError for one that means nothing.
+    """
+    found: list[Input] = []
+    for path in map(str, paths):
+        found.extend(_find(path))
+    return found
+
+
+def read_documents(paths: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[RawDocument | Dropped]:
+    """All documents of `paths`, and in their place those that could not be read.
+
+    Raises UserError for a file that cannot be read at all, and with `options.strict` for a document as well.
+    """
+    for source in find_inputs(paths):
+        yield from read_input(source, options)
+
+
+def read_input(
+    source: Input, options: ReadOptions | None = None, progress: Callable[[int], None] | None = None
+) -> Iterator[RawDocument | Dropped]:
+    """The documents of one input; `progress` is told how many bytes of the file were read so far."""
+    options = options or ReadOptions()
+    for document in _open(source.name, options, progress or _silent):
+        if options.strict and isinstance(document, Dropped):
+            raise UserError(f"{document.place}: {document.detail}. Without read.strict the document would be dropped.")
+        yield document
+
+
+def _open(name: str, options: ReadOptions, progress: Callable[[int], None]) -> Iterator[RawDocument | Dropped]:
+    path = Path(name)
+    if name.startswith("hf:"):
+        yield from read_hub_dataset(name, options)
+    elif path.is_dir():
+        yield from read_saved_dataset(path, options)
+    elif name.endswith(".parquet"):
+        yield from read_parquet(path, options)
+    else:
+        lines = LineFile(path)
+        read = read_json_lines if name.removesuffix(".gz").endswith(".jsonl") else read_text
+        for document in read(name, lines, options):
+            yield document
+            progress(lines.bytes_read)
+
+
+def _silent(bytes_read: int) -> None:
+    pass
+
+
+def _find(path: str) -> list[Input]:
+    if path.startswith("hf:"):
+        return [Input(path)]
+    place = Path(path)
+    if place.is_dir():
+        return _find_in(place)
+    if place.is_file():
+        if not _is_readable(place) and place.suffix:
+            raise UserError(f"{path}: expected a name that ends in {', '.join(SUFFIXES)}")
+        return [_input(place)]
+    if glob.has_magic(path):
+        matches = sorted(Path(match) for match in glob.glob(path, recursive=True))  # noqa: PTH207 - takes any pattern
+        if files := [_input(match) for match in matches if _is_readable(match)]:
+            return files
+        raise UserError(f"{path}: no file matches this pattern and ends in {', '.join(SUFFIXES)}")
+    raise UserError(f"{path}: there is no such file or folder")
+
+
+def _find_in(folder: Path) -> list[Input]:
+    if any((folder / name).is_file() for name in _DATASET_FILES):
+        return [Input(str(folder))]
+    files = sorted(path for path in folder.rglob("*") if _is_readable(path))
+    visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    if not visible:
+        raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
+    return [_input(path) for path in visible]
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a file looks like text for us by its name; WikiExtractor calls its files wiki_00, wiki_01, ..."""
+    return path.name.endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", path.name) is not None
+
+
+def _input(path: Path) -> Input:
+    return Input(str(path), path.stat().st_size)

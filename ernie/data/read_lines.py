@@ -1,0 +1,73 @@
+"""Lines of a text file, plain or gzipped, with their numbers, in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, BinaryIO, NamedTuple
+
+from ernie.errors import UserError
+
+MAX_LINE = 1 << 24  # bytes; a longer line is not held in memory
+
+
+class Line(NamedTuple):
+    """One line without its line break; `text` is None when it could not be read, and `problem` says why."""
+
+    number: int
+    text: str | None
+    problem: str = ""
+
+
+class LineFile:
+    """The lines of a file.  `bytes_read` tells how far it has got in the file as it lies on the disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._raw: BinaryIO | None = None
+
+    @property
+    def bytes_read(self) -> int:
+        return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
+
+    def __iter__(self) -> Iterator[Line]:
+        """Raises UserError when the file cannot be read, or is gzipped and breaks off."""
+        number = 0
+        try:
+            with self.path.open("rb") as self._raw:
+                file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if self.path.suffix == ".gz" else self._raw
+                for number, content in enumerate(_bounded(file), start=1):
+                    yield _line(number, content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
+            raise UserError(
+                f"{self.path}: the gzip file {what} after line {number:,}. Fetch it again, or unpack what is there "
+                f"with 'gzip -dc {self.path.name}' and give the unpacked file."
+            ) from None
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
+
+
+def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
+    """Raw lines; None for one longer than MAX_LINE."""
+    while content := file.readline(MAX_LINE):
+        if len(content) < MAX_LINE or content.endswith(b"\n"):
+            yield content
+            continue
+        while content and not content.endswith(b"\n"):
+            content = file.readline(MAX_LINE)
+        yield None
+
+
+def _line(number: int, content: bytes | None) -> Line:
+    if content is None:
+        return Line(number, None, f"the line is longer than {MAX_LINE >> 20} MB")
+    if number == 1:
+        content = content.removeprefix(codecs.BOM_UTF8)
+    try:
+        return Line(number, content.decode("utf-8").rstrip("\r\n"))
+    except UnicodeDecodeError as error:
+        return Line(number, None, f"byte {error.start + 1} of the line is not UTF-8 text")

@@ -1,0 +1,153 @@
+"""Documents of rows with named fields: JSON lines, Parquet files and data sets of the `datasets` library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
+from ernie.data.read_lines import Line
+from ernie.errors import UserError, nearest
+
+_ROWS = 64  # rows of a Parquet file that are decoded at a time
+
+
+def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """One document a line; blank lines are skipped."""
+    for line in lines:
+        place = Place(file, line.number)
+        if line.text is None:
+            reason = "line too long" if "longer" in line.problem else "invalid UTF-8"
+            yield Dropped(place, reason, line.problem)
+        elif line.text.strip():
+            try:
+                row = json.loads(line.text)
+            except (json.JSONDecodeError, RecursionError) as error:
+                yield Dropped(place, "not JSON", f"the line is not JSON: {error}")
+                continue
+            yield _document(row, place, options.fields)
+
+
+def read_parquet(path: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """One document a row, in batches, so that memory stays bounded.
+
+    Raises UserError when the file is damaged or has no column for the text.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = _columns(str(path), file.schema_arrow.names, options.fields)
+            number = 0
+            for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield _document(row, Place(str(path), number), options.fields)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+
+
+def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote; all splits, in their own order."""
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except Exception as error:  # the library raises whatever its parts raise
+        raise UserError(f"{folder}: cannot be read as a saved data set: {error}") from error
+    splits = loaded.items() if isinstance(loaded, datasets.DatasetDict) else [("", loaded)]
+    for split, rows in splits:
+        yield from _read_dataset(str(folder / split), rows, options)
+
+
+def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """A data set by its name: `hf:NAME[:CONFIG][:SPLIT]`, streamed; the split is "train" unless given.
+
+    Raises UserError when it cannot be loaded, for instance without a connection.
+    """
+    import datasets
+
+    parts = name.removeprefix("hf:").split(":")
+    if not parts[0] or len(parts) > 3:
+        raise UserError(f"{name}: expected hf:NAME, hf:NAME:CONFIG or hf:NAME:CONFIG:SPLIT (CONFIG may be empty)")
+    config, split = (*parts[1:], "", "")[:2]
+    try:
+        rows = datasets.load_dataset(parts[0], config or None, split=split or "train", streaming=True)
+    except Exception as error:  # the library raises whatever its parts raise
+        raise UserError(
+            f"{name}: the data set cannot be loaded: {error}. Check the name, the configuration, the split and the "
+            "connection; without one, save the data set to a folder elsewhere and give that folder."
+        ) from error
+    yield from _read_dataset(name, rows, options)
+
+
+def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    if rows.column_names:
+        rows = rows.select_columns(_columns(name, rows.column_names, options.fields))
+    for number, row in enumerate(rows, start=1):
+        yield _document(row, Place(name, number), options.fields)
+
+
+def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
+    """The columns to read, so that others cost nothing.  Raises UserError when there is none for the text."""
+    if fields.text not in present and fields.paragraphs not in present:
+        raise UserError(
+            f"{name}: there is no column '{fields.text}' and none '{fields.paragraphs}'; its columns are "
+            f"{', '.join(present)}. Name the one that holds the text: --set read.fields.text=NAME."
+            f"{nearest(fields.text, present)}"
+        )
+    wanted = (fields.text, fields.paragraphs, fields.title, fields.spans)
+    return [column for column in present if column in wanted]
+
+
+def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
+    if not isinstance(row, Mapping):
+        return Dropped(place, "wrong fields", "expected an object with named fields")
+    text = _text(row, fields)
+    if text is None:
+        keys = ", ".join(map(str, row)) or "none"
+        return Dropped(
+            place,
+            "no text",
+            f"no text under '{fields.text}', no list of texts under '{fields.paragraphs}'; keys: {keys}",
+        )
+    title = row.get(fields.title) or ""
+    if not isinstance(title, str):
+        return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
+    title = " ".join(title.split())
+    if row.get(fields.spans) is None:
+        return RawDocument(place, text, title)
+    spans = _spans(row[fields.spans], len(text))
+    if isinstance(spans, str):
+        return Dropped(place, "wrong spans", f"'{fields.spans}': {spans}")
+    return RawDocument(place, text, title, spans=spans, annotated=tuple(range(len(SPAN_KINDS))))
+
+
+def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
+    text = row.get(fields.text)
+    if isinstance(text, str):
+        return text
+    paragraphs = row.get(fields.paragraphs)
+    if isinstance(paragraphs, list) and all(isinstance(paragraph, str) for paragraph in paragraphs):
+        return "\n".join(paragraphs)
+    return None
+
+
+def _spans(given: Any, size: int) -> np.ndarray | str:
+    """Spans as an array (k, 3), or what is wrong with them."""
+    if not isinstance(given, list):
+        return "expected a list of [start, end, kind]"
+    spans = []
+    for span in given:
+        if not isinstance(span, (list, tuple)) or len(span) != 3 or span[2] not in SPAN_KINDS:
+            return f"expected [start, end, kind] with kind {', '.join(SPAN_KINDS)}, found {span}"
+        start, end = span[:2]
+        if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= size):
+            return f"expected 0 <= start < end <= {size}, the length of the text, found {span}"
+        spans.append((start, end, SPAN_KINDS.index(span[2])))
+    return np.asarray(spans, dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,208 @@
+"""Documents of text files: paragraphs between blank lines, WikiExtractor's blocks, or words with tags."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+
+from ernie.data.raw import ENTITY, WORD, Dropped, Place, RawDocument, ReadOptions
+from ernie.data.read_lines import Line
+
+MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines, so that memory stays bounded
+
+_FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # what a title does not end with
+_TITLE_LENGTH = 100  # characters
+
+
+def read_text(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """The documents of a text file, in whichever of the three forms it is."""
+    if options.format == "tagged":
+        yield from _read_tagged(file, lines, options)
+        return
+    waiting = iter(lines)
+    for line in waiting:
+        if line.text is None or line.text.strip():
+            is_wiki = line.text is not None and _WIKI_OPEN.match(line.text) is not None
+            read = _read_wiki if is_wiki else _read_plain
+            yield from read(file, chain([line], waiting), options)
+
+
+class _Gathered:
+    """The lines of the document being read."""
+
+    def __init__(self, file: str):
+        self._file = file
+        self.clear()
+
+    def clear(self) -> None:
+        self.texts: list[str] = []
+        self.first = 0
+        self.size = 0
+        self.title = ""
+        self._dropped: Dropped | None = None
+
+    def add(self, line: Line) -> None:
+        self.first = self.first or line.number
+        if line.text is None:
+            reason = "line too long" if "longer" in line.problem else "invalid UTF-8"
+            self._dropped = self._dropped or Dropped(Place(self._file, line.number), reason, line.problem)
+            return
+        self.texts.append(line.text)
+        self.size += len(line.text)
+
+    def take(self) -> tuple[Place, list[str], str] | Dropped | None:
+        """What was gathered; None when it is nothing.  Begins anew, for all it knows in the same document."""
+        place, texts, title, dropped = Place(self._file, self.first), self.texts, self.title, self._dropped
+        self.clear()
+        self.title = title
+        if dropped is not None:
+            return dropped
+        return (place, texts, title) if texts or title else None
+
+
+# ------------------------------------------------------------------------------------------------- plain
+
+
+def _read_plain(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    gathered = _Gathered(file)
+    for line in chain(lines, [_BLANK]):
+        blank = line.text is not None and not line.text.strip()
+        if not blank:
+            gathered.add(line)
+        if (blank or gathered.size > MAX_DOCUMENT) and (taken := gathered.take()):
+            yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], options)
+
+
+def _plain(place: Place, texts: list[str], options: ReadOptions) -> RawDocument:
+    if options.titles and len(texts) > 1 and _is_title(texts[0]):
+        return RawDocument(place, "\n".join(texts[1:]), title=texts[0].strip())
+    return RawDocument(place, "\n".join(texts))
+
+
+def _is_title(text: str) -> bool:
+    stripped = text.strip()
+    return 0 < len(stripped) <= _TITLE_LENGTH and stripped[-1] not in _FINAL
+
+
+# ------------------------------------------------------------------------------------------------- wiki
+
+_WIKI_OPEN = re.compile(r"<doc\b[^>]*>")
+_WIKI_TITLE = re.compile(r'\btitle="([^"]*)"')
+_HEADING_LENGTH = 80  # characters
+_HEADING_WORDS = 10
+# Words that a sentence has and a heading seldom.
+_SENTENCE_WORD = re.compile(
+    r"\b(?:is|are|was|were|be|been|has|have|had|did|does|can|could|will|would|may|might|must|became|becomes|"
+    r"he|she|it|they|we|you)\b"
+)
+
+
+def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    gathered = _Gathered(file)
+    for line in chain(lines, [Line(0, "</doc>")]):
+        opening = _WIKI_OPEN.match(line.text) if line.text else None
+        closing = line.text is not None and line.text.startswith("</doc>")
+        if (opening or closing or gathered.size > MAX_DOCUMENT) and (taken := gathered.take()):
+            yield taken if isinstance(taken, Dropped) else _wiki(*taken)
+        if opening or closing:
+            found = _WIKI_TITLE.search(opening.group()) if opening else None
+            gathered.title = html.unescape(found.group(1)) if found else ""
+            gathered.first = line.number
+        elif line.text is None or line.text.strip():
+            gathered.add(line)
+
+
+def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:
+    if texts and texts[0].strip() == title:
+        texts = texts[1:]
+    headings = frozenset(i for i in range(len(texts) - 1) if _is_wiki_heading(texts[i]))
+    # WikiExtractor ends headings with a full stop that the article has not.
+    texts = [text[:-1] if i in headings else text for i, text in enumerate(texts)]
+    return RawDocument(place, "\n".join(texts), title=title, headings=headings)
+
+
+def _is_wiki_heading(text: str) -> bool:
+    if not text.endswith(".") or len(text) > _HEADING_LENGTH or ". " in text:
+        return False
+    return 0 < len(text[:-1].split()) <= _HEADING_WORDS and not _SENTENCE_WORD.search(text)
+
+
+# ------------------------------------------------------------------------------------------------ tagged
+
+_ARTICLE = re.compile(r"(\d{8}-\d\d-\d{3})-\d{3}/m\s*")  # date-page-article, then the paragraph's number
+_ENTITY_TAGS = frozenset(("nr", "ns", "nt", "nz"))
+_BLANK = Line(0, "")
+
+
+def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    """A document ends at a blank line, where the article's number changes, and before a title after a full stop."""
+    gathered = _Gathered(file)
+    article, finished = "", False
+    for line in chain(lines, [_BLANK]):
+        text = line.text or ""
+        numbered = _ARTICLE.match(text)
+        if numbered:
+            text = text[numbered.end() :]
+        words = _untagged(text)
+        begins_article = numbered is not None and numbered.group(1) != article
+        begins_title = options.titles and not numbered and finished and _is_title(words)
+        blank = line.text is not None and not words
+        if blank or begins_article or begins_title or gathered.size > 4 * MAX_DOCUMENT:
+            taken = gathered.take()
+            if taken:
+                yield taken if isinstance(taken, Dropped) else _tagged(*taken[:2], options)
+        if not blank:
+            gathered.add(line._replace(text=text) if line.text is not None else line)
+            finished = bool(words) and words[-1] in _FINAL
+        article = numbered.group(1) if numbered else article
+
+
+def _untagged(text: str) -> str:
+    return "".join(word for word, _ in map(_tag, text.split()))
+
+
+def _tag(token: str) -> tuple[str, str]:
+    """The word and the tag of `word/tag`; brackets around a compound ([word/n word/n]nt) are left out."""
+    word, slash, tag = token.rpartition("/")
+    if not slash:
+        return token, ""
+    return (word[1:] if len(word) > 1 and word.startswith("[") else word), tag.partition("]")[0]
+
+
+def _tagged(place: Place, texts: list[str], options: ReadOptions) -> RawDocument:
+    title = ""
+    if options.titles and len(texts) > 1 and _is_title(_untagged(texts[0])):
+        title, texts = _untagged(texts[0]), texts[1:]
+    paragraphs, spans, at = [], [], 0
+    for text in texts:
+        tokens = [_tag(token) for token in text.split()]
+        spans.extend(_tagged_spans(tokens, at))
+        paragraphs.append("".join(word for word, _ in tokens))
+        at += len(paragraphs[-1]) + 1
+    return RawDocument(
+        place,
+        "\n".join(paragraphs),
+        title=title,
+        spans=np.asarray(spans, dtype=np.int64).reshape(-1, 3),
+        annotated=(WORD, ENTITY),
+    )
+
+
+def _tagged_spans(tokens: list[tuple[str, str]], at: int) -> Iterator[tuple[int, int, int]]:
+    """Words and entities of one paragraph.  Neighbours tagged nr are one person: family name and given name."""
+    person = -1
+    for i, (word, tag) in enumerate(tokens):
+        end = at + len(word)
+        yield at, end, WORD
+        if tag == "nr":
+            person = at if person < 0 else person
+            if i + 1 == len(tokens) or tokens[i + 1][1] != "nr":
+                yield person, end, ENTITY
+                person = -1
+        elif tag in _ENTITY_TAGS:
+            yield at, end, ENTITY
+        at = end
