@@ -128,7 +128,8 @@ def pretrain_task(name: str) -> Callable[[TaskClass], TaskClass]:
 
     def enter(task: TaskClass) -> TaskClass:
         task.variant_name = name
-        return pretrain_tasks.register(name)(task)
+        pretrain_tasks.register(name)(task)
+        return task
 
     return enter
 

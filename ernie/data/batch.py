@@ -144,7 +144,7 @@ def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.nda
 
 def _labels(values: list[int | np.ndarray]) -> Labels:
     if isinstance(values[0], np.ndarray):
-        joined = np.concatenate(values).astype(np.int64)  # type: ignore[arg-type]
+        joined = np.concatenate(values).astype(np.int64)
         positions = np.flatnonzero(joined != IGNORE)
         return Labels(joined[positions], positions)
     return Labels(np.asarray(values, dtype=np.int64), None)

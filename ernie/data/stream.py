@@ -137,7 +137,8 @@ class Feed:
 
     def stream(self, name: str) -> Stream:
         """The stream of one source, at its beginning."""
-        return Stream(self._sources[name], partial(self._executor.submit, self._make, name))
+        make: Callable[[int, int, int], list[Packed]] = partial(self._make, name)
+        return Stream(self._sources[name], partial(self._executor.submit, make))
 
     def close(self) -> None:
         """Stop the workers; blocks still being made are dropped."""

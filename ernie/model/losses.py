@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import paddle
@@ -10,7 +10,8 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 
-class Loss(NamedTuple):
+@dataclass(frozen=True)
+class Loss:
     """The sum of a loss over `count` targets, with the logits (P, C) and labels (P,) that the metrics are made of."""
 
     total: Tensor

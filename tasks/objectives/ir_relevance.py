@@ -101,7 +101,7 @@ class IRRelevance(SequenceTask):
                 passage = _passage(here, others, room, rng)
             yield pair(tokenizer, query, passage, self.length, label=label)
 
-    def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, range, Sequence[int]]]:
+    def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, Sequence[int] | np.ndarray, np.ndarray]]:
         """Each query of a document, the sentences that answer it, and those of its other sections."""
         heading = (document.marks & Mark.HEADING) != 0
         is_title = (document.marks & Mark.TITLE) != 0
@@ -123,7 +123,9 @@ class IRRelevance(SequenceTask):
             yield title_ids, range(int(text[0]), int(text[third - 1]) + 1), text[third:]
 
 
-def _passage(document: Document, sentences: Sequence[int], room: int, rng: np.random.Generator) -> np.ndarray:
+def _passage(
+    document: Document, sentences: Sequence[int] | np.ndarray, room: int, rng: np.random.Generator
+) -> np.ndarray:
     """A stretch of neighbouring sentences that begins at a random one and fits `room`; cut if one alone does not."""
     first = int(rng.integers(len(sentences)))
     last = first + 1
