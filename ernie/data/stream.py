@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
 from multiprocessing import get_context
 from typing import Any, Protocol
 
@@ -137,8 +136,11 @@ class Feed:
 
     def stream(self, name: str) -> Stream:
         """The stream of one source, at its beginning."""
-        make: Callable[[int, int, int], list[Packed]] = partial(self._make, name)
-        return Stream(self._sources[name], partial(self._executor.submit, make))
+
+        def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
+            return self._executor.submit(self._make, name, epoch, first, last)
+
+        return Stream(self._sources[name], submit)
 
     def close(self) -> None:
         """Stop the workers; blocks still being made are dropped."""

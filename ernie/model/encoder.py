@@ -8,6 +8,7 @@ from paddle import Tensor, nn
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.model.config import EncoderConfig
+from ernie.model.layers import Linear
 
 
 class Encoder(nn.Layer):
@@ -33,11 +34,11 @@ class EncoderLayer(nn.Layer):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         D, self.heads = config.hidden_size, config.heads
-        self.q, self.k, self.v = nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D)
-        self.attention_out = nn.Linear(D, D)
+        self.q, self.k, self.v = Linear(D, D), Linear(D, D), Linear(D, D)
+        self.attention_out = Linear(D, D)
         self.attention_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
-        self.inner = nn.Linear(D, config.intermediate_size)
-        self.outer = nn.Linear(config.intermediate_size, D)
+        self.inner = Linear(D, config.intermediate_size)
+        self.outer = Linear(config.intermediate_size, D)
         self.output_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
         self.attention_dropout = config.attention_dropout

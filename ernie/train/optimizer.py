@@ -25,11 +25,13 @@ class Optimizer:
             apply_decay_param_fun=lambda name: name not in undecayed,
         )
 
+    @paddle.no_grad()
     def gradient_norm(self) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
         squares = [(p.grad * p.grad).sum() for p in self.parameters.values() if p.grad is not None]
         return float(paddle.stack(squares).sum().sqrt()) if squares else 0.0
 
+    @paddle.no_grad()
     def step(self, rate: float, scale: float = 1.0) -> None:
         """Update with the gradients times `scale`, then forget them."""
         if scale != 1.0:
