@@ -74,13 +74,13 @@ for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
 
 
-def read(path: str | Path, overrides: typing.Sequence[str] = ()) -> Value:
-    """Read a YAML file with its includes and the overrides `a.b=value`.
+def read(path: str | Path | None, overrides: typing.Sequence[str] = ()) -> Value:
+    """Read a YAML file (None: an empty one) with its includes and the overrides `a.b=value`.
 
     `include:` names a file or a list of files, relative to the file that includes them; local keys win, mappings
     merge.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
     """
-    tree = _read(Path(path), ())
+    tree = Value({}, "command line") if path is None else _read(Path(path), ())
     for override in overrides:
         tree = _override(tree, override)
     return tree

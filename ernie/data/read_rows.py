@@ -120,6 +120,8 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     if not isinstance(title, str):
         return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
     title = " ".join(title.split())
+    if not (_is_unicode(text) and _is_unicode(title)):
+        return Dropped(place, "invalid UTF-8", "the text holds half a surrogate pair, which stands for no character")
     if row.get(fields.spans) is None:
         return RawDocument(place, text, title)
     spans = _spans(row[fields.spans], len(text))
@@ -136,6 +138,14 @@ def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
     if isinstance(paragraphs, list) and all(isinstance(paragraph, str) for paragraph in paragraphs):
         return "\n".join(paragraphs)
     return None
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _spans(given: Any, size: int) -> np.ndarray | str:

@@ -119,7 +119,8 @@ def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterat
 def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:
     if texts and texts[0].strip() == title:
         texts = texts[1:]
-    headings = frozenset(i for i in range(len(texts) - 1) if _is_wiki_heading(texts[i]))
+    # An article opens with its lead, and a heading has something under it.
+    headings = frozenset(i for i in range(1, len(texts) - 1) if _is_wiki_heading(texts[i]))
     # WikiExtractor ends headings with a full stop that the article has not.
     texts = [text[:-1] if i in headings else text for i, text in enumerate(texts)]
     return RawDocument(place, "\n".join(texts), title=title, headings=headings)

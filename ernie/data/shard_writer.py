@@ -49,6 +49,18 @@ class Documents(NamedTuple):
             docs=docs,
         )
 
+    def take(self, keep: np.ndarray) -> Documents:
+        """The documents where `keep` (d,) holds."""
+        if keep.all():
+            return self
+        tokens, sentences = np.diff(self.docs[:, :2], axis=0, prepend=0).T
+        of_tokens, of_sentences = np.repeat(keep, tokens), np.repeat(keep, sentences)
+        docs = self.docs[keep]
+        docs[:, 0], docs[:, 1] = np.cumsum(tokens[keep]), np.cumsum(sentences[keep])
+        return Documents(
+            self.ids[of_tokens], self.flags[of_tokens], self.ends[of_sentences], self.marks[of_sentences], docs
+        )
+
 
 class CorpusWriter:
     """Writes a corpus into `output`; a context manager.

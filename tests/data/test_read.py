@@ -1,0 +1,309 @@
+"""Readers: every format gives the documents it holds, and everything wrong is told with file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.data import read_lines, read_text
+from ernie.data.raw import Dropped, Fields, RawDocument, ReadOptions
+from ernie.data.read import find_inputs, read_documents
+from ernie.errors import UserError
+
+NO_TITLES = ReadOptions(titles=False)
+TAGGED = ReadOptions(format="tagged")
+
+
+def kept(*paths: Path | str, options: ReadOptions | None = None) -> list[RawDocument]:
+    documents = list(read_documents(paths, options))
+    assert all(isinstance(document, RawDocument) for document in documents), documents
+    return documents
+
+
+def put(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def put_json(path: Path, *rows: object) -> Path:
+    return put(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+class TestPlainText:
+    def test_blank_lines_part_documents_and_lines_are_paragraphs(self, tmp_path):
+        path = put(tmp_path / "a.txt", "One.\nStill one.\n\n  \n\nTwo.\n")
+        assert [document.text for document in kept(path)] == ["One.\nStill one.", "Two."]
+
+    def test_a_document_is_placed_at_its_first_line(self, tmp_path):
+        path = put(tmp_path / "a.txt", "\nOne.\n\n\nTwo.\n")
+        assert [str(document.place) for document in kept(path)] == [f"{path}:2", f"{path}:5"]
+
+    def test_a_short_first_line_without_a_full_stop_is_the_title(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"))
+        assert (document.title, document.text) == ("The Sea", "It is wide.")
+
+    @pytest.mark.parametrize(
+        "text", ["The sea is wide.\nIt is deep.", "The Sea", "你好吗？\n很好。", "w " * 60 + "\nEnd."]
+    )
+    def test_other_first_lines_are_no_titles(self, tmp_path, text):
+        (document,) = kept(put(tmp_path / "a.txt", text))
+        assert (document.title, document.text) == ("", text)
+
+    def test_titles_can_be_switched_off(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"), options=NO_TITLES)
+        assert document.text == "The Sea\nIt is wide."
+
+    def test_byte_order_mark_and_windows_line_ends_are_no_text(self, tmp_path):
+        path = put(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\nMore.\r\n\r\nTwo.\r\n")
+        assert [document.text for document in kept(path)] == ["One.\nMore.", "Two."]
+
+    def test_a_document_beyond_the_limit_is_cut_between_lines(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
+        path = put(tmp_path / "a.txt", "0123456789.\n" * 5)
+        assert [document.text.count(".") for document in kept(path)] == [2, 2, 1]
+
+    def test_a_document_that_is_not_utf8_is_dropped_at_its_bad_line(self, tmp_path):
+        path = put(tmp_path / "a.txt", b"Good.\n\nStill fine.\nna\xefve\nMore.\n\nGood again.\n")
+        first, dropped, last = read_documents([path])
+        assert dropped == Dropped((str(path), 4), "invalid UTF-8", "byte 3 of the line is not UTF-8 text")
+        assert (first.text, last.text) == ("Good.", "Good again.")
+
+    def test_a_line_too_long_to_hold_is_dropped(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(read_lines, "MAX_LINE", 1000)
+        path = put(tmp_path / "a.txt", b"Good.\n\n" + b"x" * 5000 + b"\n\nGood again.\n")
+        _, dropped, last = read_documents([path])
+        assert (dropped.reason, dropped.place.line, last.text) == ("line too long", 3, "Good again.")
+
+    @given(
+        st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1), min_size=1, max_size=4))
+    )
+    def test_no_text_is_lost(self, tmp_path_factory, paragraphs):
+        paragraphs = [[line for line in document if line.strip()] for document in paragraphs]
+        expected = ["\n".join(document) for document in paragraphs if document]
+        path = put(tmp_path_factory.mktemp("plain") / "a.txt", "\n\n".join(expected))
+        found = kept(path, options=NO_TITLES)
+        assert [document.text for document in found] == [text.removeprefix("\ufeff") for text in expected]
+
+
+WIKI = """<doc id="12" url="http://x?curid=12" title="Salt &amp; Water">
+Salt &amp; Water
+
+Salt dissolves in water.
+
+History.
+The Romans knew it.
+It was known before.
+Uses in cooking.
+Kitchens use it.
+</doc>
+<doc id="13" title="Sand">
+Sand
+
+Sand does not.
+</doc>
+"""
+
+
+class TestWikiExtractor:
+    def test_blocks_are_documents_with_titles_and_headings(self, tmp_path):
+        salt, sand = kept(put(tmp_path / "wiki_00", WIKI.replace("Salt &amp; Water\n\n", "Salt & Water\n\n")))
+        assert (salt.title, sand.title) == ("Salt & Water", "Sand")
+        lines = salt.text.split("\n")
+        assert lines[0] == "Salt dissolves in water."
+        assert [lines[i] for i in sorted(salt.headings)] == ["History", "Uses in cooking"]
+        assert (salt.place.line, sand.place.line, sand.text) == (1, 11, "Sand does not.")
+
+    def test_short_sentences_are_no_headings(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
+        assert document.headings == frozenset()
+
+    def test_a_block_that_is_never_closed_is_kept(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", '<doc title="Sand">\nSand\n\nSand is dry.\n'))
+        assert (document.title, document.text) == ("Sand", "Sand is dry.")
+
+
+class TestTaggedText:
+    def test_words_and_entities_come_from_the_tags(self, tmp_path):
+        path = put(tmp_path / "a.txt", "江/nr  泽民/nr  在/p  北京/ns  讲话/v  。/w\n")
+        (document,) = kept(path, options=TAGGED)
+        assert document.text == "江泽民在北京讲话。"
+        named = [(document.text[start:end], int(kind)) for start, end, kind in document.spans]
+        assert [text for text, kind in named if kind == 0] == ["江", "泽民", "在", "北京", "讲话", "。"]
+        assert [text for text, kind in named if kind == 2] == ["江泽民", "北京"]
+
+    def test_spans_count_on_over_paragraphs(self, tmp_path):
+        path = put(tmp_path / "a.txt", "今天/t  好/a  。/w\n北京/ns  好/a  。/w\n")
+        (document,) = kept(path, options=TAGGED)
+        entities = [document.text[start:end] for start, end, kind in document.spans if kind == 2]
+        assert entities == ["北京"]
+
+    def test_a_new_article_number_begins_a_document_and_is_no_text(self, tmp_path):
+        path = put(
+            tmp_path / "a.txt",
+            "19980101-01-001-001/m  好/a  。/w\n19980101-01-001-002/m  是/v\n19980101-01-002-001/m  不/d\n",
+        )
+        assert [document.text for document in kept(path, options=TAGGED)] == ["好。\n是", "不"]
+
+    def test_a_title_after_a_finished_paragraph_begins_a_document(self, tmp_path):
+        path = put(tmp_path / "a.txt", "天气/n\n今天/t  好/a  。/w\n新闻/n\n没有/v  。/w\n")
+        assert [(d.title, d.text) for d in kept(path, options=TAGGED)] == [("天气", "今天好。"), ("新闻", "没有。")]
+
+    def test_brackets_of_compounds_are_no_text(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "[中央/n  电台/n]nt  。/w\n"), options=TAGGED)
+        assert document.text == "中央电台。"
+
+
+class TestJsonLines:
+    def test_text_or_paragraphs_with_a_title(self, tmp_path):
+        path = put_json(
+            tmp_path / "a.jsonl", {"text": "One.\nMore.", "title": " A  b "}, {"paragraphs": ["Two.", "More."]}
+        )
+        assert [(d.text, d.title, d.place.line) for d in kept(path)] == [
+            ("One.\nMore.", "A b", 1),
+            ("Two.\nMore.", "", 2),
+        ]
+
+    def test_field_names_can_be_chosen(self, tmp_path):
+        path = put_json(tmp_path / "a.jsonl", {"body": "One.", "head": "T"})
+        (document,) = kept(path, options=ReadOptions(fields=Fields(text="body", title="head")))
+        assert (document.text, document.title) == ("One.", "T")
+
+    def test_spans_mark_the_text(self, tmp_path):
+        path = put_json(tmp_path / "a.jsonl", {"text": "Anna sings.", "spans": [[0, 4, "entity"], [5, 10, "word"]]})
+        (document,) = kept(path)
+        assert document.spans.tolist() == [[0, 4, 2], [5, 10, 0]]
+        assert document.annotated == (0, 1, 2)
+
+    @pytest.mark.parametrize(
+        ("line", "reason", "detail"),
+        [
+            ('{"text": "broken', "not JSON", "the line is not JSON"),
+            ("[1, 2]", "wrong fields", "expected an object"),
+            ('{"body": "x"}', "no text", "keys: body"),
+            ('{"text": 3}', "no text", "no text under 'text'"),
+            ('{"text": "x", "title": 3}', "wrong fields", "'title' is not text"),
+            ('{"text": "\\ud800"}', "invalid UTF-8", "half a surrogate pair"),
+            ('{"text": "x", "spans": [[0, 2, "word"]]}', "wrong spans", "<= 1, the length of the text"),
+            ('{"text": "x", "spans": [[0, 1, "verb"]]}', "wrong spans", "kind word, phrase, entity"),
+            ('{"text": "x", "spans": 1}', "wrong spans", "expected a list"),
+        ],
+    )
+    def test_a_bad_line_is_dropped_with_its_place(self, tmp_path, line, reason, detail):
+        path = put(tmp_path / "a.jsonl", f'{{"text": "Good."}}\n{line}\n{{"text": "Good again."}}\n')
+        _, dropped, last = read_documents([path])
+        assert (dropped.place, dropped.reason) == ((str(path), 2), reason)
+        assert detail in dropped.detail
+        assert last.text == "Good again."
+
+    def test_strict_stops_at_the_first_bad_line(self, tmp_path):
+        path = put(tmp_path / "a.jsonl", '{"text": "Good."}\nnonsense\n')
+        with pytest.raises(UserError, match=r"a\.jsonl:2: the line is not JSON"):
+            list(read_documents([path], ReadOptions(strict=True)))
+
+
+class TestGzip:
+    def test_text_and_json_lines_may_be_gzipped(self, tmp_path):
+        put(tmp_path / "a.txt.gz", gzip.compress(b"One.\n\nTwo."))
+        put(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "Three."}'))
+        assert [document.text for document in kept(tmp_path)] == ["One.", "Two.", "Three."]
+
+    def test_a_file_that_breaks_off_is_an_error_that_says_how_far_it_got(self, tmp_path):
+        whole = gzip.compress("".join(f"Line {i} {i * 7919 % 1000}.\n" for i in range(5000)).encode())
+        path = put(tmp_path / "a.txt.gz", whole[: len(whole) // 2])
+        with pytest.raises(
+            UserError, match=r"a\.txt\.gz: the gzip file breaks off after line [1-9][\d,]*\. Fetch it again"
+        ):
+            list(read_documents([path]))
+
+    def test_a_file_that_is_not_gzip_is_an_error(self, tmp_path):
+        path = put(tmp_path / "a.txt.gz", "plain text")
+        with pytest.raises(UserError, match="is damaged"):
+            list(read_documents([path]))
+
+
+class TestParquet:
+    def test_rows_are_documents(self, tmp_path):
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"text": ["One.", "Two."], "title": ["A", None], "other": [1, 2]}), path)
+        assert [(d.text, d.title, str(d.place)) for d in kept(path)] == [
+            ("One.", "A", f"{path}:1"),
+            ("Two.", "", f"{path}:2"),
+        ]
+
+    def test_paragraphs_may_be_a_list_column(self, tmp_path):
+        pq.write_table(pa.table({"paragraphs": [["One.", "Two."]]}), tmp_path / "a.parquet")
+        assert [document.text for document in kept(tmp_path)] == ["One.\nTwo."]
+
+    def test_a_file_without_a_text_column_is_an_error_that_lists_its_columns(self, tmp_path):
+        pq.write_table(pa.table({"texts": ["One."]}), tmp_path / "a.parquet")
+        with pytest.raises(UserError, match="no column 'text' and none 'paragraphs'; its columns are texts"):
+            list(read_documents([tmp_path]))
+
+    def test_a_damaged_file_is_an_error(self, tmp_path):
+        path = put(tmp_path / "a.parquet", b"PAR1 nothing")
+        with pytest.raises(UserError, match="cannot be read as a Parquet file"):
+            list(read_documents([path]))
+
+
+class TestDatasets:
+    def test_a_saved_data_set_is_read(self, tmp_path):
+        datasets.Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(tmp_path / "set")
+        assert [document.text for document in kept(tmp_path / "set")] == ["One.", "Two."]
+
+    def test_all_splits_of_a_saved_data_set_are_read(self, tmp_path):
+        splits = {name: datasets.Dataset.from_dict({"text": [name]}) for name in ("train", "test")}
+        datasets.DatasetDict(splits).save_to_disk(tmp_path / "set")
+        assert {document.text for document in kept(tmp_path / "set")} == {"train", "test"}
+
+    def test_a_data_set_is_loaded_by_name_and_split(self, tmp_path, monkeypatch):
+        put_json(tmp_path / "set" / "train.jsonl", {"text": "One."})
+        put_json(tmp_path / "set" / "test.jsonl", {"text": "Two."})
+        assert [document.text for document in kept(f"hf:{tmp_path / 'set'}")] == ["One."]
+        (document,) = kept(f"hf:{tmp_path / 'set'}::test")
+        assert (document.text, document.place.line) == ("Two.", 1)
+
+    def test_a_name_that_leads_nowhere_is_an_error(self, tmp_path):
+        with pytest.raises(UserError, match="the data set cannot be loaded"):
+            list(read_documents([f"hf:{tmp_path / 'none'}"]))
+
+
+class TestInputs:
+    def test_folders_are_searched_in_a_fixed_order(self, tmp_path):
+        for name in ("b/2.txt", "b/1.jsonl", "a/wiki_01", "c.txt.gz", "b/notes.md", ".hidden/x.txt"):
+            put(tmp_path / name, "")
+        found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
+        assert found == ["a/wiki_01", "b/1.jsonl", "b/2.txt", "c.txt.gz"]
+
+    def test_patterns_find_files(self, tmp_path):
+        for name in ("x/1.txt", "x/y/2.txt", "x/3.md"):
+            put(tmp_path / name, "")
+        found = [Path(source.name).name for source in find_inputs([f"{tmp_path}/**/*"])]
+        assert found == ["1.txt", "2.txt"]
+
+    @pytest.mark.parametrize(
+        ("make", "given_path", "message"),
+        [
+            ("a.txt", "b.txt", "b.txt: there is no such file or folder"),
+            ("a.csv", "a.csv", "expected a name that ends in"),
+            ("a.csv", ".", "the folder holds no file"),
+            ("a.csv", "*.txt", "no file matches this pattern"),
+        ],
+    )
+    def test_a_path_that_means_nothing_is_an_error(self, tmp_path, make, given_path, message):
+        put(tmp_path / make, "x")
+        with pytest.raises(UserError, match=message):
+            find_inputs([tmp_path / given_path])
+
+    def test_a_file_that_may_not_be_read_is_an_error(self, tmp_path):
+        (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
+        with pytest.raises(UserError, match=r"a\.txt: "):
+            list(read_documents([tmp_path / "a.txt"]))
