@@ -7,7 +7,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from ernie.errors import UserError
 
@@ -38,7 +38,8 @@ class LineFile:
         number = 0
         try:
             with self.path.open("rb") as self._raw:
-                file: IO[bytes] = gzip.GzipFile(fileobj=self._raw) if self.path.suffix == ".gz" else self._raw
+                zipped = self.path.suffix == ".gz"
+                file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
                 for number, content in enumerate(_bounded(file), start=1):
                     yield _line(number, content)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -51,7 +52,7 @@ class LineFile:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
 
 
-def _bounded(file: IO[bytes]) -> Iterator[bytes | None]:
+def _bounded(file: BinaryIO) -> Iterator[bytes | None]:
     """Raw lines; None for one longer than MAX_LINE."""
     while content := file.readline(MAX_LINE):
         if len(content) < MAX_LINE or content.endswith(b"\n"):

@@ -178,7 +178,9 @@ def _tagged(place: Place, texts: list[str], options: ReadOptions) -> RawDocument
     title = ""
     if options.titles and len(texts) > 1 and _is_title(_untagged(texts[0])):
         title, texts = _untagged(texts[0]), texts[1:]
-    paragraphs, spans, at = [], [], 0
+    paragraphs: list[str] = []
+    spans: list[tuple[int, int, int]] = []
+    at = 0
     for text in texts:
         tokens = [_tag(token) for token in text.split()]
         spans.extend(_tagged_spans(tokens, at))

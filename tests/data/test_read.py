@@ -120,7 +120,7 @@ class TestWikiExtractor:
         lines = salt.text.split("\n")
         assert lines[0] == "Salt dissolves in water."
         assert [lines[i] for i in sorted(salt.headings)] == ["History", "Uses in cooking"]
-        assert (salt.place.line, sand.place.line, sand.text) == (1, 11, "Sand does not.")
+        assert (salt.place.line, sand.place.line, sand.text) == (1, 12, "Sand does not.")
 
     def test_short_sentences_are_no_headings(self, tmp_path):
         (document,) = kept(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))

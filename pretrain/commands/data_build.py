@@ -1,0 +1,77 @@
+"""Build a corpus for pretraining from text.
+
+Reads plain text (a blank line between documents, a paragraph a line), WikiExtractor's output, JSON lines, Parquet,
+.gz of text and JSON lines, folders of these, and data sets of the `datasets` library.  Splits sentences, tokenizes,
+marks words, phrases and entities, and writes memory-mapped shards.  Documents that cannot be used are dropped and
+counted; the report goes to standard output and into corpus.json.
+
+examples:
+  ernie data build --input books/ --tokenizer tok --output corpus
+  ernie data build --input 'wiki/**/*.txt.gz' --tokenizer vocab.txt --language en --output corpus
+  ernie data build --input hf:wikitext:wikitext-103-raw-v1 --tokenizer tok --output corpus
+  ernie data build corpus.yaml --output corpus --set held_out=0.05 --set 'segmenters=[{kind: jieba}]'
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from ernie import config as configuration
+from ernie.registry import import_plugins
+from pretrain.corpus.build import build_corpus
+from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.progress import ConsoleProgress
+
+SUMMARY = "make a corpus for pretraining from text, JSON lines, Parquet or a data set"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file with the corpus's recipe")
+    parser.add_argument(
+        "--input", nargs="+", metavar="PATH", help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]"
+    )
+    parser.add_argument(
+        "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
+    )
+    parser.add_argument("--language", choices=("auto", "en", "zh"), help="of the text (default: auto, by a look at it)")
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write the corpus to")
+    parser.add_argument("--overwrite", action="store_true", help="replace the corpus that stands in --output")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the recipe; repeatable"
+    )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="worker processes, 0 for none (default: one a core, here %(default)s); they do not change the result",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    config = _config(arguments)
+    output, processes, overwrite = arguments.output, arguments.processes, arguments.overwrite
+    if arguments.quiet:
+        report = build_corpus(config, output, processes=processes, overwrite=overwrite)
+    else:
+        with ConsoleProgress() as progress:
+            report = build_corpus(config, output, processes=processes, overwrite=overwrite, progress=progress)
+    print(report.table())
+    return 0
+
+
+def _config(arguments: argparse.Namespace) -> CorpusConfig:
+    """The recipe: the file's, then what the options say, then --set."""
+    options = {name: getattr(arguments, name) for name in ("input", "tokenizer", "language")}
+    given = [f"{name}={json.dumps(value)}" for name, value in options.items() if value is not None]
+    tree = configuration.read(arguments.config, [*given, *arguments.set])
+    plugins = tree.get("plugins")
+    if isinstance(plugins, list):  # anything else is the next line's to refuse
+        import_plugins(map(str, plugins))
+    return configuration.build(CorpusConfig, tree)

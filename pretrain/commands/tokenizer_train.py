@@ -1,0 +1,111 @@
+"""Train a tokenizer on text: a WordPiece or a SentencePiece vocabulary.
+
+Reads what 'ernie data build' reads.  The same text and settings give the same vocabulary.  Of a large input a sample
+is used, taken from all its files.
+
+examples:
+  ernie tokenizer train --input books/ --vocab-size 30000 --output tok
+  ernie tokenizer train --input news.jsonl.gz --kind sentencepiece --vocab-size 16000 --cased --output tok
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from ernie.data.raw import RawDocument, ReadOptions
+from ernie.data.read import find_inputs
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.sample import sample
+
+SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own arguments."""
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        required=True,
+        metavar="PATH",
+        help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
+    )
+    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write the tokenizer to")
+    parser.add_argument(
+        "--kind", choices=("wordpiece", "sentencepiece"), default="wordpiece", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--vocab-size",
+        type=int,
+        default=30_000,
+        metavar="N",
+        help="entries, special ones included (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cased", action="store_true", help="keep upper and lower case apart (default: lower-case all)"
+    )
+    parser.add_argument(
+        "--sample-mb",
+        type=float,
+        default=100.0,
+        metavar="N",
+        help="MB of text to learn from at most (default: %(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the tokenizer that stands in --output")
+    parser.add_argument("--quiet", action="store_true", help="nothing on standard error")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command; returns its exit status."""
+    if arguments.output.exists() and not arguments.overwrite:
+        raise UserError(f"{arguments.output}: exists already. Give --overwrite to replace it, or another --output.")
+    if arguments.vocab_size < 1 or arguments.sample_mb <= 0:
+        raise UserError("--vocab-size and --sample-mb: expected numbers above 0")
+    documents = sample(find_inputs(arguments.input), ReadOptions(), int(arguments.sample_mb * 1e6))
+    texts = _Texts(documents)
+    tokenizer = _train(arguments, texts)
+    if not arguments.quiet:
+        print(
+            f"tokenizer train: learnt from {texts.documents:,} documents, {texts.bytes / 1e6:.1f} MB", file=sys.stderr
+        )
+    print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
+    return 0
+
+
+class _Texts:
+    """The paragraphs of documents, counted as they pass."""
+
+    def __init__(self, documents: Iterator[RawDocument]):
+        self._source = documents
+        self.documents = 0
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for document in self._source:
+            self.documents += 1
+            self.bytes += len(document.text.encode())
+            yield from filter(str.strip, (document.title, *document.text.split("\n")))
+
+
+def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
+    """Train beside the final place, so that an error leaves no half of a tokenizer there."""
+    from ernie.text.train import train_sentencepiece, train_wordpiece
+
+    train = train_wordpiece if arguments.kind == "wordpiece" else train_sentencepiece
+    folder = arguments.output.with_name(f"{arguments.output.name}.partial-{os.getpid()}")
+    folder.mkdir(parents=True)
+    try:
+        tokenizer = train(texts, vocab_size=arguments.vocab_size, lowercase=not arguments.cased, folder=folder)
+        if not texts.bytes:
+            raise UserError("the input holds no text to learn from")
+        if arguments.output.exists():
+            shutil.rmtree(arguments.output)
+        folder.rename(arguments.output)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return tokenizer

@@ -1,0 +1,1 @@
+"""From files of text to a corpus on disk: what `ernie data build` runs."""

@@ -1,0 +1,213 @@
+"""A chunk of raw documents to arrays: what a worker process does, and all that it does.
+
+Legend: d documents of the chunk, s sentences, m units (words, punctuation), n tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ernie.data.document import Flag, Mark
+from ernie.data.raw import Dropped, RawDocument
+from ernie.data.shard_writer import Documents
+from ernie.text.segment.base import Kind, Segmenter, combine
+from ernie.text.sentences import split_sentences
+from ernie.text.tokenizer import Tokenizer
+from pretrain.corpus.report import Counts
+from pretrain.corpus.units import Tokenized, UnitTable
+
+_NOT_BODY = Mark.TITLE | Mark.HEADING
+_FLAGS = {  # the flags of a span's first token and of its others
+    Kind.WORD: (0, Flag.CONTINUES_WORD),
+    Kind.PHRASE: (Flag.BEGINS_PHRASE, Flag.CONTINUES_PHRASE),
+    Kind.ENTITY: (Flag.BEGINS_ENTITY, Flag.CONTINUES_ENTITY),
+}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Which documents are kept, and which of them held out."""
+
+    language: str
+    held_out: float
+    min_sentences: int
+    min_tokens: int
+
+
+class Chunk(NamedTuple):
+    """What a chunk became: the documents of each split, and the counts for the report."""
+
+    train: Documents
+    held_out: Documents
+    counts: Counts
+
+
+class Encoder:
+    """Turns chunks of raw documents into arrays; the same for a chunk whatever came before it."""
+
+    def __init__(self, tokenizer: Tokenizer, segmenters: Sequence[Segmenter], rules: Rules):
+        self._tokenizer = tokenizer
+        self._segmenters = list(segmenters)
+        self._rules = rules
+        self._table = UnitTable(tokenizer)
+
+    def __call__(self, chunk: Sequence[tuple[int, RawDocument | Dropped]]) -> Chunk:
+        """Encode documents, each with the number of the input it comes from."""
+        counts = Counts()
+        sources, documents = [], []
+        for source, item in chunk:
+            if isinstance(item, Dropped):
+                counts.drop(item)
+            else:
+                sources.append((source, item.place.line))
+                documents.append(item)
+        arrays = self._encode(documents, sources)
+        keep = self._judge(documents, arrays, counts)
+        held_out = self._is_held_out(documents, counts)
+        train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
+        counts.keep("train", train, self._tokenizer.unk_id)
+        counts.keep("held_out", kept_out, self._tokenizer.unk_id)
+        return Chunk(train, kept_out, counts)
+
+    def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
+        cut = [list(cut_sentences(document, self._rules.language)) for document in documents]
+        sentences = Sentences(cut, self._tokenizer)
+        tokens = self._table.tokenize(sentences.units)
+        starts = tokens.starts[sentences.unit_starts]
+        self._mark_spans(documents, sentences, tokens)
+        for i, document in enumerate(documents):
+            if document.spans is not None:
+                first, last = sentences.firsts[i : i + 2]
+                flags = tokens.flags[starts[first] : starts[last]]
+                annotate(document, cut[i], np.diff(starts[first : last + 1]), flags, self._tokenizer)
+        return _documents(tokens, starts, sentences, np.asarray(sources, np.int64).reshape(-1, 2))
+
+    def _mark_spans(self, documents: Sequence[RawDocument], sentences: Sentences, tokens: Tokenized) -> None:
+        """Set the flags of what the segmenters find, but for the kinds that a document's annotation decides."""
+        if not self._segmenters or not sentences.units:
+            return
+        words = self._tokenizer.surface(sentences.units)
+        spans = combine(self._segmenters, words, sentences.starts)
+        decided = np.zeros((len(documents), len(Kind)), dtype=bool)
+        for i, document in enumerate(documents):
+            decided[i, list(document.annotated)] = True
+        home = np.searchsorted(sentences.unit_starts[sentences.firsts], spans[:, 0], side="right") - 1
+        spans = spans[~decided[home, spans[:, 2]]]
+        mark(tokens.flags, tokens.starts[spans[:, 0]], tokens.starts[spans[:, 1]], spans[:, 2])
+
+    def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> np.ndarray:
+        """Which documents are kept (d,); the others are counted with the reason."""
+        body = np.concatenate(([0], np.cumsum((arrays.marks & _NOT_BODY) == 0)))
+        sentences = np.diff(body[arrays.docs[:, 1]], prepend=0)
+        tokens = np.diff(arrays.docs[:, 0], prepend=0)
+        keep = np.ones(len(documents), dtype=bool)
+        for reason, bad in (
+            ("empty", sentences == 0),
+            ("too few sentences", sentences < self._rules.min_sentences),
+            ("too few tokens", tokens < self._rules.min_tokens),
+        ):
+            for i in np.flatnonzero(keep & bad).tolist():
+                counts.drop(Dropped(documents[i].place, reason, f"{sentences[i]} sentences, {tokens[i]} tokens"))
+            keep &= ~bad
+        counts.one_sentence += int((keep & (sentences == 1)).sum())
+        return keep
+
+    def _is_held_out(self, documents: Sequence[RawDocument], counts: Counts) -> np.ndarray:
+        """Which documents belong to the held-out split (d,), by their text alone: equal texts fall on one side."""
+        held_out = np.zeros(len(documents), dtype=bool)
+        for i, document in enumerate(documents):
+            content = document.text.encode()
+            counts.bytes += len(content)
+            digest = hashlib.blake2b(content, digest_size=8).digest()
+            held_out[i] = int.from_bytes(digest, "little") < self._rules.held_out * 2**64
+        return held_out
+
+
+class Sentences:
+    """The sentences of a chunk, cut into units.
+
+    `firsts` (d + 1,) is each document's first sentence, `marks` (s,), `unit_starts` (s + 1,) each sentence's first
+    unit in `units`.
+    """
+
+    def __init__(self, cut: Sequence[Sequence[tuple[str, int]]], tokenizer: Tokenizer):
+        self.firsts = np.cumsum([0, *map(len, cut)])
+        self.marks = np.fromiter((mark for document in cut for _, mark in document), np.uint8)
+        self.units: list[str] = []
+        lengths = [0]
+        for document in cut:
+            for text, _ in document:
+                units = tokenizer.split(text)
+                self.units += units
+                lengths.append(len(units))
+        self.unit_starts = np.cumsum(lengths)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first unit of each sentence that has one."""
+        return self.unit_starts[:-1][np.diff(self.unit_starts) > 0]
+
+
+def cut_sentences(document: RawDocument, language: str) -> Iterator[tuple[str, int]]:
+    """The sentences of a document with their marks; the title and headings are one sentence each."""
+    if document.title:
+        yield document.title, Mark.TITLE | Mark.BEGINS_PARAGRAPH
+    for number, paragraph in enumerate(document.text.split("\n")):
+        if number in document.headings:
+            yield paragraph, Mark.HEADING | Mark.BEGINS_PARAGRAPH
+            continue
+        begins: int = Mark.BEGINS_PARAGRAPH
+        for sentence in split_sentences(paragraph, language):
+            yield sentence, begins
+            begins = 0
+
+
+def annotate(
+    document: RawDocument,
+    sentences: Sequence[tuple[str, int]],
+    lengths: np.ndarray,
+    flags: np.ndarray,
+    tokenizer: Tokenizer,
+) -> None:
+    """Set the `flags` of a document's tokens by its annotation; `lengths` are the tokens of each sentence.
+
+    A token belongs to a span when its first character does.
+    """
+    assert document.spans is not None
+    characters = np.full(len(flags), -1, dtype=np.int64)  # a title's tokens stand before the text
+    at, token = 0, 0
+    for (text, kind), length in zip(sentences, lengths, strict=True):
+        if not kind & Mark.TITLE:
+            at = document.text.index(text, at)
+            characters[token : token + length] = at + tokenizer.encode(text).offsets[:, 0]
+            at += len(text)
+        token += length
+    first, stop = np.searchsorted(characters, document.spans[:, 0]), np.searchsorted(characters, document.spans[:, 1])
+    mark(flags, first, stop, document.spans[:, 2])
+
+
+def mark(flags: np.ndarray, firsts: np.ndarray, stops: np.ndarray, kinds: np.ndarray) -> None:
+    """Set the flags (n,) of the tokens of spans [first, stop); spans without a token are left out."""
+    for kind, (begins, continues) in _FLAGS.items():
+        chosen = (kinds == kind) & (firsts < stops)
+        steps = np.zeros(len(flags) + 1, dtype=np.int32)
+        np.add.at(steps, firsts[chosen], 1)
+        np.add.at(steps, stops[chosen], -1)
+        flags[np.cumsum(steps[:-1]) > 0] |= continues
+        flags[firsts[chosen]] = flags[firsts[chosen]] & ~np.uint8(continues) | begins
+
+
+def _documents(tokens: Tokenized, starts: np.ndarray, sentences: Sentences, sources: np.ndarray) -> Documents:
+    """The arrays of the documents; sentences without a token are left out."""
+    keep = np.diff(starts) > 0
+    sizes = np.diff(sentences.firsts)
+    token_ends = starts[sentences.firsts[1:]]
+    base = np.repeat(starts[sentences.firsts[:-1]], sizes)
+    sentence_ends = np.concatenate(([0], np.cumsum(keep)))[sentences.firsts[1:]]
+    docs = np.column_stack((token_ends, sentence_ends, sources))
+    return Documents(tokens.ids, tokens.flags, (starts[1:] - base)[keep].astype(np.int32), sentences.marks[keep], docs)

@@ -1,0 +1,44 @@
+"""What a corpus is built from and how: the keys of the YAML that `ernie data build` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ernie.data.raw import ReadOptions
+from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
+from ernie.errors import UserError
+from ernie.text.segment.base import Segmenter
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """The recipe of a corpus; the same recipe and text give the same bytes, whatever the machine.
+
+    `input` are files, folders, patterns or data sets (see ernie.data.read), `tokenizer` the folder or file of a
+    tokenizer; both relative to the folder the command runs in.  `language` decides how sentences are split and which
+    segmenters are the default.  `segmenters` mark words, phrases and entities, in order of precedence; those that
+    learn do so from about `sample_mb` MB of the text.  `held_out` is the share of documents kept for evaluation,
+    chosen by the hash of their text.  Documents with less than `min_sentences` or `min_tokens` are dropped.
+    """
+
+    input: list[str]
+    tokenizer: Path
+    language: Literal["auto", "en", "zh"] = "auto"
+    segmenters: list[Segmenter] | None = None
+    sample_mb: float = 8.0
+    held_out: float = 0.02
+    min_sentences: int = 1
+    min_tokens: int = 1
+    shard_tokens: int = DEFAULT_SHARD_TOKENS
+    read: ReadOptions = field(default_factory=ReadOptions)
+    plugins: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.input:
+            raise UserError("input: expected at least one file, folder, pattern or data set")
+        if not 0 <= self.held_out < 1:
+            raise UserError(f"held_out: expected a share of the documents from 0 to below 1, found {self.held_out}")
+        if self.shard_tokens < 1 or self.sample_mb <= 0:
+            raise UserError("shard_tokens and sample_mb: expected numbers above 0")

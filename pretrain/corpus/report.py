@@ -1,0 +1,111 @@
+"""What was kept and dropped: counted chunk by chunk, told at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ernie.data.document import Flag
+from ernie.data.raw import Dropped
+from ernie.data.shard_writer import Documents
+
+MAX_EXAMPLES = 10
+
+_SHARES = {  # what is told of the tokens: a name, and the flags that mean it
+    "continue a word": Flag.CONTINUES_WORD,
+    "in phrases": Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE,
+    "in entities": Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY,
+    "of capitalized words": Flag.CAPITALIZED,
+}
+
+
+@dataclass
+class Counts:
+    """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds documents, sentences, tokens of each."""
+
+    bytes: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: list[str] = field(default_factory=list)
+    splits: dict[str, Counter[str]] = field(default_factory=lambda: {"train": Counter(), "held_out": Counter()})
+    one_sentence: int = 0
+    tokens: Counter[str] = field(default_factory=Counter)
+
+    def drop(self, item: Dropped) -> None:
+        """Count a document that is not kept."""
+        self.dropped[item.reason] += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(f"{item.place}: {item.reason}: {item.detail}")
+
+    def keep(self, split: str, documents: Documents, unk_id: int) -> None:
+        """Count documents that are kept."""
+        sizes = {"documents": len(documents.docs), "sentences": len(documents.ends), "tokens": len(documents.ids)}
+        self.splits[split].update(sizes)
+        self.tokens["unknown"] += int(np.count_nonzero(documents.ids == unk_id))
+        # Of 256 possible flags, how many tokens have each: one pass over the tokens instead of one for each name.
+        histogram = np.bincount(documents.flags, minlength=256)
+        for name, flags in _SHARES.items():
+            self.tokens[name] += int(histogram[(np.arange(256) & flags) != 0].sum())
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of a later chunk."""
+        self.bytes += other.bytes
+        self.one_sentence += other.one_sentence
+        self.dropped.update(other.dropped)
+        self.tokens.update(other.tokens)
+        self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
+        for name, sizes in other.splits.items():
+            self.splits[name].update(sizes)
+
+    def total(self, what: str) -> int:
+        """The documents, sentences or tokens of both splits."""
+        return sum(sizes[what] for sizes in self.splits.values())
+
+
+@dataclass(frozen=True)
+class CorpusReport:
+    """The counts of a whole corpus, and how long it took to build in seconds."""
+
+    counts: Counts
+    language: str
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """What stands in corpus.json: all but the time, so that the same text gives the same bytes."""
+        return {**vars(self.counts), "dropped": dict(sorted(self.counts.dropped.items()))}
+
+    def table(self) -> str:
+        """The report for people."""
+        counts = self.counts
+        kept, dropped = counts.total("documents"), sum(counts.dropped.values())
+        rows = [
+            ("documents read", f"{kept + dropped:,}"),
+            ("  kept for training", _sizes(counts.splits["train"])),
+            ("  kept held out", _sizes(counts.splits["held_out"])),
+            ("  of these with one sentence", f"{counts.one_sentence:,}"),
+            ("  dropped", f"{dropped:,}"),
+            *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
+            ("language", self.language),
+            ("tokens", f"{counts.total('tokens'):,}"),
+            *((f"  {name}", _share(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
+            ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
+        ]
+        lines = [f"{name:<30} {value}" for name, value in rows]
+        if counts.examples:
+            lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
+        return "\n".join(lines)
+
+    @property
+    def speed(self) -> float:
+        """MB of text a second."""
+        return self.counts.bytes / 1e6 / max(self.seconds, 1e-9)
+
+
+def _sizes(sizes: Counter[str]) -> str:
+    return f"{sizes['documents']:,} ({sizes['sentences']:,} sentences, {sizes['tokens']:,} tokens)"
+
+
+def _share(number: int, total: int) -> str:
+    return f"{number / max(total, 1):.2%}"
