@@ -15,7 +15,7 @@ import numpy as np
 from ernie.data.document import IGNORE, Sample
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """Where the sequences of a packed batch begin: offsets (N + 1,), the last one being T."""
 

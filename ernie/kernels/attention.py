@@ -6,7 +6,9 @@ Legend: T packed tokens, N sequences, L the longest, H heads, K size of a head, 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
@@ -27,7 +29,7 @@ def attention(q_TD: Tensor, k_TD: Tensor, v_TD: Tensor, layout: Layout, heads: i
     q, k, v = (_pad(x, layout).reshape([N, L, heads, D // heads]).transpose([0, 2, 1, 3]) for x in (q_TD, k_TD, v_TD))
     scores_NHLL = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
     if not layout.is_rectangular:
-        scores_NHLL = scores_NHLL + _padding_bias(layout)
+        scores_NHLL = scores_NHLL + _padding_bias(layout, heads)
     weights_NHLL = F.softmax(scores_NHLL, axis=-1)
     if dropout:
         weights_NHLL = F.dropout(weights_NHLL, dropout)
@@ -43,8 +45,13 @@ def _pad(x_TD: Tensor, layout: Layout) -> Tensor:
     return paddle.scatter_nd(slots, x_TD, [layout.sequences * layout.longest, x_TD.shape[-1]])
 
 
-def _padding_bias(layout: Layout) -> Tensor:
-    """(N, 1, 1, L): zero for tokens, far below zero for padding."""
-    places = paddle.arange(layout.longest).unsqueeze(0)
-    real = places < paddle.to_tensor(layout.lengths).unsqueeze(-1)
-    return ((1.0 - real.astype(paddle.get_default_dtype())) * _FAR).unsqueeze([1, 2])
+@lru_cache(maxsize=1)
+def _padding_bias(layout: Layout, heads: int) -> Tensor:
+    """(N, H, L, L): zero where the key is a token, far below zero where it is padding.
+
+    Written out in full, once for all layers: Paddle's broadcasting addition is many times slower on a CPU.
+    """
+    N, L = layout.sequences, layout.longest
+    is_padding = np.arange(L) >= layout.lengths[:, None]
+    bias_NL = np.where(is_padding, _FAR, 0.0).astype(paddle.get_default_dtype())
+    return paddle.to_tensor(np.broadcast_to(bias_NL[:, None, None, :], (N, heads, L, L)))
