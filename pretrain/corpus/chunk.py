@@ -102,7 +102,7 @@ class Encoder:
 
     def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> np.ndarray:
         """Which documents are kept (d,); the others are counted with the reason."""
-        body = np.concatenate(([0], np.cumsum((arrays.marks & _NOT_BODY) == 0)))
+        body = np.concatenate(([0], np.cumsum((arrays.marks & int(_NOT_BODY)) == 0)))
         sentences = np.diff(body[arrays.docs[:, 1]], prepend=0)
         tokens = np.diff(arrays.docs[:, 0], prepend=0)
         keep = np.ones(len(documents), dtype=bool)
@@ -198,8 +198,8 @@ def mark(flags: np.ndarray, firsts: np.ndarray, stops: np.ndarray, kinds: np.nda
         steps = np.zeros(len(flags) + 1, dtype=np.int32)
         np.add.at(steps, firsts[chosen], 1)
         np.add.at(steps, stops[chosen], -1)
-        flags[np.cumsum(steps[:-1]) > 0] |= continues
-        flags[firsts[chosen]] = flags[firsts[chosen]] & ~np.uint8(continues) | begins
+        flags[np.cumsum(steps[:-1]) > 0] |= np.uint8(continues)
+        flags[firsts[chosen]] = flags[firsts[chosen]] & ~np.uint8(continues) | np.uint8(begins)
 
 
 def _documents(tokens: Tokenized, starts: np.ndarray, sentences: Sentences, sources: np.ndarray) -> Documents:

@@ -47,7 +47,7 @@ class UnitTable:
         flags = np.repeat(self._flags[numbers], counts)
         continues = np.ones(len(flags), dtype=bool)
         continues[starts[:-1][counts > 0]] = False
-        flags[continues] |= Flag.CONTINUES_WORD
+        flags[continues] |= int(Flag.CONTINUES_WORD)
         return Tokenized(self._pieces[where], flags, starts)
 
     def _clear(self) -> None:
