@@ -24,7 +24,7 @@ class TokenDocument(TokenTask):
     """
 
     classes: ClassVar[int] = 2
-    metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")
+    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "f1", "accuracy")
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
