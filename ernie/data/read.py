@@ -71,8 +71,8 @@ def _open(name: str, options: ReadOptions, progress: Callable[[int], None]) -> I
         lines = LineFile(path)
         read = read_json_lines if name.removesuffix(".gz").endswith(".jsonl") else read_text
         for document in read(name, lines, options):
-            yield document
             progress(lines.bytes_read)
+            yield document
 
 
 def _silent(bytes_read: int) -> None:

@@ -28,10 +28,11 @@ class LineFile:
     def __init__(self, path: Path):
         self.path = path
         self._raw: BinaryIO | None = None
+        self._end = 0
 
     @property
     def bytes_read(self) -> int:
-        return self._raw.tell() if self._raw is not None and not self._raw.closed else 0
+        return self._end if self._raw is None or self._raw.closed else self._raw.tell()
 
     def __iter__(self) -> Iterator[Line]:
         """Raises UserError when the file cannot be read, or is gzipped and breaks off."""
@@ -42,6 +43,7 @@ class LineFile:
                 file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
                 for number, content in enumerate(_bounded(file), start=1):
                     yield _line(number, content)
+                self._end = self._raw.tell()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
             raise UserError(

@@ -1,0 +1,341 @@
+"""The corpus builder: what is in the text is in the corpus, whatever the machine."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ernie.data.document import Document, Flag, Mark
+from ernie.data.raw import ReadOptions
+from ernie.data.read import find_inputs
+from ernie.data.shards import Corpus
+from ernie.errors import UserError
+from ernie.text.segment.base import Kind, Segmenter
+from ernie.text.sentences import split_sentences
+from ernie.text.train import train_wordpiece
+from pretrain.corpus import build
+from pretrain.corpus.build import build_corpus
+from pretrain.corpus.config import CorpusConfig
+from pretrain.corpus.report import CorpusReport, Counts
+from pretrain.corpus.sample import sample
+
+WORDS = [
+    *("the", "river", "runs", "past", "an", "old", "stone", "mill", "where", "Anna", "Weber", "grinds", "wheat", "for"),
+    *(
+        "Berlin",
+        "and",
+        "nobody",
+        "asks",
+        "why",
+        "winter",
+        "comes",
+        "early",
+        "but",
+        "rain",
+        "falls",
+        "late",
+        "New",
+        "York",
+    ),
+]
+
+
+def story(seed: int, sentences: int = 6) -> str:
+    """A document of made-up sentences, three a paragraph."""
+    rng = random.Random(seed)
+    made = [" ".join(rng.choices(WORDS, k=rng.randint(4, 12))).capitalize() + "." for _ in range(sentences)]
+    return "\n".join(" ".join(made[i : i + 3]) for i in range(0, sentences, 3))
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    texts = [story(seed) for seed in range(50)] + ["江泽民在北京讲话。今天天气很好。"]
+    train_wordpiece(texts, vocab_size=120, lowercase=True, folder=folder)
+    return folder
+
+
+@pytest.fixture
+def made(tokenizer: Path, tmp_path: Path):
+    """Write `content` to a file and build a corpus of it."""
+
+    def make(content: str | bytes, name: str = "in.txt", **keys: Any) -> Corpus:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        keys = {"language": "en", "segmenters": [], "held_out": 0.0, **keys}
+        build_corpus(CorpusConfig([str(tmp_path / name)], tokenizer, **keys), tmp_path / "corpus", overwrite=True)
+        return Corpus.open(tmp_path / "corpus")
+
+    return make
+
+
+def words(corpus: Corpus, document: Document, i: int) -> list[str]:
+    """The tokens of sentence `i` as text."""
+    return [corpus.tokenizer.tokens[token] for token in document.sentence(i).ids]
+
+
+def flagged(corpus: Corpus, document: Document, flag: Flag) -> list[str]:
+    """The tokens that have a flag."""
+    return [corpus.tokenizer.tokens[token] for token in document.ids[(document.flags & int(flag)) != 0]]
+
+
+@dataclass(frozen=True)
+class Fixed(Segmenter):
+    """Marks every occurrence of a run of words."""
+
+    run: tuple[str, ...]
+    what: Kind = Kind.PHRASE
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        size = len(self.run)
+        found = [i for i in range(len(words)) if tuple(words[i : i + size]) == self.run]
+        return np.array([(i, i + size, self.what) for i in found], dtype=np.int64).reshape(-1, 3)
+
+
+@dataclass(frozen=True)
+class Deadly(Segmenter):
+    """Ends the process it runs in, as the kernel does when memory is out."""
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        os._exit(9)
+
+
+class TestContent:
+    def test_every_sentence_is_there_as_the_tokenizer_gives_it(self, made):
+        stories = [story(seed) for seed in range(20)]
+        corpus = made("\n\n".join(stories), read=ReadOptions(titles=False))
+        assert len(corpus.train) == 20
+        for text, document in zip(stories, corpus.train, strict=True):
+            sentences = [s for line in text.split("\n") for s in split_sentences(line, "en")]
+            assert len(document) == len(sentences)
+            for i, sentence in enumerate(sentences):
+                expected = corpus.tokenizer.encode(sentence).ids
+                np.testing.assert_array_equal(document.sentence(i).ids, expected)
+
+    def test_pieces_after_a_words_first_continue_it(self, made):
+        corpus = made("Nobody grindswheat.")
+        document = corpus.train[0]
+        continued = [token.startswith("##") for token in words(corpus, document, 0)]
+        assert any(continued)
+        assert ((document.flags & int(Flag.CONTINUES_WORD)) != 0).tolist() == continued
+
+    def test_capitals_are_seen_before_lower_casing(self, made):
+        corpus = made("Anna asks the RIVER 7 times.")
+        document = corpus.train[0]
+        cased = "".join(flagged(corpus, document, Flag.CASED)).replace("##", "")
+        assert cased == "annaaskstherivertimes"
+        assert "".join(flagged(corpus, document, Flag.CAPITALIZED)).replace("##", "") == "annariver"
+
+    def test_titles_headings_and_paragraphs_are_marked(self, made):
+        text = '<doc id="1" title="The River">\nThe River\n\nIt runs.\nWinter rain.\nIt falls. It is late.\n</doc>\n'
+        document = made(text).train[0]
+        begins = int(Mark.BEGINS_PARAGRAPH)
+        assert document.marks.tolist() == [begins | Mark.TITLE, begins, begins | Mark.HEADING, begins, 0]
+
+    def test_a_document_knows_its_file_and_line(self, made):
+        corpus = made("It runs.\n\n\nIt falls.\n")
+        assert [corpus.train.source(i).rpartition("/")[2] for i in range(2)] == ["in.txt:1", "in.txt:4"]
+
+
+class TestSpans:
+    def test_phrases_of_a_segmenter_are_marked_over_their_pieces(self, made):
+        corpus = made("We saw New York. New York slept.", segmenters=[Fixed(("New", "York"))])
+        document = corpus.train[0]
+        text = "".join(
+            ("|" if flags & Flag.BEGINS_PHRASE else "") + corpus.tokenizer.tokens[token].removeprefix("##")
+            for token, flags in zip(document.ids, document.flags.tolist(), strict=True)
+            if flags & (Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)
+        )
+        assert text == "|newyork|newyork"
+
+    def test_words_of_a_segmenter_join_units(self, made):
+        corpus = made("今天天气很好。", language="zh", segmenters=[Fixed(("天", "气"), Kind.WORD)])
+        assert flagged(corpus, corpus.train[0], Flag.CONTINUES_WORD) == ["气"]
+
+    def test_annotated_spans_are_marked(self, made):
+        row = {"text": "We saw New York.\nAnna saw it.", "spans": [[7, 15, "phrase"], [17, 21, "entity"]]}
+        corpus = made(json.dumps(row), "in.jsonl")
+        document = corpus.train[0]
+        begins = "".join(flagged(corpus, document, Flag.BEGINS_ENTITY))
+        assert begins and "anna".startswith(begins)
+        phrase = flagged(corpus, document, Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)
+        assert "".join(phrase).replace("##", "") == "newyork"
+
+    def test_annotation_decides_its_kinds_and_segmenters_the_others(self, made):
+        segmenters = [Fixed(("北", "京"), Kind.PHRASE), Fixed(("讲", "话"), Kind.ENTITY)]
+        corpus = made(
+            "江/nr 泽民/nr 在/p 北京/ns 讲话/v 。/w\n",
+            language="zh",
+            segmenters=segmenters,
+            read=ReadOptions(format="tagged"),
+        )
+        document = corpus.train[0]
+        assert flagged(corpus, document, Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY) == list("江泽民北京")
+        assert flagged(corpus, document, Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE) == list("北京")
+        assert flagged(corpus, document, Flag.CONTINUES_WORD) == list("民京话")
+
+    def test_a_title_takes_no_part_in_the_annotation(self, made):
+        row = {"text": "Anna saw it.", "title": "The River", "spans": [[0, 4, "entity"]]}
+        corpus = made(json.dumps(row), "in.jsonl")
+        document = corpus.train[0]
+        entity = (document.flags & int(Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY)) != 0
+        start = len(document.sentence(0).ids)
+        assert not entity[:start].any()
+        assert entity[start]
+
+
+class TestSameBytes:
+    @pytest.fixture
+    def config(self, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
+        monkeypatch.setattr(build, "_CHUNK", 3000)
+        monkeypatch.chdir(tmp_path)
+        Path("in").mkdir()
+        for part in range(3):
+            text = "\n\n".join(story(100 * part + i, 1 + i % 9) for i in range(40))
+            Path(f"in/{part}.txt.gz").write_bytes(gzip.compress(text.encode() + b"\n\nbad \xff byte\n"))
+        return CorpusConfig(["in"], tokenizer, held_out=0.2, shard_tokens=1000)
+
+    @staticmethod
+    def content(folder: str) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+    def test_the_number_of_processes_changes_nothing(self, config):
+        for processes in (0, 1, 3):
+            build_corpus(config, f"c{processes}", processes=processes)
+        first = self.content("c0")
+        assert len([name for name in first if name.endswith(".ids")]) > 3
+        assert first == self.content("c1") == self.content("c3")
+
+    def test_the_hash_seed_changes_nothing(self, config):
+        command = [sys.executable, "-m", "ernie.cli", "data", "build", "--input", "in", "--processes", "0"]
+        for seed in ("1", "2"):
+            arguments = ["--tokenizer", str(config.tokenizer), "--output", f"c{seed}"]
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            subprocess.run([*command, *arguments], env=environment, check=True, capture_output=True)
+        assert self.content("c1") == self.content("c2")
+
+    def test_a_table_that_starts_anew_changes_nothing(self, config, monkeypatch):
+        build_corpus(config, "c0")
+        monkeypatch.setattr("pretrain.corpus.units.MAX_UNITS", 5)
+        build_corpus(config, "c1")
+        assert self.content("c0") == self.content("c1")
+
+    def test_a_worker_that_dies_is_told_and_nothing_is_left(self, config):
+        deadly = CorpusConfig(config.input, config.tokenizer, segmenters=[Deadly()])
+        with pytest.raises(UserError, match=r"a worker process ended abruptly.*fewer --processes"):
+            build_corpus(deadly, "c", processes=1)
+        assert sorted(path.name for path in Path().iterdir()) == ["in"]
+
+
+class TestHoldingOut:
+    def test_the_share_is_about_what_was_asked_for(self, made):
+        corpus = made("\n\n".join(story(seed, 3) for seed in range(400)), held_out=0.25)
+        assert 70 <= len(corpus.held_out) <= 130
+        assert len(corpus.train) + len(corpus.held_out) == 400
+
+    def test_equal_documents_fall_on_one_side(self, made):
+        texts = [story(seed, 3) for seed in range(30)]
+        corpus = made("\n\n".join(texts * 3), held_out=0.5)
+        train, held_out = ({doc.ids.tobytes() for doc in split} for split in (corpus.train, corpus.held_out))
+        assert train and held_out and not train & held_out
+
+
+class TestReport:
+    def test_kept_and_dropped_documents_are_counted_with_reasons(self, made):
+        rows = ['{"text": "It runs. It falls."}', '{"text": "One only."}', '{"text": " "}', "nonsense", '{"body": 1}']
+        report = made("\n".join(rows), "in.jsonl").report
+        assert report["dropped"] == {"empty": 1, "no text": 1, "not JSON": 1}
+        assert report["splits"]["train"]["documents"] == 2
+        assert report["one_sentence"] == 1
+        assert any("in.jsonl:4: not JSON" in example for example in report["examples"])
+
+    def test_short_documents_are_dropped_when_asked(self, made):
+        text = "It runs. It falls.\n\nOne only.\n\nTwo. It is.\n"
+        report = made(text, min_sentences=2, min_tokens=6, read=ReadOptions(titles=False)).report
+        assert report["dropped"]["too few sentences"] == 1
+        assert report["splits"]["train"]["documents"] + report["dropped"].get("too few tokens", 0) == 2
+
+    def test_a_title_alone_is_an_empty_document(self, made):
+        rows = [{"text": "", "title": "The River"}, {"text": "It runs."}]
+        report = made("\n".join(map(json.dumps, rows)), "in.jsonl").report
+        assert report["dropped"] == {"empty": 1}
+
+    def test_unknown_tokens_are_counted(self, made):
+        report = made("It runs ☃ ☃.").report
+        assert report["tokens"]["unknown"] == 2
+
+    def test_the_table_tells_shares_and_speed(self):
+        counts = Counts(bytes=3_000_000)
+        counts.splits["train"].update(documents=10, sentences=20, tokens=200)
+        counts.tokens.update({"unknown": 5})
+        table = CorpusReport(counts, "en", seconds=1.5).table()
+        assert "unknown                      2.50%" in table
+        assert "3.0 MB in 1.5 s: 2.0 MB/s" in table
+
+    def test_progress_ends_at_the_size_of_the_input(self, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.setattr(build, "_CHUNK", 500)
+        text = "\n\n".join(story(seed) for seed in range(20))
+        (tmp_path / "in.txt").write_text(text)
+        steps = []
+        config = CorpusConfig([str(tmp_path / "in.txt")], tokenizer)
+        build_corpus(config, tmp_path / "c", progress=lambda done, total, counts: steps.append((done, total)))
+        assert len(steps) > 5
+        assert steps[-1] == (len(text), len(text))
+        assert steps == sorted(steps)
+
+
+class TestErrors:
+    def test_nothing_kept_is_an_error_that_shows_the_first(self, made):
+        with pytest.raises(UserError, match=r"no document of the input is kept \(1 not JSON\)\. First: .*in\.jsonl:1"):
+            made("nonsense", "in.jsonl")
+
+    def test_an_empty_file_is_an_error(self, made, tmp_path):
+        with pytest.raises(UserError, match="no document of the input is kept"):
+            made("")
+        assert not (tmp_path / "corpus").exists()
+
+    def test_an_existing_corpus_is_refused_before_any_work(self, made, tokenizer, tmp_path):
+        made("It runs.")
+        with pytest.raises(UserError, match="holds a corpus already"):
+            build_corpus(CorpusConfig(["nowhere.txt"], tokenizer), tmp_path / "corpus")
+
+    def test_a_truncated_gzip_leaves_no_partial_corpus(self, made, tmp_path):
+        whole = gzip.compress(story(1, 300).encode())
+        with pytest.raises(UserError, match="breaks off"):
+            made(whole[:-200], "in.txt.gz")
+        assert [path.name for path in tmp_path.iterdir()] == ["in.txt.gz"]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [("held_out", 1.5, "held_out"), ("shard_tokens", 0, "shard_tokens"), ("input", [], "input")],
+    )
+    def test_a_recipe_that_makes_no_sense_is_an_error(self, key, value, message):
+        with pytest.raises(UserError, match=message):
+            CorpusConfig(**{"input": ["a.txt"], "tokenizer": Path("t"), key: value})
+
+
+class TestSample:
+    def test_every_input_gives_about_as_much(self, tmp_path):
+        for name, documents in (("a.txt", 5), ("b.txt", 2000), ("c.txt", 2000)):
+            (tmp_path / name).write_text("\n\n".join(f"{name} {'x' * 100}." for _ in range(documents)))
+        taken = list(sample(find_inputs([tmp_path]), ReadOptions(), 200_000))
+        counts = {name: sum(name in document.text for document in taken) for name in ("a.txt", "b.txt", "c.txt")}
+        assert counts["a.txt"] == 5
+        assert abs(counts["b.txt"] - counts["c.txt"]) <= 1
+        assert 200_000 <= sum(len(document.text) for document in taken) < 201_000
+
+    def test_of_many_inputs_some_are_read(self, tmp_path):
+        for i in range(50):
+            (tmp_path / f"{i}.txt").write_text("\n\n".join("x" * 1000 + "." for _ in range(40)))
+        taken = list(sample(find_inputs([tmp_path]), ReadOptions(), 100_000))
+        assert len({document.place.file for document in taken}) <= 4

@@ -1,0 +1,127 @@
+"""`ernie data build` and `ernie tokenizer train` as a user meets them: what is printed, where, and the exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ernie.cli import main
+from ernie.data.document import Flag
+from ernie.data.shards import Corpus
+from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
+
+TEXT = "\n\n".join(f"Number {i} is a number. The one before {i} was smaller. So it goes on." for i in range(60))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a text and a tokenizer."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.txt").write_text(TEXT)
+    assert main(["tokenizer", "train", "--input", "in.txt", "--output", "tok", "--vocab-size", "80", "--quiet"]) == 0
+    return tmp_path
+
+
+def built(*arguments: str) -> int:
+    return main(["data", "build", "--processes", "0", "--output", "corpus", *arguments])
+
+
+class TestDataBuild:
+    def test_the_report_goes_to_standard_output_alone(self, folder, capsys):
+        capsys.readouterr()
+        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
+        out, err = capsys.readouterr()
+        assert "documents read                 60" in out
+        assert err == ""
+        assert len(Corpus.open("corpus").train) + len(Corpus.open("corpus").held_out) == 60
+
+    def test_a_recipe_file_and_overrides(self, folder):
+        Path("corpus.yaml").write_text(
+            "input: [in.txt]\ntokenizer: tok\nheld_out: 0.5\nsegmenters:\n  - {kind: dictionary, file: words.txt}\n"
+        )
+        Path("words.txt").write_text("so it goes\tphrase\n")
+        assert built("corpus.yaml", "--language", "en", "--set", "held_out=0") == 0
+        corpus = Corpus.open("corpus")
+        assert (len(corpus.train), len(corpus.held_out)) == (60, 0)
+        begins = sum(int(((document.flags & int(Flag.BEGINS_PHRASE)) != 0).sum()) for document in corpus.train)
+        assert begins == 60
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--tokenizer", "tok"], "input: this key is required"),
+            (["--input", "in.txt"], "tokenizer: this key is required"),
+            (["--input", "none.txt", "--tokenizer", "tok"], "none.txt: there is no such file or folder"),
+            (["--input", "in.txt", "--tokenizer", "none"], "none"),
+            (["--input", "in.txt", "--tokenizer", "tok", "--set", "heldout=1"], "heldout: unknown key. Did you mean"),
+            (["--input", "in.txt", "--tokenizer", "tok", "--set", "read.strickt=true"], "Did you mean 'strict'?"),
+            (["--input", "in.txt", "--tokenizer", "tok", "--set", "segmenters=[{kind: mind}]"], "mined"),
+            (["--input", "in.txt", "--tokenizer", "tok", "--set", "plugins=[no_such_lab]"], "no_such_lab"),
+        ],
+    )
+    def test_what_the_user_can_mend_is_one_message_and_status_2(self, folder, capsys, arguments, message):
+        assert built(*arguments) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert "Traceback" not in err
+        assert not Path("corpus").exists()
+
+    def test_an_existing_corpus_is_replaced_only_when_told(self, folder, capsys):
+        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
+        assert built("--input", "in.txt", "--tokenizer", "tok") == 2
+        assert "Give --overwrite" in capsys.readouterr().err
+        assert built("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+
+    def test_the_corpus_brings_its_tokenizer(self, folder):
+        built("--input", "in.txt", "--tokenizer", "tok")
+        assert Corpus.open("corpus").tokenizer.tokens == load_tokenizer(Path("tok")).tokens
+
+    def test_a_changed_tokenizer_in_the_corpus_is_noticed(self, folder, capsys):
+        built("--input", "in.txt", "--tokenizer", "tok")
+        vocabulary = Path("corpus/tokenizer/vocab.txt")
+        vocabulary.write_bytes(vocabulary.read_bytes().replace(b"\nnumber\n", b"\nnumbre\n"))
+        with pytest.raises(UserError, match="does not hold the tokenizer that the corpus was built with"):
+            _ = Corpus.open("corpus").tokenizer
+
+    def test_the_language_is_found_out(self, folder, capsys):
+        row = {"text": "今天天气很好。我们去公园。" * 5}
+        Path("zh.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for _ in range(5)))
+        assert built("--input", "zh.jsonl", "--tokenizer", "tok") == 0
+        assert Corpus.open("corpus").language == "zh"
+        assert len(Corpus.open("corpus").train[0]) == 10
+
+
+class TestTokenizerTrain:
+    @pytest.mark.parametrize(("kind", "size"), [("wordpiece", "90"), ("sentencepiece", "60")])
+    def test_both_kinds_learn_a_vocabulary_that_loads(self, folder, capsys, kind, size):
+        arguments = ["--input", "in.txt", "--output", kind, "--kind", kind, "--vocab-size", size]
+        assert main(["tokenizer", "train", *arguments]) == 0
+        assert kind in capsys.readouterr().out
+        tokenizer = load_tokenizer(Path(kind))
+        assert tokenizer.kind == kind
+        assert tokenizer.lowercase
+        assert tokenizer.unk_id not in tokenizer.encode("Number 7 is a number.").ids
+
+    def test_cased_vocabularies_keep_capitals(self, folder):
+        assert (
+            main(["tokenizer", "train", "--input", "in.txt", "--output", "cased", "--vocab-size", "90", "--cased"]) == 0
+        )
+        tokenizer = load_tokenizer(Path("cased"))
+        assert not tokenizer.lowercase
+        assert tokenizer.encode("Number").ids.tolist() != tokenizer.encode("number").ids.tolist()
+
+    def test_an_existing_tokenizer_is_replaced_only_when_told(self, folder, capsys):
+        arguments = ["tokenizer", "train", "--input", "in.txt", "--output", "tok", "--vocab-size", "70", "--quiet"]
+        assert main(arguments) == 2
+        assert "Give --overwrite" in capsys.readouterr().err
+        assert main([*arguments, "--overwrite"]) == 0
+        assert load_tokenizer(Path("tok")).vocab_size == 70
+
+    def test_an_empty_input_is_an_error_and_leaves_nothing(self, folder, capsys):
+        Path("empty.txt").write_text("\n\n")
+        assert main(["tokenizer", "train", "--input", "empty.txt", "--output", "new", "--vocab-size", "70"]) == 2
+        assert "no text to learn from" in capsys.readouterr().err
+        assert not [path for path in folder.iterdir() if path.name.startswith("new")]
