@@ -14,6 +14,7 @@ class Optimizer:
 
     def __init__(self, layer: nn.Layer, config: AdamConfig):
         self.parameters = dict(layer.named_parameters())
+        self._fresh = {"moment1": 0.0, "moment2": 0.0, "beta1_pow_acc": config.beta1, "beta2_pow_acc": config.beta2}
         undecayed = {p.name for p in self.parameters.values() if p.ndim < 2}
         self._adam = paddle.optimizer.AdamW(
             learning_rate=1.0,
@@ -47,21 +48,30 @@ class Optimizer:
         self._adam.clear_grad(set_to_zero=False)
 
     def state(self) -> dict[str, np.ndarray]:
-        """The moments and their powers of beta, as `parameter/moment` -> array."""
+        """The moments and powers of beta of all parameters that had a step, as `parameter/accumulator` -> array."""
         saved = self._adam.state_dict()
         found = {}
         for name, parameter in self.parameters.items():
-            prefix = f"{parameter.name}_"
-            for accumulator in ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"):
-                value = saved.get(f"{prefix}{accumulator}_0")
-                if value is not None:
-                    found[f"{name}/{accumulator}"] = np.ascontiguousarray(value.numpy())
+            power = saved.get(f"{parameter.name}_beta1_pow_acc_0")
+            if power is None or float(power) == np.float32(self._fresh["beta1_pow_acc"]):
+                continue
+            for accumulator in self._fresh:
+                value = saved[f"{parameter.name}_{accumulator}_0"]
+                found[f"{name}/{accumulator}"] = np.ascontiguousarray(value.numpy())
         return found
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Continue from a `state()`."""
+        """Continue from a `state()`.
+
+        Paddle wants the accumulators of every parameter or of none; those of heads that had no step yet, which the
+        state does not know, get the values that a fresh optimizer gives them.
+        """
         named = {}
-        for key, value in state.items():
-            name, _, accumulator = key.rpartition("/")
-            named[f"{self.parameters[name].name}_{accumulator}_0"] = paddle.to_tensor(value)
+        for name, parameter in self.parameters.items():
+            for accumulator, fresh in self._fresh.items():
+                value = state.get(f"{name}/{accumulator}")
+                if value is None:
+                    shape = parameter.shape if accumulator.startswith("moment") else [1]
+                    value = np.full(shape, fresh, np.float32)
+                named[f"{parameter.name}_{accumulator}_0"] = paddle.to_tensor(value)
         self._adam.set_state_dict(named)
