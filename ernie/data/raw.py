@@ -49,14 +49,16 @@ class Dropped(NamedTuple):
 class Fields:
     """The names of the fields (or columns) that hold a document in JSON lines, Parquet and data sets.
 
-    A row has `text` (a string) or `paragraphs` (a list of strings); `title` and `spans` are optional.  A span is
-    [start, end, kind] with kind "word", "phrase" or "entity", in characters of the text; of paragraphs, in
-    characters of the paragraphs joined by a line break each.
+    A row has `text` (a string with a paragraph a line) or `paragraphs` (a list of strings); the rest is optional.
+    `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and
+    entities: each is [start, end, kind] with kind "word", "phrase" or "entity", in characters of the text; of
+    paragraphs, in characters of the paragraphs joined by a line break each.
     """
 
     text: str = "text"
     paragraphs: str = "paragraphs"
     title: str = "title"
+    headings: str = "headings"
     spans: str = "spans"
 
 

@@ -101,7 +101,7 @@ def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
             f"{', '.join(present)}. Name the one that holds the text: --set read.fields.text=NAME."
             f"{nearest(fields.text, present)}"
         )
-    wanted = (fields.text, fields.paragraphs, fields.title, fields.spans)
+    wanted = vars(fields).values()
     return [column for column in present if column in wanted]
 
 
@@ -122,12 +122,16 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     title = " ".join(title.split())
     if not (_is_unicode(text) and _is_unicode(title)):
         return Dropped(place, "invalid UTF-8", "the text holds half a surrogate pair, which stands for no character")
+    headings = row.get(fields.headings) or []
+    if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
+        return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
+    document = RawDocument(place, text, title, frozenset(headings))
     if row.get(fields.spans) is None:
-        return RawDocument(place, text, title)
+        return document
     spans = _spans(row[fields.spans], len(text))
     if isinstance(spans, str):
         return Dropped(place, "wrong spans", f"'{fields.spans}': {spans}")
-    return RawDocument(place, text, title, spans=spans, annotated=tuple(range(len(SPAN_KINDS))))
+    return document._replace(spans=spans, annotated=tuple(range(len(SPAN_KINDS))))
 
 
 def _text(row: Mapping[str, Any], fields: Fields) -> str | None:

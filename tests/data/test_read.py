@@ -177,6 +177,10 @@ class TestJsonLines:
         (document,) = kept(path, options=ReadOptions(fields=Fields(text="body", title="head")))
         assert (document.text, document.title) == ("One.", "T")
 
+    def test_headings_are_numbers_of_paragraphs(self, tmp_path):
+        path = put_json(tmp_path / "a.jsonl", {"paragraphs": ["One.", "History", "Two."], "headings": [1]})
+        assert kept(path)[0].headings == {1}
+
     def test_spans_mark_the_text(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"text": "Anna sings.", "spans": [[0, 4, "entity"], [5, 10, "word"]]})
         (document,) = kept(path)
@@ -191,6 +195,7 @@ class TestJsonLines:
             ('{"body": "x"}', "no text", "keys: body"),
             ('{"text": 3}', "no text", "no text under 'text'"),
             ('{"text": "x", "title": 3}', "wrong fields", "'title' is not text"),
+            ('{"text": "x", "headings": "History"}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "\\ud800"}', "invalid UTF-8", "half a surrogate pair"),
             ('{"text": "x", "spans": [[0, 2, "word"]]}', "wrong spans", "<= 1, the length of the text"),
             ('{"text": "x", "spans": [[0, 1, "verb"]]}', "wrong spans", "kind word, phrase, entity"),
