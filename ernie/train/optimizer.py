@@ -53,7 +53,7 @@ class Optimizer:
         found = {}
         for name, parameter in self.parameters.items():
             power = saved.get(f"{parameter.name}_beta1_pow_acc_0")
-            if power is None or float(power) == np.float32(self._fresh["beta1_pow_acc"]):
+            if power is None or power.item() == np.float32(self._fresh["beta1_pow_acc"]):
                 continue
             for accumulator in self._fresh:
                 value = saved[f"{parameter.name}_{accumulator}_0"]
