@@ -15,6 +15,7 @@ class Optimizer:
     def __init__(self, layer: nn.Layer, config: AdamConfig):
         self.parameters = dict(layer.named_parameters())
         self._fresh = {"moment1": 0.0, "moment2": 0.0, "beta1_pow_acc": config.beta1, "beta2_pow_acc": config.beta2}
+        self._restored: dict[str, np.ndarray] = {}
         undecayed = {p.name for p in self.parameters.values() if p.ndim < 2}
         self._adam = paddle.optimizer.AdamW(
             learning_rate=1.0,
@@ -52,12 +53,13 @@ class Optimizer:
         saved = self._adam.state_dict()
         found = {}
         for name, parameter in self.parameters.items():
-            power = saved.get(f"{parameter.name}_beta1_pow_acc_0")
-            if power is None or power.item() == np.float32(self._fresh["beta1_pow_acc"]):
-                continue
             for accumulator in self._fresh:
-                value = saved[f"{parameter.name}_{accumulator}_0"]
-                found[f"{name}/{accumulator}"] = np.ascontiguousarray(value.numpy())
+                key = f"{name}/{accumulator}"
+                value = saved.get(f"{parameter.name}_{accumulator}_0")
+                if value is not None:
+                    found[key] = np.ascontiguousarray(value.numpy())
+                elif key in self._restored:  # Paddle forgets what it was given until the parameter's next step
+                    found[key] = self._restored[key]
         return found
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -75,3 +77,4 @@ class Optimizer:
                     value = np.full(shape, fresh, np.float32)
                 named[f"{parameter.name}_{accumulator}_0"] = paddle.to_tensor(value)
         self._adam.set_state_dict(named)
+        self._restored = state
