@@ -51,8 +51,8 @@ class Fields:
 
     A row has `text` (a string with a paragraph a line) or `paragraphs` (a list of strings); the rest is optional.
     `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and
-    entities: each is [start, end, kind] with kind "word", "phrase" or "entity", in characters of the text; of
-    paragraphs, in characters of the paragraphs joined by a line break each.
+    entities: each is [start, end, kind], or {start, end, kind}, with kind "word", "phrase" or "entity", in characters
+    of the text; of paragraphs, in characters of the paragraphs joined by a line break each.
     """
 
     text: str = "text"

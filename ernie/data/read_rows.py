@@ -158,6 +158,8 @@ def _spans(given: Any, size: int) -> np.ndarray | str:
         return "expected a list of [start, end, kind]"
     spans = []
     for span in given:
+        if isinstance(span, Mapping):  # Parquet's lists hold one type only, so a span there is a struct
+            span = [span.get(name) for name in ("start", "end", "kind")]
         if not isinstance(span, (list, tuple)) or len(span) != 3 or span[2] not in SPAN_KINDS:
             return f"expected [start, end, kind] with kind {', '.join(SPAN_KINDS)}, found {span}"
         start, end = span[:2]

@@ -15,8 +15,10 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ernie import config as configuration
 from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
@@ -56,6 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="MB of text to learn from at most (default: %(default)s)",
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="how the input is read, as for 'ernie data build': read.format=tagged, read.fields.text=body; repeatable",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the tokenizer that stands in --output")
     parser.add_argument("--quiet", action="store_true", help="nothing on standard error")
 
@@ -66,7 +75,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"{arguments.output}: exists already. Give --overwrite to replace it, or another --output.")
     if arguments.vocab_size < 1 or arguments.sample_mb <= 0:
         raise UserError("--vocab-size and --sample-mb: expected numbers above 0")
-    documents = sample(find_inputs(arguments.input), ReadOptions(), int(arguments.sample_mb * 1e6))
+    options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
+    documents = sample(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
     texts = _Texts(documents)
     tokenizer = _train(arguments, texts)
     if not arguments.quiet:
@@ -75,6 +85,13 @@ def main(arguments: argparse.Namespace) -> int:
         )
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """The keys that --set may override."""
+
+    read: ReadOptions = field(default_factory=ReadOptions)
 
 
 class _Texts:

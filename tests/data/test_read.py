@@ -248,6 +248,11 @@ class TestParquet:
         pq.write_table(pa.table({"paragraphs": [["One.", "Two."]]}), tmp_path / "a.parquet")
         assert [document.text for document in kept(tmp_path)] == ["One.\nTwo."]
 
+    def test_spans_may_be_a_list_of_structs(self, tmp_path):
+        spans = [{"start": 0, "end": 4, "kind": "entity"}]
+        pq.write_table(pa.table({"text": ["Anna sings."], "spans": [spans]}), tmp_path / "a.parquet")
+        assert kept(tmp_path)[0].spans.tolist() == [[0, 4, 2]]
+
     def test_a_file_without_a_text_column_is_an_error_that_lists_its_columns(self, tmp_path):
         pq.write_table(pa.table({"texts": ["One."]}), tmp_path / "a.parquet")
         with pytest.raises(UserError, match="no column 'text' and none 'paragraphs'; its columns are texts"):
