@@ -8,6 +8,7 @@ corpus builder relies on that: the same few units make up most of any corpus, so
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+
+
+SETTINGS_FILE = "tokenizer_config.json"  # the name and the key `do_lower_case` are those of published checkpoints
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,15 @@ class Tokenizer(ABC):
         """Readable text for token ids: for people, not an exact inverse."""
 
     @abstractmethod
+    def write_files(self, folder: Path) -> None:
+        """Write the files of this kind of tokenizer into an existing folder."""
+
     def save(self, folder: Path) -> None:
         """Write the files from which `load_tokenizer(folder)` makes this tokenizer again."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write_files(folder)
+        settings = {"kind": self.kind, "do_lower_case": self.lowercase}
+        (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def surface(self, units: Sequence[str]) -> list[str]:
         """The units as a reader knows them, without any marker of the model's."""

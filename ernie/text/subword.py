@@ -1,0 +1,158 @@
+"""SentencePiece models (Kudo and Richardson, 2018, arXiv 1808.06226), unigram or BPE, behind the house's interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import sentencepiece
+
+from ernie.errors import UserError
+from ernie.text.tokenizer import Encoding, Tokenizer
+
+MODEL_FILE = "sentencepiece.model"
+SPACE = "\u2581"  # the mark that SentencePiece puts where a space was
+
+_SPECIAL = {
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+# Words and runs of other marks, each with the space mark before it; or, coarser, what stands between spaces.
+_WORDS = re.compile(rf"{SPACE}?(?:[^\W{SPACE}]+|[^\w{SPACE}]+)|{SPACE}")
+_CHUNKS = re.compile(rf"{SPACE}?[^{SPACE}]+|{SPACE}")
+_LETTER, _MARK = re.compile(rf"[^\W{SPACE}]"), re.compile(rf"[^\w{SPACE}]")
+
+
+class SentencePiece(Tokenizer):
+    """A tokenizer over a SentencePiece model.
+
+    [PAD], [CLS], [SEP] and [MASK] are the model's own symbols where it has them (also as <pad>, <s>, </s>, <mask>);
+    those it lacks get ids behind its vocabulary.  It lower-cases when its normalizer does.
+
+    Units are words and punctuation if the model never joins a letter and a mark in one piece (SentencePiece's own
+    default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring characters that the model
+    does not know are one unknown token within a unit, never across two.
+    """
+
+    kind: ClassVar[str] = "sentencepiece"
+
+    def __init__(self, model: bytes):
+        self._model = model
+        self._engine = sentencepiece.SentencePieceProcessor()
+        try:
+            self._engine.LoadFromSerializedProto(model)
+        except RuntimeError as error:
+            raise UserError(f"this is not a SentencePiece model ({error})") from None
+        self._tokens = [self._engine.IdToPiece(i) for i in range(self._engine.GetPieceSize())]
+        self._own = len(self._tokens)
+        self.unk_id = self._engine.unk_id()
+        self.pad_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, ("pad", "cls", "sep", "mask"))
+        self.lowercase = self._engine.Normalize("A").endswith("a")
+        # Most models put a space mark before the text; then a unit without one can only be cut behind another unit.
+        self._marks_start = self._engine.Normalize("a").startswith(SPACE)
+        self._units = self._unit_pattern()
+        self._cut = lru_cache(maxsize=1 << 14)(self._cut_unit)
+
+    @classmethod
+    def read(cls, path: Path) -> SentencePiece:
+        """Read a `.model` file.  Raises UserError when it is missing or no model."""
+        try:
+            return cls(path.read_bytes())
+        except FileNotFoundError:
+            raise UserError(f"{path}: there is no such file") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    @property
+    def tokens(self) -> list[str]:
+        return self._tokens
+
+    def split(self, text: str) -> list[str]:
+        marked = self._engine.Normalize(text)
+        if self._units is None:
+            return [marked] if marked else []
+        return self._units.findall(marked)
+
+    def pieces(self, unit: str) -> list[int]:
+        return [i for i, _ in self._cut_unit(unit)]
+
+    def surface(self, units: Sequence[str]) -> list[str]:
+        return [unit.lstrip(SPACE) for unit in units]
+
+    def encode(self, text: str) -> Encoding:
+        marked, origins = self._engine.Normalize(text, with_offsets=True)
+        origins = np.asarray([*origins[: len(marked)], len(text)], np.int64)
+        ids: list[int] = []
+        spans: list[tuple[int, int]] = []
+        place = 0
+        for unit in self.split(text):
+            for i, length in self._cut(unit):
+                ids.append(i)
+                spans.append(_origin(marked, origins, place, place + length))
+                place += length
+        return Encoding(np.array(ids, np.int64), np.array(spans, np.int64).reshape(-1, 2))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._engine.DecodeIds([int(i) for i in ids if i < self._own])
+
+    def write_files(self, folder: Path) -> None:
+        (folder / MODEL_FILE).write_bytes(self._model)
+
+    def _special(self, name: str) -> int:
+        for token in _SPECIAL[name]:
+            if token in self._tokens:
+                return self._tokens.index(token)
+        self._tokens.append(_SPECIAL[name][0])
+        return len(self._tokens) - 1
+
+    def _unit_pattern(self) -> re.Pattern[str] | None:
+        ordinary = [
+            piece
+            for i, piece in enumerate(self._tokens[: self._own])
+            if not (self._engine.IsControl(i) or self._engine.IsUnknown(i) or self._engine.IsByte(i))
+            and i not in self.special_ids
+        ]
+        if any(SPACE in piece[1:] for piece in ordinary):
+            return None
+        letters = [piece for piece in ordinary if len(piece) == 1 and _LETTER.match(piece)]
+        marks = [piece for piece in ordinary if len(piece) == 1 and _MARK.match(piece)]
+        mixed = any(_LETTER.search(piece) and _MARK.search(piece) for piece in ordinary)
+        if mixed or not letters or not marks:
+            return _CHUNKS
+        self._letter, self._mark = letters[0], marks[0]
+        return _WORDS
+
+    def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
+        """The pieces of a unit as (id, number of the unit's characters)."""
+        if self._marks_start and unit.startswith(SPACE):
+            return self._proto(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
+        if not self._marks_start or self._units is not _WORDS:
+            return self._proto(unit)
+        # A piece never joins letters and marks: behind one of the other sort, the unit is cut as it is in a text.
+        before = self._mark if _LETTER.match(unit) else self._letter
+        return self._proto(before + unit)[len(self._proto(before)) :]
+
+    def _proto(self, text: str) -> list[tuple[int, int]]:
+        found = []
+        for piece in self._engine.Encode(text, return_type="proto").pieces:
+            unknown = piece.id == self.unk_id
+            found.append((piece.id, len(piece.surface) if unknown and piece.surface else len(piece.piece)))
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SentencePiece, (self._model,)
+
+
+def _origin(marked: str, origins: np.ndarray, start: int, stop: int) -> tuple[int, int]:
+    """The characters [start, stop) of the text that a stretch of the normalized text came from, space marks aside."""
+    while start < stop - 1 and marked[start] == SPACE:
+        start += 1
+    begin, last = int(origins[start]), int(origins[stop - 1])
+    following = int(np.searchsorted(origins, last, side="right"))
+    return begin, int(origins[following]) if following < len(origins) else last

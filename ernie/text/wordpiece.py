@@ -1,0 +1,125 @@
+"""WordPiece as in BERT and ERNIE, over the `tokenizers` library.
+
+Text is cleaned, Chinese characters stand alone, words may be lower-cased and stripped of accents, punctuation stands
+alone, and what is left is cut into the longest pieces of the vocabulary (Devlin et al., 2019, arXiv 1810.04805; Wu et
+al., 2016, arXiv 1609.08144, section 4.1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from tokenizers import Tokenizer as Engine
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from ernie.errors import UserError
+from ernie.text.tokenizer import Encoding, Tokenizer
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+VOCABULARY_FILE = "vocab.txt"
+
+# The blocks that BERT sets apart as Chinese characters.
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
+_PUNCTUATION = r"!-/:-@\[-`{-~"
+# A unit: one Chinese character, one ASCII punctuation mark, or a run of anything else that is not white space.
+_UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
+# Anything outside the blocks in which BERT's cleaning drops nothing for certain.
+_SUSPECT = re.compile(
+    "[^\t\n\r -~\xa0-\xac\xae-\u0377\u0400-\u052f\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u2190-\u2200"
+    "\u3000-\u303f\u3041-\u3096\u30a0-\u30ff\u4e00-\u9fa5\uac00-\ud7a3\uff01-\uff5e]"
+)
+
+
+class _Cleaning(dict[int, str]):
+    """A table for str.translate that drops what BERT's cleaning drops: asked of the engine once a character.
+
+    Not computed from Python's Unicode tables, which may be of another age than the engine's.
+    """
+
+    _engine = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
+    )
+
+    def __missing__(self, code: int) -> str:
+        self[code] = self._engine.normalize_str(chr(code))
+        return self[code]
+
+
+_CLEANING = _Cleaning()
+
+
+class WordPiece(Tokenizer):
+    """The tokenizer of BERT's and ERNIE's published vocabularies.
+
+    `tokens` is the vocabulary in the order of the ids.  A token that stands twice keeps its last id for encoding, as
+    in the originals, whose dictionaries are filled line by line; every line has an id, so no other id moves.
+    """
+
+    kind: ClassVar[str] = "wordpiece"
+
+    def __init__(self, tokens: Sequence[str], lowercase: bool = True):
+        self.lowercase = lowercase
+        self._tokens = list(tokens)
+        ids = {token: i for i, token in enumerate(self._tokens)}
+        missing = [token for token in SPECIAL_TOKENS if token not in ids]
+        if missing:
+            raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
+        self._engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+        # strip_accents=None: with the lower-casing, as in the originals.
+        self._engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=None)
+        self._engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+
+    @classmethod
+    def read(cls, path: Path, lowercase: bool = True) -> WordPiece:
+        """Read a `vocab.txt`.  Raises UserError when it is missing or no vocabulary."""
+        try:
+            return cls(read_vocabulary(path), lowercase)
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+    @property
+    def tokens(self) -> list[str]:
+        return self._tokens
+
+    def split(self, text: str) -> list[str]:
+        return _UNIT.findall(text.translate(_CLEANING) if _SUSPECT.search(text) else text)
+
+    def pieces(self, unit: str) -> list[int]:
+        return self._engine.encode(unit, add_special_tokens=False).ids
+
+    def encode(self, text: str) -> Encoding:
+        found = self._engine.encode(text, add_special_tokens=False)
+        return Encoding(np.array(found.ids, np.int64), np.array(found.offsets, np.int64).reshape(-1, 2))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
+
+    def write_files(self, folder: Path) -> None:
+        (folder / VOCABULARY_FILE).write_text("".join(f"{token}\n" for token in self._tokens), encoding="utf-8")
+
+    @property
+    def _hidden(self) -> frozenset[int]:
+        return frozenset((self.pad_id, self.cls_id, self.sep_id))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WordPiece, (self._tokens, self.lowercase)
+
+
+def read_vocabulary(path: Path) -> list[str]:
+    """The tokens of a vocabulary file, a line each; what follows a tab (an id, in ERNIE's files) is left out."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    lines = text.split("\n")  # not splitlines: some vocabularies hold U+2028 as a token
+    if lines and lines[-1] == "":
+        lines.pop()
+    return [line.rstrip("\r").split("\t")[0] or line.rstrip("\r") for line in lines]
