@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        status = _dispatch(words)
+        sys.stdout.flush()  # here, so that a reader who went away is noticed where it is handled
+        return status
     except UserError as error:
         print(f"ernie: error: {error}", file=sys.stderr)
         return 2
@@ -60,11 +62,12 @@ def _dispatch(words: list[str]) -> int:
         name = " ".join(words[:length])
         if len(words) >= length and name in commands:
             return _run(name, commands[name], words[length:])
-    group = [name for name in commands if name.split()[0] == words[0]]
-    if group:
-        print(_help({name: commands[name] for name in group}), file=sys.stderr)
-        return 2
-    raise UserError(f"there is no command '{words[0]}'.{nearest(words[0], commands)} See 'ernie --help'.")
+    group = {name: point for name, point in commands.items() if name.split()[0] == words[0]}
+    if group and words[1:] in ([], ["-h"], ["--help"]):
+        print(_help(group))
+        return 0
+    name = " ".join(words[:2]) if group else words[0]
+    raise UserError(f"there is no command '{name}'.{nearest(name, group or commands)} See 'ernie --help'.")
 
 
 def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
@@ -124,7 +127,7 @@ def _check_own_packages() -> None:
         if spec is None or spec.origin is None:
             raise UserError(f"the package '{name}', a part of ernie, is not installed; reinstall ernie-continual")
         origin = Path(spec.origin).resolve()
-        if origin.parent.parent != home:
+        if origin.parent != home / name:
             raise UserError(
                 f"{origin} hides ernie's own package '{name}' ({home / name}). "
                 "Rename it, or take its folder off the Python path."

@@ -27,8 +27,11 @@ class ConfigError(UserError):
     """All mistakes of a configuration, one a line, each with file, line and key."""
 
     def __init__(self, mistakes: list[str]):
+        super().__init__(mistakes)
         self.mistakes = mistakes
-        super().__init__("\n".join(mistakes))
+
+    def __str__(self) -> str:
+        return "\n".join(self.mistakes)
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,17 @@ _SCALARS = (
         "-+0123456789.",
     ),
 )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever YAML 1.1 or this module's own rules would read as something else than text."""
+
+
 for _tag, _pattern, _first in _SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
+# PyYAML's own rule reads a leading zero as octal.
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
 def read(path: str | Path | None, overrides: typing.Sequence[str] = ()) -> Value:
@@ -131,20 +143,23 @@ def _read(path: Path, including: tuple[Path, ...]) -> Value:
 
 
 def _parse(text: str, name: str) -> Value:
-    loader = _Loader(text)
+    mistakes: list[str] = []
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is None:
             return Value({}, f"{name}:1")
-        mistakes: list[str] = []
         value = _convert(loader, node, name, "", mistakes)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError([f"{name}:{line}: holds the control character U+{error.character:04X}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{name}: is nested too deeply, or an alias stands inside its own anchor"]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError([f"{name}:{line}: is not valid YAML: {problem}"]) from None
-    finally:
-        loader.dispose()
     if mistakes:
         raise ConfigError(mistakes)
     return value
@@ -157,11 +172,10 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
         for key_node, value_node in node.value:
             key = str(key_node.value)
             path = f"{key_path}.{key}" if key_path else key
-            if key in mapping:
-                line = key_node.start_mark.line + 1
-                mistakes.append(f"{name}:{line}: {path}: this key stands twice (first at {mapping[key].where})")
-            value = _convert(loader, value_node, name, path, mistakes)
-            mapping[key] = Value(value.data, f"{name}:{key_node.start_mark.line + 1}")
+            place = f"{name}:{key_node.start_mark.line + 1}"
+            value = Value(_convert(loader, value_node, name, path, mistakes).data, place)
+            if mapping.setdefault(key, value) is not value:
+                mistakes.append(f"{place}: {path}: this key stands twice (first at {mapping[key].where})")
         return Value(mapping, where)
     if isinstance(node, yaml.SequenceNode):
         items = [_convert(loader, item, name, f"{key_path}[{i}]", mistakes) for i, item in enumerate(node.value)]
@@ -230,6 +244,11 @@ def to_dict(config: Any) -> Any:
     return str(config) if isinstance(config, Path) else config
 
 
+def dump(config: Any) -> str:
+    """A configuration as YAML that `load` reads back as its equal."""
+    return yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
 def differences(old: Any, new: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
     """Key path -> (old, new) wherever two plain trees differ; a key that one side lacks counts as None there."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -286,7 +305,9 @@ def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) ->
     try:
         return kind(**given)
     except UserError as error:
-        mistakes.append(f"{value.where}: {path + ': ' if path else ''}{error}")
+        # By custom the message begins with the key it is about, which may stand lines below the mapping's own.
+        place = value.data.get(str(error).partition(":")[0], value)
+        mistakes.append(f"{place.where}: {path + ': ' if path else ''}{error}")
         return None
 
 

@@ -39,8 +39,11 @@ def score(name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarr
         raise UserError(f"there is no metric '{name}'.{nearest(name, METRICS)}")
     metric = METRICS[name]
     rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(labels), (_RESAMPLES, len(labels)))
-    values = np.sort([metric(predicted[draw], labels[draw], losses[draw]) for draw in draws])
+    values = []
+    for _ in range(_RESAMPLES):  # one at a time: all draws together could be larger than the model
+        draw = rng.integers(0, len(labels), len(labels))
+        values.append(metric(predicted[draw], labels[draw], losses[draw]))
+    values.sort()
     low, high = values[int(0.025 * _RESAMPLES)], values[int(0.975 * _RESAMPLES) - 1]
     return Score(
         name=name,

@@ -42,8 +42,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         self._load_entry_points()
-        if name not in self._items:
-            raise UserError(f"no {self.kind} is called '{name}'.{nearest(name, self._items)}")
+        if not isinstance(name, str) or name not in self._items:  # YAML may hold anything where a name belongs
+            raise UserError(f"no {self.kind} is called '{name}'.{nearest(str(name), self._items)}")
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -15,6 +15,8 @@ from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask
 
+SHORTEST_MAX_LEN = 8  # below this a pair of sentences has no room left
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -54,8 +56,7 @@ class DataConfig:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_len < 8:
-            raise UserError(f"max_len: expected at least 8 tokens, found {self.max_len}")
+        _check_least(self, max_len=SHORTEST_MAX_LEN, workers=0)
         if self.batch_tokens < self.max_len:
             raise UserError(
                 f"batch_tokens: {self.batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"
@@ -77,6 +78,9 @@ class TrainConfig:
     patience: int = 20
     precision: Literal["fp32"] = "fp32"
 
+    def __post_init__(self) -> None:
+        _check_least(self, micro_batches=1, clip=0, patience=1)
+
 
 @dataclass(frozen=True)
 class SaveConfig:
@@ -86,6 +90,9 @@ class SaveConfig:
     keep_last: int = 2
     keep_best: bool = False
 
+    def __post_init__(self) -> None:
+        _check_least(self, every=1, keep_last=1)
+
 
 @dataclass(frozen=True)
 class ProbeConfig:
@@ -93,6 +100,9 @@ class ProbeConfig:
 
     every: int = 0
     batches: int = 16
+
+    def __post_init__(self) -> None:
+        _check_least(self, every=0, batches=1)
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,10 @@ class PretrainConfig:
                 raise UserError(
                     f"objectives.{name}.head_of: no objective '{task.head_of}'.{nearest(task.head_of, self.objectives)}"
                 )
+            if task.length < SHORTEST_MAX_LEN:
+                raise UserError(
+                    f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {task.length}"
+                )
             if task.length > self.data.batch_tokens:
                 raise UserError(
                     f"objectives.{name}.max_len: {task.length} tokens do not fit into data.batch_tokens "
@@ -130,10 +144,19 @@ class PretrainConfig:
                 )
 
 
+def _check_least(config: object, **least: int) -> None:
+    """Raise UserError for the first field that is below its least value."""
+    for name, value in least.items():
+        if getattr(config, name) < value:
+            raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
+
+
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     """Read a run's YAML.  Raises ConfigError with every mistake in it."""
     tree = read(path, overrides)
-    import_plugins(tree.get("plugins") or [])
+    plugins = tree.get("plugins")
+    if isinstance(plugins, list):  # anything else is a mistake that `build` reports with the others
+        import_plugins(plugins)
     return complete(build(PretrainConfig, _with_scheduled(tree)))
 
 

@@ -11,9 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ernie.config import differences, to_dict
+from ernie.config import differences, dump, to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.train.checkpoint import Checkpoints
@@ -36,8 +34,7 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
     elif folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
-    written = yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-    (folder / CONFIG).write_text(written, encoding="utf-8")
+    (folder / CONFIG).write_text(dump(config), encoding="utf-8")
     origin_file.write_text(json.dumps(_origin(corpus), indent=2) + "\n", encoding="utf-8")
     return Checkpoints(folder / "checkpoints").latest()
 

@@ -38,6 +38,8 @@ class ScheduleConfig:
     def __post_init__(self) -> None:
         if (self.stages is None) == (self.steps_per_task is None):
             raise UserError("give either stages or steps_per_task")
+        if self.stages == []:
+            raise UserError("stages: name at least one stage")
         if self.steps_per_task is not None and not self.tasks:
             raise UserError("steps_per_task: also list the tasks, in the order they arrive (tasks: [...])")
         if self.stages is not None and self.tasks is not None:

@@ -69,8 +69,12 @@ class Table(Sequence[dict[str, str]]):
     def _header(self) -> list[str]:
         if self._json:
             return []
-        with self.path.open(encoding="utf-8") as file:
-            columns = file.readline().rstrip("\r\n").split("\t")
+        with self.path.open("rb") as file:
+            raw = file.readline()
+        try:
+            columns = raw.decode("utf-8-sig").rstrip("\r\n").split("\t")
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}:1: is not UTF-8 text; save the file as UTF-8") from None
         for name in self._required:
             if name not in columns:
                 raise UserError(f"{self.path}:1: there is no column '{name}'.{nearest(name, columns)}")

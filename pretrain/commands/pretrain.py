@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
@@ -48,10 +49,10 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain import folder
     from pretrain.config import load
 
-    overrides = list(arguments.set)
-    overrides += [] if arguments.output is None else [f"output={arguments.output}"]
-    overrides += [] if arguments.seed is None else [f"seed={arguments.seed}"]
-    config = load(arguments.config, overrides)
+    config = load(arguments.config, arguments.set)
+    # Not through --set: a folder may be called 2024.
+    given = {"output": arguments.output, "seed": arguments.seed}
+    config = replace(config, **{key: value for key, value in given.items() if value is not None})
     if config.output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     require_paddle()
