@@ -23,10 +23,11 @@ _SPECIAL = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-# Words and runs of other marks, each with the space mark before it; or, coarser, what stands between spaces.
-_WORDS = re.compile(rf"{SPACE}?(?:[^\W{SPACE}]+|[^\w{SPACE}]+)|{SPACE}")
+# Runs of letters and runs of anything else (digits among them: SentencePiece joins "1," in one piece, but not "a,"),
+# each with the space mark before it; or, coarser, what stands between spaces.
+_WORDS = re.compile(rf"{SPACE}?(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)|{SPACE}")
 _CHUNKS = re.compile(rf"{SPACE}?[^{SPACE}]+|{SPACE}")
-_LETTER, _MARK = re.compile(rf"[^\W{SPACE}]"), re.compile(rf"[^\w{SPACE}]")
+_LETTER, _MARK = re.compile(rf"[^\W\d_{SPACE}]"), re.compile(rf"[\W\d_](?<!{SPACE})")
 
 
 class SentencePiece(Tokenizer):
@@ -35,8 +36,8 @@ class SentencePiece(Tokenizer):
     [PAD], [CLS], [SEP] and [MASK] are the model's own symbols where it has them (also as <pad>, <s>, </s>, <mask>);
     those it lacks get ids behind its vocabulary.  It lower-cases when its normalizer does.
 
-    Units are words and punctuation if the model never joins a letter and a mark in one piece (SentencePiece's own
-    default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring characters that the model
+    Units are words and runs of other characters if the model never joins a letter and another mark in one piece
+    (SentencePiece's own default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring characters that the model
     does not know are one unknown token within a unit, never across two.
     """
 

@@ -18,7 +18,6 @@ from typing import ClassVar
 
 import numpy as np
 
-
 SETTINGS_FILE = "tokenizer_config.json"  # the name and the key `do_lower_case` are those of published checkpoints
 
 
