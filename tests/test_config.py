@@ -1,0 +1,354 @@
+"""Configuration: what YAML means here, what a mistake says, and that a configuration survives being written down."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.config import ConfigError, build, differences, dump, from_dict, load, read, to_dict
+from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class Rate:
+    peak: float = 1e-4
+    decay: Literal["linear", "cosine"] = "linear"
+
+    def __post_init__(self) -> None:
+        if self.peak <= 0:
+            raise UserError(f"peak: expected a rate above 0, found {self.peak}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Base of the variants below: the key, or `task:`, says which."""
+
+    variant_name: ClassVar[str] = ""
+
+    @classmethod
+    def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[Shape], set[str]]:
+        name = given.get("task", key)
+        if name not in ("square", "circle"):
+            raise UserError(f"no shape is called '{name}'")
+        return {"square": Square, "circle": Circle}[name], {"task"}
+
+
+@dataclass(frozen=True)
+class Square(Shape):
+    side: int = 1
+    variant_name: ClassVar[str] = "square"
+
+
+@dataclass(frozen=True)
+class Circle(Shape):
+    radius: float = 1.0
+    variant_name: ClassVar[str] = "circle"
+
+
+@dataclass(frozen=True)
+class Config:
+    corpus: Path
+    seed: int = 0
+    name: str = "run"
+    quiet: bool = False
+    rate: Rate = field(default_factory=Rate)
+    stages: list[dict[str, int]] | None = None
+    units: tuple[str, ...] = ("word",)
+    pair: tuple[int, float] = (1, 2.0)
+    either: int | list[int] = 1
+    folder: Path | None = None
+    shapes: dict[str, Shape] = field(default_factory=dict)
+
+
+def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def mistakes(folder: Path, text: str, *overrides: str) -> list[str]:
+    """The mistakes of a run.yaml, without its folder."""
+    with pytest.raises(ConfigError) as caught:
+        load(Config, write(folder, text), overrides)
+    return [line.removeprefix(f"{folder}/") for line in caught.value.mistakes]
+
+
+# ------------------------------------------------------------------------------------------ what YAML means
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("5e-5", 5e-5),
+        ("1E3", 1000.0),
+        (".5", 0.5),
+        ("3.", 3.0),
+        ("-0.25", -0.25),
+        ("+7", 7),
+        ("017", 17),
+        ("08", 8),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("null", None),
+        ("", None),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("No", "No"),
+        ("2020-01-31", "2020-01-31"),
+        ("1:30", "1:30"),
+        ("1_000", "1_000"),
+        ("0x1f", "0x1f"),
+        ("'5e-5'", "5e-5"),
+        ("1.2.3", "1.2.3"),
+    ],
+)
+def test_scalars_mean_what_they_look_like(tmp_path: Path, written: str, meant: object) -> None:
+    value = read(write(tmp_path, f"key: {written}")).get("key")
+    assert value == meant
+    assert type(value) is type(meant)
+
+
+def test_an_empty_file_and_no_file_are_empty_configurations(tmp_path: Path) -> None:
+    assert read(write(tmp_path, "# nothing\n")).plain() == {}
+    assert read(None).plain() == {}
+
+
+def test_a_block_without_content_means_its_defaults(tmp_path: Path) -> None:
+    assert load(Config, write(tmp_path, "corpus: c\nrate:\n")).rate == Rate()
+
+
+def test_whole_numbers_are_welcome_where_fractions_are(tmp_path: Path) -> None:
+    config = load(Config, write(tmp_path, "corpus: c\nrate: {peak: 1}"))
+    assert config.rate.peak == 1.0
+    assert isinstance(config.rate.peak, float)
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("corpus: c\nsede: 1", "run.yaml:2: sede: unknown key. Did you mean 'seed'?"),
+        ("corpus: c\nrate:\n  epoch: 3", "run.yaml:3: rate.epoch: unknown key. Known: decay, peak."),
+        ("seed: 1", "run.yaml:1: corpus: this key is required"),
+        ("corpus: c\nseed: 1.5", "run.yaml:2: seed: expected a whole number, found 1.5"),
+        ("corpus: c\nseed: true", "run.yaml:2: seed: expected a whole number, found true (quote it if you mean the wo"),
+        ("corpus: c\nname: 3", "run.yaml:2: name: expected text, found 3"),
+        ("corpus: c\nname: true", "run.yaml:2: name: expected text, found true (quote it if you mean the word)"),
+        ("corpus: c\nquiet: yes", "run.yaml:2: quiet: expected true or false, found 'yes'"),
+        ("corpus: c\nquiet: 1", "run.yaml:2: quiet: expected true or false, found 1"),
+        ("corpus: 3", "run.yaml:1: corpus: expected a path, found 3"),
+        ("corpus:", "run.yaml:1: corpus: expected a path, found nothing"),
+        ("corpus: c\nrate: {peak: fast}", "run.yaml:2: rate.peak: expected a number, found 'fast'"),
+        ("corpus: c\nrate: {peak: .inf}", "run.yaml:2: rate.peak: expected a finite number, found inf"),
+        ("corpus: c\nrate: {peak: 1e999}", "run.yaml:2: rate.peak: expected a finite number, found inf"),
+        ("corpus: c\nrate: {decay: step}", "run.yaml:2: rate.decay: expected one of linear, cosine, found 'step'"),
+        ("corpus: c\nrate: fast", "run.yaml:2: rate: expected a mapping of keys, found 'fast'"),
+        ("corpus: c\nstages: {a: 1}", "run.yaml:2: stages: expected a list, found a mapping"),
+        ("corpus: c\nstages:\n- {a: 1}\n- {b: x}", "run.yaml:4: stages[1].b: expected a whole number, found 'x'"),
+        ("corpus: c\nstages: [3]", "run.yaml:2: stages[0]: expected a mapping, found 3"),
+        ("corpus: c\nunits: word", "run.yaml:2: units: expected a list, found 'word'"),
+        ("corpus: c\npair: [1]", "run.yaml:2: pair: expected a list of 2 values, found a list"),
+        ("corpus: c\npair: [1.5, 2]", "run.yaml:2: pair[0]: expected a whole number, found 1.5"),
+        ("corpus: c\neither: x", "run.yaml:2: either: expected a whole number or a list, found 'x'"),
+        ("corpus: c\nshapes: {square: 3}", "run.yaml:2: shapes.square: expected a mapping of keys, found 3"),
+        ("corpus: c\nshapes:\n  star:\n    side: 3", "run.yaml:3: shapes.star: no shape is called 'star'"),
+        ("corpus: c\nshapes:\n  circle:\n    side: 3", "run.yaml:4: shapes.circle.side: unknown key. Known: radius."),
+        ("corpus: c\nrate:\n  decay: cosine\n  peak: 0", "run.yaml:4: rate: peak: expected a rate above 0, found 0.0"),
+        ("corpus: !!python/name:os.system x", "run.yaml:1: corpus: cannot be read as a value: could not determine a"),
+        ("corpus: !!int twelve", "run.yaml:1: corpus: cannot be read as a value: invalid literal for int()"),
+        ("- corpus", "run.yaml:1: expected a mapping of keys, found a list"),
+        ("corpus: c\nrate: {peak: 1", "run.yaml:2: is not valid YAML: "),
+        ("corpus: c\n\nseed: 1\x07", "run.yaml:3: holds the control character U+0007"),
+        ("corpus: c\n---\nseed: 1", "run.yaml:2: is not valid YAML: "),
+        ("corpus: &c [*c]", "run.yaml: is nested too deeply, or an alias stands inside its own anchor"),
+        ("corpus: " + "[" * 5000, "run.yaml: is nested too deeply"),
+    ],
+)
+def test_a_mistake_names_file_line_key_and_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
+    found = mistakes(tmp_path, text)
+    assert len(found) == 1
+    assert found[0].startswith(message)
+
+
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, "sede: 1\nrate: {peak: fast, epoch: 1}\nunits: [3]\nshapes: {star: {}}")
+    places = [line.split(": ")[1] for line in found]
+    assert sorted(places) == ["corpus", "rate.epoch", "rate.peak", "sede", "shapes.star", "units[0]"]
+
+
+def test_every_duplicate_key_is_reported_with_its_first_line(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, "corpus: c\nseed: 1\nrate:\n  peak: 1\n  peak: 2\nseed: 2\nseed: 3")
+    assert found == [
+        "run.yaml:5: rate.peak: this key stands twice (first at run.yaml:4)".replace("at run", f"at {tmp_path}/run"),
+        f"run.yaml:6: seed: this key stands twice (first at {tmp_path}/run.yaml:2)",
+        f"run.yaml:7: seed: this key stands twice (first at {tmp_path}/run.yaml:2)",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes("näme: x".encode("latin-1"))
+    for name, reason in (
+        ("none.yaml", "there is no such file"),
+        ("", "is a folder"),
+        ("latin.yaml", "is not UTF-8 text (byte 1)"),
+    ):
+        with pytest.raises(ConfigError, match=reason.replace("(", r"\(").replace(")", r"\)")) as caught:
+            read(tmp_path / name)
+        assert str(tmp_path / name) in str(caught.value)
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
+    assert str(error) == "a: wrong\nb: wrong"
+    assert error.mistakes == ["a: wrong", "b: wrong"]
+
+
+# ------------------------------------------------------------------------------------------------- include
+
+
+def test_local_keys_win_over_included_ones_and_mappings_merge(tmp_path: Path) -> None:
+    write(tmp_path, "corpus: c\nseed: 1\nrate: {peak: 1, decay: cosine}\nstages: [{a: 1}, {b: 2}]", "base.yaml")
+    config = load(Config, write(tmp_path, "include: base.yaml\nseed: 2\nrate: {peak: 3}\nstages: [{c: 3}]"))
+    assert (config.corpus, config.seed) == (Path("c"), 2)
+    assert config.rate == Rate(3.0, "cosine")
+    assert config.stages == [{"c": 3}]  # a list is replaced as a whole
+
+
+def test_of_several_included_files_the_later_one_wins(tmp_path: Path) -> None:
+    write(tmp_path, "corpus: a\nseed: 1\nname: first", "a.yaml")
+    write(tmp_path, "corpus: b\nseed: 2", "b.yaml")
+    config = load(Config, write(tmp_path, "include: [a.yaml, b.yaml]"))
+    assert (config.corpus, config.seed, config.name) == (Path("b"), 2, "first")
+
+
+def test_includes_are_relative_to_the_file_that_includes(tmp_path: Path) -> None:
+    write(tmp_path, "include: deeper/base.yaml", "configs/middle.yaml")
+    write(tmp_path, "include: ../../top.yaml\nseed: 5", "configs/deeper/base.yaml")
+    write(tmp_path, "corpus: top", "top.yaml")
+    config = load(Config, write(tmp_path, "include: configs/middle.yaml"))
+    assert (config.corpus, config.seed) == (Path("top"), 5)
+
+
+def test_two_files_may_include_the_same_third(tmp_path: Path) -> None:
+    write(tmp_path, "corpus: c", "base.yaml")
+    write(tmp_path, "include: base.yaml\nseed: 1", "a.yaml")
+    write(tmp_path, "include: base.yaml\nname: b", "b.yaml")
+    config = load(Config, write(tmp_path, "include: [a.yaml, b.yaml]"))
+    assert (config.seed, config.name) == (1, "b")
+
+
+def test_a_circle_of_includes_is_shown(tmp_path: Path) -> None:
+    write(tmp_path, "include: run.yaml", "other.yaml")
+    found = mistakes(tmp_path, "include: other.yaml")
+    assert "include each other in a circle" in found[0]
+    assert found[0].endswith(f"{tmp_path}/run.yaml -> {tmp_path}/other.yaml -> {tmp_path}/run.yaml")
+
+
+def test_a_missing_include_is_reported_where_it_is_named(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, "corpus: c\ninclude: nowhere.yaml")
+    assert found == [f"run.yaml:2: include: there is no file {tmp_path}/nowhere.yaml"]
+    assert mistakes(tmp_path, "include: {a: b}") == ["run.yaml:1: include: expected a file name or a list of them"]
+
+
+def test_a_mistake_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+    write(tmp_path, "corpus: c\nseed: many", "base.yaml")
+    assert mistakes(tmp_path, "include: base.yaml") == ["base.yaml:2: seed: expected a whole number, found 'many'"]
+
+
+# --------------------------------------------------------------------------------------------------- --set
+
+
+def test_set_overrides_keys_at_any_depth_with_the_types_of_yaml(tmp_path: Path) -> None:
+    path = write(tmp_path, "corpus: c\nrate: {peak: 1, decay: cosine}\nshapes: {square: {side: 1}}")
+    overrides = ["rate.peak=5e-5", "shapes.square.side=3", "shapes.round={task: circle}", "units=[a, b]", "name=a=b"]
+    config = load(Config, path, overrides)
+    assert config.rate == Rate(5e-5, "cosine")
+    assert config.shapes == {"square": Square(3), "round": Circle()}
+    assert config.units == ("a", "b")
+    assert config.name == "a=b"
+
+
+def test_the_last_of_two_overrides_wins_and_an_empty_one_is_null(tmp_path: Path) -> None:
+    config = load(Config, write(tmp_path, "corpus: c\nfolder: here"), ["seed=1", "seed=2", "folder="])
+    assert config.seed == 2
+    assert config.folder is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", "--set seed: expected key=value, for instance --set train.lr=5e-5"),
+        ("=3", "--set =3: expected key=value"),
+        ("sede=3", "--set sede: sede: unknown key. Did you mean 'seed'?"),
+        ("rate.peak=fast", "--set rate.peak: rate.peak: expected a number, found 'fast'"),
+        ("units=[a", "--set units:1: is not valid YAML"),
+    ],
+)
+def test_a_wrong_override_is_reported_as_such(tmp_path: Path, override: str, message: str) -> None:
+    (found,) = mistakes(tmp_path, "corpus: c", override)
+    assert found.startswith(message)
+
+
+# ---------------------------------------------------------------------------------- variants and round trip
+
+
+def test_a_variant_is_chosen_by_its_key_or_by_task(tmp_path: Path) -> None:
+    config = load(Config, write(tmp_path, "corpus: c\nshapes: {square: {side: 2}, wheel: {task: circle}, circle: }"))
+    assert config.shapes == {"square": Square(2), "wheel": Circle(), "circle": Circle()}
+
+
+# PyYAML itself loses the three line ends that only Unicode knows.
+names = st.text(
+    st.characters(exclude_categories=["Cs", "Zl", "Zp"], exclude_characters="\x85"), min_size=1, max_size=12
+)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+shapes = st.builds(Square, st.integers()) | st.builds(Circle, numbers)
+configs = st.builds(
+    Config,
+    corpus=st.sampled_from(["a/b", "08", "1e5", "yes", "~", "null", "5e-5", "2.5e3", "0x1f", "#x", "C:"]).map(Path),
+    seed=st.integers(),
+    name=names,
+    quiet=st.booleans(),
+    rate=st.builds(Rate, st.floats(min_value=1e-300, allow_infinity=False), st.sampled_from(["linear", "cosine"])),
+    stages=st.none() | st.lists(st.dictionaries(names, st.integers())),
+    units=st.lists(names).map(tuple),
+    pair=st.tuples(st.integers(), numbers),
+    either=st.integers() | st.lists(st.integers()),
+    folder=st.none() | st.just(Path("x")),
+    shapes=st.dictionaries(names, shapes),
+)
+
+
+@given(configs)
+def test_a_configuration_equals_what_it_is_written_down_as(config: Config) -> None:
+    assert build(Config, from_dict(to_dict(config))) == config
+
+
+@given(configs)
+def test_a_configuration_survives_a_yaml_file(tmp_path_factory: pytest.TempPathFactory, config: Config) -> None:
+    path = tmp_path_factory.getbasetemp() / "dumped.yaml"
+    path.write_text(dump(config), encoding="utf-8", newline="")
+    assert load(Config, path) == config
+    assert yaml.safe_load(dump(config)) == to_dict(config)  # and other readers find the same in it
+
+
+def test_differences_are_named_by_their_key_path() -> None:
+    old = to_dict(Config(Path("a"), rate=Rate(1.0), shapes={"square": Square(1)}))
+    new = to_dict(Config(Path("a"), rate=Rate(2.0), shapes={"circle": Circle()}))
+    assert differences(old, new) == {
+        "rate.peak": (1.0, 2.0),
+        "shapes.square": ({"task": "square", "side": 1}, None),
+        "shapes.circle": (None, {"task": "circle", "radius": 1.0}),
+    }
+    assert differences(old, old) == {}

@@ -1,0 +1,71 @@
+"""Metrics: hand-worked values, their baselines, and intervals that cover."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ernie.errors import UserError
+from ernie.metrics import METRICS, score
+
+PREDICTED = np.array([1, 1, 0, 0, 1, 2])
+LABELS = np.array([1, 0, 0, 1, 1, 2])
+LOSSES = np.log(np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("accuracy", 4 / 6),
+        ("f1", 2 / 3),  # class 1: two right of three predicted, of three labelled
+        ("macro_f1", (0.5 + 2 / 3 + 1) / 3),
+        ("perplexity", 2.0),
+    ],
+)
+def test_metrics_equal_hand_worked_values(name: str, value: float) -> None:
+    found = score(name, PREDICTED, LABELS, LOSSES)
+    assert found.value == pytest.approx(value)
+    assert found.count == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "majority"),
+    [
+        ("accuracy", 0.7),
+        ("f1", 2 * 0.3 / 1.3),  # always answering class 1, though class 0 is more frequent
+        ("macro_f1", 0.5 * 2 * 0.7 / 1.7),
+        ("perplexity", math.exp(-0.7 * math.log(0.7) - 0.3 * math.log(0.3))),
+    ],
+)
+def test_the_majority_is_what_a_model_without_input_scores(name: str, majority: float) -> None:
+    labels = np.array([0] * 7 + [1] * 3)
+    assert score(name, labels, labels, np.ones(10)).majority == pytest.approx(majority)
+
+
+def test_a_class_that_is_never_right_counts_as_zero() -> None:
+    assert score("f1", np.zeros(4, int), np.zeros(4, int), np.ones(4)).value == 0.0
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_interval_holds_the_value_and_is_the_same_every_time(name: str) -> None:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(3, size=300)
+    predicted = np.where(rng.random(300) < 0.6, labels, rng.integers(3, size=300))
+    first, second = (score(name, predicted, labels, rng_losses) for rng_losses in [rng.random(300)] * 2)
+    assert first == second
+    assert first.low < first.value < first.high
+
+
+def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:
+    rng = np.random.default_rng(2)
+    right = rng.random((200, 400)) < 0.8
+    scores = [score("accuracy", row.astype(int), np.ones(400, int), np.ones(400)) for row in right]
+    covered = sum(found.low <= 0.8 <= found.high for found in scores)
+    assert 180 <= covered <= 198  # binomial(200, 0.95): 190 with a deviation of 3
+
+
+def test_an_unknown_metric_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"there is no metric 'acuracy'. Did you mean 'accuracy'\?"):
+        score("acuracy", LABELS, LABELS, LOSSES)

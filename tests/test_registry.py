@@ -1,0 +1,111 @@
+"""Registries: they remember places, help with wrong names, and swallow nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from helpers import install
+
+from ernie.errors import UserError, nearest
+from ernie.registry import Registry, import_plugins
+
+
+def test_what_was_registered_is_found_with_its_place() -> None:
+    registry: Registry[type] = Registry("colour")
+
+    @registry.register("red")
+    class Red:
+        pass
+
+    assert registry["red"] is Red
+    assert "red" in registry
+    assert "blue" not in registry
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", registry.place("red"))
+
+
+def test_names_come_sorted() -> None:
+    registry: Registry[str] = Registry("colour")
+    for name in ("red", "blue", "green"):
+        registry.register(name)(name)
+    assert list(registry) == ["blue", "green", "red"]
+
+
+def test_a_name_registered_twice_is_an_error_that_names_both_places() -> None:
+    registry: Registry[type] = Registry("colour")
+
+    @registry.register("red")
+    class Red:
+        pass
+
+    class Scarlet:
+        pass
+
+    with pytest.raises(UserError, match="colour 'red' is registered twice") as caught:
+        registry.register("red")(Scarlet)
+    lines = [int(line) for line in re.findall(rf"{re.escape(__file__)}:(\d+)", str(caught.value))]
+    assert len(set(lines)) == 2
+    assert registry["red"] is Red
+
+
+def test_the_same_definition_may_be_registered_again() -> None:
+    registry: Registry[type] = Registry("colour")
+    for _ in range(2):  # as when a module is imported under two names
+
+        @registry.register("red")
+        class Red:
+            pass
+
+    assert registry["red"] is Red
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [("gren", "Did you mean 'green'?"), ("xyz", "Known: blue, green."), (None, "Known: blue, green."), ([1], "Known:")],
+)
+def test_a_wrong_name_gets_the_nearest_one_or_all_of_them(wrong: str, hint: str) -> None:
+    registry: Registry[str] = Registry("colour")
+    for name in ("blue", "green"):
+        registry.register(name)(name)
+    with pytest.raises(UserError, match=re.escape(hint)) as caught:
+        registry[wrong]
+    assert str(caught.value).startswith(f"no colour is called '{wrong}'.")
+
+
+def test_an_empty_registry_gives_no_hint() -> None:
+    assert nearest("red", []) == ""
+
+
+def test_another_distribution_adds_its_own_through_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry: Registry[str] = Registry("colour", group="test.colours")
+    install(tmp_path, "painter", "test.colours", {"purple": "painter_colours"})
+    (tmp_path / "painter_colours.py").write_text("import builtins\nbuiltins.test_colours.register('purple')('p')\n")
+    monkeypatch.setattr("builtins.test_colours", registry, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert list(registry) == ["purple"]
+
+
+def test_a_broken_entry_point_is_an_error_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry: Registry[str] = Registry("colour", group="test.broken")
+    install(tmp_path, "spoiler", "test.broken", {"mud": "spoiler_colours"})
+    (tmp_path / "spoiler_colours.py").write_text("raise RuntimeError('no paint left')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"plug-in 'mud' of the group test\.broken .* no paint left"):
+        registry["mud"]
+
+
+def test_plugins_are_imported_and_a_broken_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good_plugin.py").write_text("import builtins\nbuiltins.test_plugin_loaded = True\n")
+    (tmp_path / "bad_plugin.py").write_text("import no_such_module_anywhere\n")
+    monkeypatch.setattr("builtins.test_plugin_loaded", False, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="module 'bad_plugin' cannot be imported: ModuleNotFoundError"):
+        import_plugins(["good_plugin", "bad_plugin"])
+    import builtins
+
+    assert builtins.test_plugin_loaded  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="PYTHONPATH"):
+        import_plugins(["no_such_plugin"])
