@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,8 +38,8 @@ class SentencePiece(Tokenizer):
     those it lacks get ids behind its vocabulary.  It lower-cases when its normalizer does.
 
     Units are words and runs of other characters if the model never joins a letter and another mark in one piece
-    (SentencePiece's own default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring characters that the model
-    does not know are one unknown token within a unit, never across two.
+    (SentencePiece's own default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring
+    characters that the model does not know are one unknown token within a unit, never across two.
     """
 
     kind: ClassVar[str] = "sentencepiece"
@@ -85,6 +86,18 @@ class SentencePiece(Tokenizer):
 
     def surface(self, units: Sequence[str]) -> list[str]:
         return [unit.lstrip(SPACE) for unit in units]
+
+    def words(self, text: str, units: Sequence[str]) -> list[str]:
+        if not self.lowercase:
+            return self.surface(units)
+        if self._units is not None:  # nearly always the text is cut where its lower-cased form is
+            found = self._units.findall(SPACE + SPACE.join(text.split()))
+            if "".join(found).casefold() == "".join(units):
+                return self.surface(found)
+        _, origins = self._engine.Normalize(text, with_offsets=True)
+        ends = np.cumsum([0, *map(len, units)])
+        places = [*origins[: ends[-1]], len(text)]
+        return [text[places[i] : places[j]].strip() for i, j in pairwise(ends)]
 
     def encode(self, text: str) -> Encoding:
         marked, origins = self._engine.Normalize(text, with_offsets=True)

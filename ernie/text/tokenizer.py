@@ -76,6 +76,10 @@ class Tokenizer(ABC):
         """The units as a reader knows them, without any marker of the model's."""
         return list(units)
 
+    def words(self, text: str, units: Sequence[str]) -> list[str]:
+        """The `units` of `text` as they stand in it, capitals and all: what a segmenter sees."""
+        return self.surface(units)
+
     @property
     def vocab_size(self) -> int:
         return len(self.tokens)
