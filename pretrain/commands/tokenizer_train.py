@@ -23,6 +23,7 @@ from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
+from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus.sample import sample
 
 SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
@@ -111,15 +112,11 @@ class _Texts:
 
 def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
     """Train beside the final place, so that an error leaves no half of a tokenizer there."""
-    from ernie.text.train import train_sentencepiece, train_wordpiece
-
     train = train_wordpiece if arguments.kind == "wordpiece" else train_sentencepiece
     folder = arguments.output.with_name(f"{arguments.output.name}.partial-{os.getpid()}")
     folder.mkdir(parents=True)
     try:
         tokenizer = train(texts, vocab_size=arguments.vocab_size, lowercase=not arguments.cased, folder=folder)
-        if not texts.bytes:
-            raise UserError("the input holds no text to learn from")
         if arguments.output.exists():
             shutil.rmtree(arguments.output)
         folder.rename(arguments.output)

@@ -77,7 +77,7 @@ class Encoder:
     def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
         cut = [list(cut_sentences(document, self._rules.language)) for document in documents]
         sentences = Sentences(cut, self._tokenizer)
-        tokens = self._table.tokenize(sentences.units)
+        tokens = self._table.tokenize(sentences.units, sentences.words)
         starts = tokens.starts[sentences.unit_starts]
         self._mark_spans(documents, sentences, tokens)
         for i, document in enumerate(documents):
@@ -91,8 +91,7 @@ class Encoder:
         """Set the flags of what the segmenters find, but for the kinds that a document's annotation decides."""
         if not self._segmenters or not sentences.units:
             return
-        words = self._tokenizer.surface(sentences.units)
-        spans = combine(self._segmenters, words, sentences.starts)
+        spans = combine(self._segmenters, sentences.words, sentences.starts)
         decided = np.zeros((len(documents), len(Kind)), dtype=bool)
         for i, document in enumerate(documents):
             decided[i, list(document.annotated)] = True
@@ -132,18 +131,20 @@ class Sentences:
     """The sentences of a chunk, cut into units.
 
     `firsts` (d + 1,) is each document's first sentence, `marks` (s,), `unit_starts` (s + 1,) each sentence's first
-    unit in `units`.
+    unit in `units` (m), and `words` (m) are the units as they stand in the text.
     """
 
     def __init__(self, cut: Sequence[Sequence[tuple[str, int]]], tokenizer: Tokenizer):
         self.firsts = np.cumsum([0, *map(len, cut)])
         self.marks = np.fromiter((mark for document in cut for _, mark in document), np.uint8)
         self.units: list[str] = []
+        self.words: list[str] = []
         lengths = [0]
         for document in cut:
             for text, _ in document:
                 units = tokenizer.split(text)
                 self.units += units
+                self.words += tokenizer.words(text, units)
                 lengths.append(len(units))
         self.unit_starts = np.cumsum(lengths)
 

@@ -75,5 +75,5 @@ def _words(
     cut: list[list[tuple[str, int]]], tokenizer: Tokenizer, known: dict[str, str]
 ) -> tuple[list[str], np.ndarray]:
     sentences = Sentences(cut, tokenizer)
-    words = [known.setdefault(word, word) for word in tokenizer.surface(sentences.units)]
+    words = [known.setdefault(word, word) for word in sentences.words]
     return words, sentences.starts

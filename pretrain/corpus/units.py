@@ -1,10 +1,11 @@
 """Tokenizing by table: each distinct unit of the text is tokenized once, the rest is indexing.
 
-Legend: u distinct units in the table, m units of a text, n its tokens.
+Legend: u distinct units in the table, p their pieces, w distinct words, m units of a text, n its tokens.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from ernie.text.tokenizer import Tokenizer
 
 MAX_UNITS = 400_000  # about 100 MB; a table that has grown beyond starts anew
 
+_CHINESE = re.compile("[\u3400-\u9fff]")
+
 
 class Tokenized(NamedTuple):
     """The tokens of a run of units: ids (n,), flags (n,), and where each unit's tokens begin, starts (m + 1,)."""
@@ -27,65 +30,83 @@ class Tokenized(NamedTuple):
 
 
 class UnitTable:
-    """What is known of every unit met so far: its token ids, and the flags that its letters decide."""
+    """What is known of every unit and every word met so far: token ids, and the flags that letters decide."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._id_type = dtypes(tokenizer.vocab_size)["ids"]
         self._clear()
 
-    def tokenize(self, units: Sequence[str]) -> Tokenized:
-        """The tokens of `units`, one after the other."""
-        if len(self._numbers) > MAX_UNITS:
+    def tokenize(self, units: Sequence[str], words: Sequence[str]) -> Tokenized:
+        """The tokens of `units`, one after the other; `words` are the units as they stand in the text."""
+        if len(self._units) > MAX_UNITS:
             self._clear()
-        numbers = np.fromiter(map(self._numbers.__getitem__, units), np.int64, len(units))
-        self._learn()
+        numbers = self._units.of(units)
+        self._learn_units()
+        word_numbers = self._words.of(words)
+        self._learn_words()
         counts = self._counts[numbers]
         starts = np.concatenate(([0], np.cumsum(counts)))
         # A token's place in the table: that of its unit's first piece, and one more for every token since.
-        where = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
-        flags = np.repeat(self._flags[numbers], counts)
-        continues = np.ones(len(flags), dtype=bool)
-        continues[starts[:-1][counts > 0]] = False
-        flags[continues] |= int(Flag.CONTINUES_WORD)
-        return Tokenized(self._pieces[where], flags, starts)
+        places = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
+        flags = np.repeat(self._letters[word_numbers], counts) | self._continues[places]
+        return Tokenized(self._pieces[places], flags, starts)
 
     def _clear(self) -> None:
-        self._numbers = _Numbers()
-        self._pieces = np.empty(0, self._id_type)
-        self._firsts = np.empty(0, np.int64)  # (u,)
-        self._counts = np.empty(0, np.int64)  # (u,)
-        self._flags = np.empty(0, np.uint8)  # (u,)
+        self._units, self._words = _Numbers(), _Numbers()
+        self._firsts = np.empty(0, np.int64)  # (u,) the place of a unit's first piece
+        self._counts = np.empty(0, np.int64)  # (u,) how many pieces it has
+        self._pieces = np.empty(0, self._id_type)  # (p,)
+        self._continues = np.empty(0, np.uint8)  # (p,) CONTINUES_WORD or nothing
+        self._letters = np.empty(0, np.uint8)  # (w,) CASED and CAPITALIZED
 
-    def _learn(self) -> None:
-        """Tokenize the units that were numbered since the last time."""
-        new = self._numbers.new
-        if not new:
-            return
+    def _learn_units(self) -> None:
+        """Tokenize the units that were met for the first time."""
+        new = self._units.take_new()
         pieces = [self._tokenizer.pieces(unit) for unit in new]
         counts = np.fromiter(map(len, pieces), np.int64, len(new))
-        self._firsts = np.concatenate((self._firsts, len(self._pieces) + np.cumsum(counts) - counts))
+        firsts = len(self._pieces) + np.cumsum(counts) - counts
+        self._firsts = np.concatenate((self._firsts, firsts))
         self._counts = np.concatenate((self._counts, counts))
         self._pieces = np.concatenate((self._pieces, np.fromiter(chain.from_iterable(pieces), self._id_type)))
-        flags = [_letters(surface) for surface in self._tokenizer.surface(new)]
-        self._flags = np.concatenate((self._flags, np.array(flags, dtype=np.uint8)))
-        new.clear()
+        continues = [flag for unit, count in zip(new, counts, strict=True) for flag in _continuing(unit, count)]
+        self._continues = np.concatenate((self._continues, np.array(continues, np.uint8)))
+
+    def _learn_words(self) -> None:
+        letters = [_letters(word) for word in self._words.take_new()]
+        self._letters = np.concatenate((self._letters, np.array(letters, np.uint8)))
 
 
 class _Numbers(dict[str, int]):
-    """Numbers for units in the order they are met; `new` are those not yet tokenized."""
+    """Numbers for strings in the order they are met."""
 
     def __init__(self) -> None:
-        self.new: list[str] = []
+        self._new: list[str] = []
 
-    def __missing__(self, unit: str) -> int:
-        self.new.append(unit)
-        number = self[unit] = len(self)
+    def of(self, strings: Sequence[str]) -> np.ndarray:
+        return np.fromiter(map(self.__getitem__, strings), np.int64, len(strings))
+
+    def take_new(self) -> list[str]:
+        """The strings met for the first time since the last call."""
+        new, self._new = self._new, []
+        return new
+
+    def __missing__(self, string: str) -> int:
+        self._new.append(string)
+        number = self[string] = len(self)
         return number
 
 
-def _letters(surface: str) -> int:
+def _continuing(unit: str, count: int) -> list[int]:
+    """CONTINUES_WORD for all pieces of a unit but its first.
+
+    A sub-word model's unit may be a whole clause of Chinese, which has no spaces; there, each piece is a word.
+    """
+    return [0] * count if _CHINESE.search(unit) else [0, *[int(Flag.CONTINUES_WORD)] * (count - 1)][:count]
+
+
+def _letters(word: str) -> int:
     """The flags CASED and CAPITALIZED of a word."""
-    cased = surface.lower() != surface.upper()
-    capitalized = cased and surface[0] != surface[0].lower()
+    cased = word.lower() != word.upper()
+    capitalized = cased and word[0] != word[0].lower()
     return Flag.CASED * cased | Flag.CAPITALIZED * capitalized

@@ -48,7 +48,7 @@ class Numbers(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))
 
-    def save(self, folder: Path) -> None:
+    def write_files(self, folder: Path) -> None:
         (folder / "size").write_text(str(len(self._tokens)))
 
 

@@ -123,5 +123,5 @@ class TestTokenizerTrain:
     def test_an_empty_input_is_an_error_and_leaves_nothing(self, folder, capsys):
         Path("empty.txt").write_text("\n\n")
         assert main(["tokenizer", "train", "--input", "empty.txt", "--output", "new", "--vocab-size", "70"]) == 2
-        assert "no text to learn from" in capsys.readouterr().err
+        assert "there is no text" in capsys.readouterr().err
         assert not [path for path in folder.iterdir() if path.name.startswith("new")]
