@@ -1,86 +1,122 @@
-"""Sentence splitting for English and Chinese, one paragraph at a time, by rule.
-
-Only places that could end a sentence are looked at, so the cost is that of one pass of a regular expression.
-"""
+"""Where sentences end, in English and in Chinese: a regular expression finds the candidates, a few rules judge them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
-LANGUAGES = ("en", "zh")
+from ernie.errors import UserError
 
-# Words that end in a period without ending a sentence, as they stand before the period.
-_TITLES = "Mr Mrs Ms Dr Prof St Mt Gen Col Maj Capt Lt Sgt Cmdr Adm Rev Hon Pres Gov Sen Rep Sr Jr Messrs Mme Mlle"
-_SHORT = (
-    "vs etc cf al e.g i.e viz approx ca c Fig fig Figs Eq eq Eqs No no Nos Vol vol Vols pp p Ch ch Sec sec Ed ed eds"
+# Abbreviations that stand before what they belong to, so that no sentence ends with them.
+_BEFORE_NAME = frozenset(
+    "mr mrs ms dr prof rev fr hon st mt ft gen col maj capt cmdr cdr lt sgt adm gov sen rep pres messrs mme mlle "
+    "e.g i.e cf vs viz approx ca esp incl".split()
 )
-_MONTHS = "Jan Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec"
-_FIRMS = "Inc Ltd Co Corp Bros Dept Univ Assn"
-_PLACES = "U.S U.K U.N E.U D.C Ave Blvd Rd"
-# Before a capital, these are part of a name more often than they end a sentence.
-_NEVER_END = frozenset(f"{_TITLES} {_MONTHS} {_SHORT}".split()) - {"etc", "al"}
-# These end a sentence when a capital follows that is a usual first word.
-_MAY_END = frozenset(f"{_FIRMS} {_PLACES} etc al a.m p.m B.C A.D Ph.D M.D".split())
-_OPENERS = frozenset(
-    "The A An In On At It He She They We I You This That These Those There But And However For As By After Before When "
-    "While If His Her Its Their Our My According Some Many Most Since Although With From To Both".split()
+# Abbreviations that stand before a number; elsewhere they are words that end sentences ("no", "art", "fig").
+_BEFORE_NUMBER = frozenset(
+    "no nos vol vols p pp fig figs ch chap sec art eq ver op jan feb mar apr jun jul aug sep sept oct nov dec".split()
+)
+# Abbreviations after which a sentence may end or go on: the next word decides.
+_UNDECIDED = frozenset(
+    "inc corp co ltd bros jr sr etc al bc ad ph.d m.d b.a m.a a.m p.m u.s u.k u.n u.s.a d.c e.u l.a ave blvd dept univ "
+    "assn est min max".split()
+)
+# Words that begin sentences and, written with a capital, seldom anything else.
+_STARTERS = frozenset(
+    "the a an this that these those it its he she his her they their we our you your i my in on at by for from with to "
+    "as if when while where after before since although though because but and or so yet however there here what why "
+    "how who which both each some many most all no not one two such thus then also another other several during under "
+    "despite unlike according today".split()
 )
 
-# A run of closing punctuation, optional closing quotes or brackets, white space, then what may begin a sentence.
-_ENGLISH = re.compile(r"[.!?]+[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z0-9À-ÖØ-ÞΑ-ΩА-Я])")
-_LAST_WORD = re.compile(r"([^\s\"'“‘(\[]+)\.[\"'”’)\]]*\s+$")
-_NEXT_WORD = re.compile(r"[\"'“‘(\[]*([^\s,;:.!?]+)")
-_CHINESE = re.compile(r"(?:[。！？!?]|…+|(?<=[一-鿿”’」』）》])[;；])+[”’」』）》〉】\"']*")
-_CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_ENGLISH = re.compile(
+    r"""
+    (?P<mark>[.!?\u2026]+)              # the mark, or several: ... ?! \u2026
+    ["'\u201d\u2019)\]\xbb*]*           # what closes behind it
+    \s+
+    (?=["'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*(?P<next>[^\W_]+))   # the next word, behind what opens before it
+    """,
+    re.VERBOSE,
+)
+_LAST_WORD = re.compile(r"[^\s\"'\u201c\u2018(\[\xab\u2014/-]*\Z")
+_LONGEST_WORD = 24  # characters looked at before a full stop: more than any abbreviation has
+
+# A mark, what closes behind it, and then neither a comma nor the verb of the one who spoke ("..."he said).
+_CHINESE = re.compile(
+    r"""
+    (?P<mark>[。！？!?；…]+)
+    (?P<close>[”’」』）》】〉〕"')\]]*)
+    \s*
+    (?![，、：；。！？!?…,”’」』）》】〉〕"')\]])(?=.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SPEAKER = re.compile(r"[^，。！？；：“”‘’「」\s]{0,6}?(?:说|道|问|答|喊|叫|写|表示|指出|回答|强调)(?!.{0,3}[：:]“)")
+
+_CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_LETTER = re.compile(r"[^\W\d_]")
+_LEAST_CJK = 0.2  # share of the letters; one Chinese character says as much as four or five Latin ones
 
 
 def split_sentences(text: str, language: str) -> list[str]:
     """The sentences of a paragraph, in order, without the white space around them.
 
-    `language` is "en" or "zh".  No character other than white space is lost.
+    `language` is 'en' or 'zh'.  Nothing but white space is lost; a paragraph of white space has no sentence.
+    Raises UserError for another language.
     """
-    ends = _chinese_ends(text) if language == "zh" else _english_ends(text)
-    sentences, start = [], 0
-    for end in (*ends, len(text)):
-        sentence = text[start:end].strip()
-        if sentence:
-            sentences.append(sentence)
+    if language not in _ENDS:
+        raise UserError(f"language '{language}': sentences can be split in {' and '.join(_ENDS)} only")
+    sentences = []
+    start = 0
+    for end in _ENDS[language](text):
+        sentences.append(text[start:end].strip())
         start = end
-    return sentences
+    sentences.append(text[start:].strip())
+    return list(filter(None, sentences))
 
 
 def detect_language(text: str) -> str:
-    """ "zh" when a fifth of the characters that are no white space are Chinese, otherwise "en"."""
-    visible = len(text) - sum(map(str.isspace, text))
-    return "zh" if len(_CJK.findall(text)) * 5 > visible else "en"
+    """'zh' when at least a fifth of the letters are Chinese characters, else 'en'."""
+    chinese = len(_CJK.findall(text))
+    return "zh" if chinese and chinese >= _LEAST_CJK * len(_LETTER.findall(text)) else "en"
 
 
-def _english_ends(text: str) -> list[int]:
-    return [match.end() for match in _ENGLISH.finditer(text) if _ends_sentence(text, match)]
+def _english_ends(text: str) -> Iterator[int]:
+    for match in _ENGLISH.finditer(text):
+        following = match["next"]
+        if following[0].islower():
+            continue
+        if match["mark"] == "." and not _full_stop_ends(text, match.start(), following):
+            continue
+        yield match.end()
 
 
-def _ends_sentence(text: str, match: re.Match[str]) -> bool:
-    """Whether a period after an abbreviation or an initial ends the sentence; anything else does."""
-    if text[match.start()] != "." or text.startswith("..", match.start()):
-        return True
-    before = text[max(0, match.start() - 24) : match.end()]
-    found = _LAST_WORD.search(before)
-    if found is None:
-        return True
-    word = found[1].lstrip("-—–/")
-    if word in _NEVER_END:
+def _full_stop_ends(text: str, at: int, following: str) -> bool:
+    """Whether the full stop at `at`, before the word `following`, ends a sentence rather than an abbreviation."""
+    found = _LAST_WORD.search(text, max(0, at - _LONGEST_WORD), at)
+    word = found.group() if found else ""
+    lower = word.lower()
+    if lower in _BEFORE_NAME:
         return False
-    if len(word) == 1 and word.isupper():
-        return _next_word(text, match.end()) in _OPENERS  # an initial, "J. Smith"
-    if word in _MAY_END or re.fullmatch(r"(?:[A-Za-z]\.)+[A-Za-z]", word):
-        return _next_word(text, match.end()) in _OPENERS
-    return True
+    if lower in _BEFORE_NUMBER and following[0].isdigit():
+        return False
+    if _is_initial(word) or lower in _UNDECIDED:
+        return following.lower() in _STARTERS
+    # "1. First" at the head of a paragraph numbers it.
+    return not (word.isdigit() and len(word) <= 3 and not text[: at - len(word)].strip())
 
 
-def _next_word(text: str, place: int) -> str:
-    found = _NEXT_WORD.match(text, place)
-    return found[1] if found else ""
+def _is_initial(word: str) -> bool:
+    """A capital letter alone or several with full stops between them, but not the word I: J, J.R.R, U.S."""
+    return word != "I" and word[:1].isupper() and all(len(part) == 1 for part in word.split("."))
 
 
-def _chinese_ends(text: str) -> list[int]:
-    return [match.end() for match in _CHINESE.finditer(text)]
+def _chinese_ends(text: str) -> Iterator[int]:
+    for match in _CHINESE.finditer(text):
+        spoken = match["close"][:1] in ("”", "’", "」", "』") and match["mark"] != "；"
+        if spoken and _SPEAKER.match(text, match.end()):
+            continue
+        yield match.end()
+
+
+_ENDS: dict[str, Callable[[str], Iterator[int]]] = {"en": _english_ends, "zh": _chinese_ends}

@@ -21,11 +21,17 @@ from ernie.text.tokenizer import Encoding, Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_FILE = "vocab.txt"
+_FEW = 0.01  # share of the entries
 
 # The blocks that BERT sets apart as Chinese characters.
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f"
-_PUNCTUATION = r"!-/:-@\[-`{-~"
-# A unit: one Chinese character, one ASCII punctuation mark, or a run of anything else that is not white space.
+# The punctuation of everyday text, all of which BERT cuts at.  Rarer marks stay in a unit and are cut with its pieces.
+_PUNCTUATION = (
+    r"!-/:-@\[-`{-~"
+    "\u00a1\u00a7\u00ab\u00b6\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u2043\u2045-\u2051\u2053-\u205e\u3001-\u3003"
+    "\u3008-\u3011\u3014-\u301f\uff01-\uff03\uff05-\uff0a\uff0c-\uff0f\uff1a\uff1b\uff1f\uff20\uff3b-\uff3d\uff3f\uff5b\uff5d"
+)
+# A unit: one Chinese character, one punctuation mark, or a run of anything else that is not white space.
 _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
 # Anything outside the blocks in which BERT's cleaning drops nothing for certain.
 _SUSPECT = re.compile(
@@ -76,12 +82,16 @@ class WordPiece(Tokenizer):
         self._engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
 
     @classmethod
-    def read(cls, path: Path, lowercase: bool = True) -> WordPiece:
-        """Read a `vocab.txt`.  Raises UserError when it is missing or no vocabulary."""
+    def read(cls, path: Path, lowercase: bool | None = None) -> WordPiece:
+        """Read a `vocab.txt`; with `lowercase` left out, a vocabulary without capitals lower-cases.
+
+        Raises UserError when the file is missing or no vocabulary.
+        """
+        tokens = read_vocabulary(path)
         try:
-            return cls(read_vocabulary(path), lowercase)
+            return cls(tokens, lowers_case(tokens) if lowercase is None else lowercase)
         except UserError as error:
-            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+            raise UserError(f"{path}: {error}") from None
 
     @property
     def tokens(self) -> list[str]:
@@ -112,14 +122,32 @@ class WordPiece(Tokenizer):
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The tokens of a vocabulary file, a line each; what follows a tab (an id, in ERNIE's files) is left out."""
+    """The tokens of a vocabulary file, a line each; what follows a tab (an id, in ERNIE's files) is left out.
+
+    Raises UserError when the file cannot be read, or an id is not the number of its line, counted from 0.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+        raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     lines = text.split("\n")  # not splitlines: some vocabularies hold U+2028 as a token
-    if lines and lines[-1] == "":
+    if lines[-1] == "":
         lines.pop()
-    return [line.rstrip("\r").split("\t")[0] or line.rstrip("\r") for line in lines]
+    return [_token(line.rstrip("\r"), number, path) for number, line in enumerate(lines)]
+
+
+def _token(line: str, number: int, path: Path) -> str:
+    token, tab, written = line.partition("\t")
+    if tab and written.strip() not in ("", str(number)):
+        raise UserError(
+            f"{path}:{number + 1}: expected a token, or a token, a tab and the id {number}; found '{written}' behind "
+            "the tab"
+        )
+    return token
+
+
+def lowers_case(tokens: Sequence[str]) -> bool:
+    """Whether a vocabulary is one of lower-cased text: of its entries not in brackets, hardly any has a capital."""
+    return sum(token != token.lower() and token[0] != "[" for token in tokens) <= _FEW * len(tokens)

@@ -1,0 +1,128 @@
+"""SentencePiece behind the house's interface, and the training of both kinds."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
+from ernie.text.subword import SPACE, SentencePiece
+from ernie.text.train import train_sentencepiece, train_wordpiece
+
+TEXTS = [
+    "The cat sat on the mat (again), and the dog didn't mind at all.",
+    "Where is the dog? It is under the table, with 12,345.67 other well-known things!",
+    "Café owners résumé their work; naïve readers don't.",
+] * 20
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> SentencePiece:
+    return train_sentencepiece(TEXTS, vocab_size=64, lowercase=True, folder=tmp_path_factory.mktemp("spm"))
+
+
+def _known(ids: list[int], tokenizer: SentencePiece) -> list[int]:
+    return [i for i in ids if i != tokenizer.unk_id]
+
+
+@settings(max_examples=300)
+@given(
+    text=st.text(
+        alphabet=st.one_of(
+            st.sampled_from("the cat sat,.!'-(1)é½ﬁ  日☃"), st.characters(exclude_categories=["Cs", "Cc"])
+        ),
+        max_size=30,
+    )
+)
+def test_the_pieces_of_the_units_are_those_of_the_whole_text(model: SentencePiece, text: str) -> None:
+    by_units = [i for unit in model.split(text) for i in model.pieces(unit)]
+    assert by_units == model.encode(text).ids.tolist()
+    if SPACE not in text:
+        # SentencePiece joins neighbouring unknown characters also across units: compare the rest.
+        assert _known(by_units, model) == _known(model._engine.Encode(text), model)
+
+
+def test_units_are_words_and_marks(model: SentencePiece) -> None:
+    assert model.surface(model.split("The cat (again)")) == ["the", "cat", "(", "again", ")"]
+
+
+def test_offsets_point_at_the_characters_of_each_token_also_around_unknown_and_normalized_ones(
+    model: SentencePiece,
+) -> None:
+    text = "Cat  ☃☃ ﬁ½ Café"
+    encoding = model.encode(text)
+    pieces = [text[a:b] for a, b in encoding.offsets.tolist()]
+    assert next(piece for piece, i in zip(pieces, encoding.ids, strict=True) if i == model.unk_id) == "☃☃"
+    assert "".join(pieces).startswith("Cat")
+    assert pieces[-1] and "Café".endswith(pieces[-1])
+
+
+@given(text=st.text(max_size=40))
+def test_offsets_rise_and_stay_inside_the_text(model: SentencePiece, text: str) -> None:
+    last = 0
+    for start, end in model.encode(text).offsets.tolist():
+        assert last <= start <= end <= len(text)
+        last = start
+
+
+def test_it_lower_cases_as_its_normalizer_does(model: SentencePiece, tmp_path: Path) -> None:
+    assert model.lowercase
+    assert not train_sentencepiece(TEXTS, vocab_size=64, lowercase=False, folder=tmp_path).lowercase
+
+
+def test_special_tokens_that_the_model_lacks_get_ids_behind_it(tmp_path: Path) -> None:
+    import io
+
+    import sentencepiece
+
+    plain = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS), model_writer=plain, vocab_size=60, minloglevel=2
+    )
+    file = tmp_path / "plain.model"
+    file.write_bytes(plain.getvalue())
+    tokenizer = load_tokenizer(file)
+    assert tokenizer.tokens[60:] == ["[PAD]", "[MASK]"]
+    assert len({tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}) == 5
+    tokenizer.save(tmp_path / "saved")
+    assert load_tokenizer(tmp_path / "saved").fingerprint == tokenizer.fingerprint
+
+
+def test_a_tokenizer_can_be_sent_to_another_process(model: SentencePiece) -> None:
+    copy = pickle.loads(pickle.dumps(model))
+    assert copy.encode("the cat").ids.tolist() == model.encode("the cat").ids.tolist()
+
+
+def test_a_vocabulary_too_large_for_the_text_is_refused_with_the_largest_possible(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"vocab_size 50000 is too large for this text: at most \d+ pieces"):
+        train_sentencepiece(TEXTS, vocab_size=50000, lowercase=True, folder=tmp_path)
+
+
+def test_training_on_nothing_is_refused(tmp_path: Path) -> None:
+    for train in (train_sentencepiece, train_wordpiece):
+        with pytest.raises(UserError, match="no text"):
+            train(["", "  "], vocab_size=100, lowercase=True, folder=tmp_path)
+
+
+def test_the_same_text_gives_the_same_vocabulary(tmp_path: Path) -> None:
+    for train in (train_sentencepiece, train_wordpiece):
+        first, second = (train(TEXTS, vocab_size=64, lowercase=True, folder=tmp_path / name) for name in "ab")
+        assert first.tokens == second.tokens
+
+
+def test_a_trained_wordpiece_vocabulary_begins_with_the_special_tokens(tmp_path: Path) -> None:
+    tokenizer = train_wordpiece(TEXTS, vocab_size=120, lowercase=True, folder=tmp_path)
+    assert tokenizer.tokens[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.unk_id not in tokenizer.encode("The cat didn't mind.").ids
+
+
+def test_what_is_no_model_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "broken.model"
+    file.write_bytes(b"no model")
+    with pytest.raises(UserError, match=r"broken\.model: this is not a SentencePiece model"):
+        load_tokenizer(file)

@@ -1,0 +1,169 @@
+"""WordPiece: units, offsets, cleaning, files."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
+from ernie.text.vocabulary import check_vocabulary
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "un",
+    "##want",
+    "##ed",
+    "resume",
+    "i",
+    "##s",
+    "中",
+    "文",
+    "!",
+    ",",
+    "'",
+    "t",
+    "don",
+    "a",
+    "b",
+]
+LETTERS = [*"cdefghjklmnopqrsuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz")]
+
+
+@pytest.fixture(scope="module")
+def uncased() -> WordPiece:
+    return WordPiece([*SPECIAL_TOKENS, *WORDS, *LETTERS])
+
+
+@pytest.fixture(scope="module")
+def cased() -> WordPiece:
+    return WordPiece([*SPECIAL_TOKENS, *WORDS, *LETTERS, "The", "é"], lowercase=False)
+
+
+# All of Unicode, and more often the characters that cleaning, cutting and lower-casing treat in their own way.
+_ODD = (
+    "\t\n\r\x00\x1c\x7f\x85\xa0\xad\u0301\u0338\u00df\u0130\u01c5\u1e9e\u200b\u200d\u2028\u2029\u2260\u3000\ufeff\ufffd"
+    "\u4e2d\u6587\U00020000😀“”—…_-'A bÉ"
+)
+TEXT = st.text(alphabet=st.one_of(st.sampled_from(_ODD), st.characters(exclude_categories=["Cs"])), max_size=30)
+
+
+@settings(max_examples=400)
+@given(text=TEXT, lowercase=st.booleans())
+def test_the_pieces_of_the_units_are_the_encoding_of_the_text(
+    uncased: WordPiece, cased: WordPiece, text: str, lowercase: bool
+) -> None:
+    tokenizer = uncased if lowercase else cased
+    assert [i for unit in tokenizer.split(text) for i in tokenizer.pieces(unit)] == tokenizer.encode(text).ids.tolist()
+
+
+def test_units_are_words_punctuation_marks_and_single_chinese_characters(uncased: WordPiece) -> None:
+    found = uncased.split("“Don't!” she\u200b said — 中文，OK")
+    assert found == ["“", "Don", "'", "t", "!", "”", "she", "said", "—", "中", "文", "，", "OK"]
+
+
+@given(text=TEXT)
+def test_offsets_rise_and_stay_inside_the_text(uncased: WordPiece, text: str) -> None:
+    encoding = uncased.encode(text)
+    assert len(encoding.ids) == len(encoding.offsets)
+    last = 0
+    for start, end in encoding.offsets.tolist():
+        assert last <= start <= end <= len(text)
+        last = start
+
+
+def test_offsets_point_at_the_characters_of_each_token_also_around_unknown_ones(uncased: WordPiece) -> None:
+    text = "The ☃☃ Résumé, unwanted 中文 日 don't"
+    encoding = uncased.encode(text)
+    found = [(uncased.tokens[i], text[a:b]) for i, (a, b) in zip(encoding.ids, encoding.offsets, strict=True)]
+    assert found == [
+        ("the", "The"), ("[UNK]", "☃☃"), ("resume", "Résumé"), (",", ","), ("un", "un"), ("##want", "want"),
+        ("##ed", "ed"), ("中", "中"), ("文", "文"), ("[UNK]", "日"), ("don", "don"), ("'", "'"), ("t", "t"),
+    ]  # fmt: skip
+
+
+def test_a_cased_vocabulary_keeps_capitals_and_accents(cased: WordPiece) -> None:
+    assert [cased.tokens[i] for i in cased.encode("The é").ids] == ["The", "é"]
+
+
+def test_decoding_gives_readable_text(uncased: WordPiece) -> None:
+    ids = [uncased.cls_id, *uncased.encode("the unwanted cat").ids.tolist(), uncased.sep_id]
+    assert uncased.decode(ids) == "the unwanted cat"
+
+
+def test_a_saved_tokenizer_loads_as_it_was(cased: WordPiece, tmp_path: Path) -> None:
+    cased.save(tmp_path / "saved")
+    loaded = load_tokenizer(tmp_path / "saved")
+    assert loaded.fingerprint == cased.fingerprint
+    assert not loaded.lowercase
+
+
+def test_a_tokenizer_can_be_sent_to_another_process(uncased: WordPiece) -> None:
+    copy = pickle.loads(pickle.dumps(uncased))
+    assert copy.encode("unwanted cat").ids.tolist() == uncased.encode("unwanted cat").ids.tolist()
+
+
+def test_a_duplicate_entry_shifts_no_id_and_is_reported_with_both_lines(tmp_path: Path) -> None:
+    entries = [*SPECIAL_TOKENS, "cat", "the", "cat", "sat"]
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join(entries) + "\n", encoding="utf-8")
+    tokenizer = load_tokenizer(file)
+    assert tokenizer.tokens == entries
+    assert tokenizer.encode("the cat sat").ids.tolist() == [6, 7, 8]
+    (finding,) = check_vocabulary(file)
+    assert ":8: 'cat' stands twice, first in line 6" in finding
+
+
+def test_published_files_with_an_id_behind_a_tab_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.txt"
+    file.write_text("".join(f"{token}\t{i}\n" for i, token in enumerate([*SPECIAL_TOKENS, "cat"])), encoding="utf-8")
+    assert load_tokenizer(file).encode("cat").ids.tolist() == [5]
+
+
+def test_a_published_folder_says_whether_it_lower_cases(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, "Cat"]), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}', encoding="utf-8")
+    assert load_tokenizer(tmp_path).encode("Cat").ids.tolist() == [5]
+
+
+def test_capitals_in_a_lower_casing_vocabulary_are_reported(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join([*SPECIAL_TOKENS, "Cat", "dog"]), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}', encoding="utf-8")
+    (finding,) = check_vocabulary(file)
+    assert "1 of 7 entries hold capitals ('Cat')" in finding
+
+
+def test_other_faults_of_a_vocabulary_are_reported(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.txt"
+    file.write_text("\n".join([*SPECIAL_TOKENS, "", "cat ", "e\u0301"]) + "\n", encoding="utf-8")
+    findings = " ".join(check_vocabulary(file))
+    for expected in (":6: is empty", "white space", "normal form NFC"):
+        assert expected in findings
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"cat\ndog\n", "lacks [PAD], [UNK], [CLS], [SEP], [MASK]"), (b"\xff\xfe", "is not UTF-8")],
+)
+def test_what_is_no_vocabulary_is_refused_with_its_name(tmp_path: Path, content: bytes, expected: str) -> None:
+    file = tmp_path / "vocab.txt"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        load_tokenizer(file)
+    assert str(file) in str(error.value)
+    assert expected in str(error.value)
+
+
+def test_a_missing_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"neither a vocab\.txt nor one \.model file"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="no such tokenizer"):
+        load_tokenizer(tmp_path / "nowhere")
