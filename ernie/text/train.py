@@ -4,38 +4,75 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import sentencepiece
-from tokenizers import Tokenizer as Engine
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, trainers
 
 from ernie.errors import UserError
 from ernie.text.subword import SentencePiece
-from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
 _LONGEST = 4000  # characters of a line that SentencePiece learns from; it passes longer ones over
 _MOST_LINES = 2_000_000
+_MOST_LETTERS = 1000  # characters in a WordPiece vocabulary, apart from the Chinese ones, of which there may be
+_CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
+_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_FED = 1 << 16  # characters handed over at a time
 
 
 def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, folder: Path) -> WordPiece:
-    """Learn a WordPiece vocabulary of at most `vocab_size` entries and save the tokenizer in `folder`.
+    """Learn a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
 
-    The special tokens come first, in BERT's order.  Raises UserError when there is no text to learn from.
+    The special tokens come first, in BERT's order.  A small text gives fewer entries; a vocabulary smaller than its
+    characters gets more.  Memory grows with the distinct words only.  Raises UserError when there is no text to learn
+    from.
     """
-    engine = Engine(models.WordPiece(unk_token="[UNK]"))
-    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=None)
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase)
+    words: Counter[str] = Counter()
+    for text in _checked(texts):
+        words.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(engine.normalizer.normalize_str(text)))
+    alphabet = _alphabet(words, vocab_size)
+    # A word with any other character can only be [UNK]: nothing is learnt from it.
+    words = Counter({word: count for word, count in words.items() if alphabet.issuperset(word)})
+    # The trainer numbers the letters inside words as it meets them, in the random order of its hash table, and breaks
+    # ties between merges by these numbers.  As special tokens they are numbered beforehand.
+    inner = sorted({f"##{letter}" for word in words for letter in word[1:]})
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS), show_progress=False, continuing_subword_prefix="##"
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL_TOKENS, *inner],
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+        continuing_subword_prefix="##",
     )
-    engine.train_from_iterator(_checked(texts), trainer)
+    engine.train_from_iterator(_repeated(words), trainer)
     vocabulary = engine.get_vocab()
     tokenizer = WordPiece(sorted(vocabulary, key=vocabulary.__getitem__), lowercase)
     tokenizer.save(folder)
     return tokenizer
+
+
+def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:
+    """The characters that a vocabulary keeps: the most frequent of the Chinese ones, and of the others."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            counts[letter] += count
+    ranked = sorted(counts, key=lambda letter: (-counts[letter], letter))
+    chinese = [letter for letter in ranked if _CHINESE.match(letter)]
+    others = [letter for letter in ranked if not _CHINESE.match(letter)]
+    return {*chinese[: max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))], *others[:_MOST_LETTERS]}
+
+
+def _repeated(words: Counter[str]) -> Iterator[str]:
+    """Texts in which every word stands as often as it was counted."""
+    for word, count in words.items():
+        most = max(1, _FED // len(word))
+        for done in range(0, count, most):
+            yield " ".join([word] * min(most, count - done))
 
 
 def train_sentencepiece(

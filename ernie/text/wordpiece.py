@@ -75,11 +75,7 @@ class WordPiece(Tokenizer):
         if missing:
             raise UserError(f"the vocabulary lacks {', '.join(missing)}; is it a WordPiece vocabulary?")
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[token] for token in SPECIAL_TOKENS)
-        self._engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-        # strip_accents=None: with the lower-casing, as in the originals.
-        self._engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=None)
-        self._engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+        self._engine = make_engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100), lowercase)
 
     @classmethod
     def read(cls, path: Path, lowercase: bool | None = None) -> WordPiece:
@@ -119,6 +115,16 @@ class WordPiece(Tokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WordPiece, (self._tokens, self.lowercase)
+
+
+def make_engine(model: models.WordPiece, lowercase: bool) -> Engine:
+    """The library's tokenizer around a model, cleaning and cutting text as BERT's does."""
+    engine = Engine(model)
+    # strip_accents=None: with the lower-casing, as in the originals.
+    engine.normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=None)
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return engine
 
 
 def read_vocabulary(path: Path) -> list[str]:
