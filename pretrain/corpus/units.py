@@ -1,6 +1,6 @@
 """Tokenizing by table: each distinct unit of the text is tokenized once, the rest is indexing.
 
-Legend: u distinct units in the table, p their pieces, w distinct words, m units of a text, n its tokens.
+Legend: u distinct units in the table, p their pieces, m units of a text, n its tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Tokenized(NamedTuple):
 
 
 class UnitTable:
-    """What is known of every unit and every word met so far: token ids, and the flags that letters decide."""
+    """What is known of every unit met so far: its token ids, and the flags that its letters decide."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
@@ -43,22 +43,22 @@ class UnitTable:
             self._clear()
         numbers = self._units.of(units)
         self._learn_units()
-        word_numbers = self._words.of(words)
-        self._learn_words()
+        letters = self._letters[numbers] if units == words else self._word_letters.of(words)
         counts = self._counts[numbers]
         starts = np.concatenate(([0], np.cumsum(counts)))
         # A token's place in the table: that of its unit's first piece, and one more for every token since.
         places = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
-        flags = np.repeat(self._letters[word_numbers], counts) | self._continues[places]
+        flags = np.repeat(letters, counts) | self._continues[places]
         return Tokenized(self._pieces[places], flags, starts)
 
     def _clear(self) -> None:
-        self._units, self._words = _Numbers(), _Numbers()
+        self._units = _Numbers()
+        self._word_letters = _Letters()
         self._firsts = np.empty(0, np.int64)  # (u,) the place of a unit's first piece
         self._counts = np.empty(0, np.int64)  # (u,) how many pieces it has
+        self._letters = np.empty(0, np.uint8)  # (u,) CASED and CAPITALIZED, if the unit is the word
         self._pieces = np.empty(0, self._id_type)  # (p,)
         self._continues = np.empty(0, np.uint8)  # (p,) CONTINUES_WORD or nothing
-        self._letters = np.empty(0, np.uint8)  # (w,) CASED and CAPITALIZED
 
     def _learn_units(self) -> None:
         """Tokenize the units that were met for the first time."""
@@ -68,13 +68,10 @@ class UnitTable:
         firsts = len(self._pieces) + np.cumsum(counts) - counts
         self._firsts = np.concatenate((self._firsts, firsts))
         self._counts = np.concatenate((self._counts, counts))
+        self._letters = np.concatenate((self._letters, np.array([_letters(unit) for unit in new], np.uint8)))
         self._pieces = np.concatenate((self._pieces, np.fromiter(chain.from_iterable(pieces), self._id_type)))
         continues = [flag for unit, count in zip(new, counts, strict=True) for flag in _continuing(unit, count)]
         self._continues = np.concatenate((self._continues, np.array(continues, np.uint8)))
-
-    def _learn_words(self) -> None:
-        letters = [_letters(word) for word in self._words.take_new()]
-        self._letters = np.concatenate((self._letters, np.array(letters, np.uint8)))
 
 
 class _Numbers(dict[str, int]):
@@ -95,6 +92,19 @@ class _Numbers(dict[str, int]):
         self._new.append(string)
         number = self[string] = len(self)
         return number
+
+
+class _Letters(dict[str, int]):
+    """The flags of words that are not the units, each worked out once."""
+
+    def of(self, words: Sequence[str]) -> np.ndarray:
+        if len(self) > MAX_UNITS:
+            self.clear()
+        return np.fromiter(map(self.__getitem__, words), np.uint8, len(words))
+
+    def __missing__(self, word: str) -> int:
+        flags = self[word] = _letters(word)
+        return flags
 
 
 def _continuing(unit: str, count: int) -> list[int]:

@@ -23,7 +23,7 @@ from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.text.segment.base import Kind, Segmenter
 from ernie.text.sentences import split_sentences
-from ernie.text.train import train_wordpiece
+from ernie.text.train import train_sentencepiece, train_wordpiece
 from pretrain.corpus import build
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
@@ -66,14 +66,22 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def subword(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("subword")
+    texts = [story(seed) for seed in range(50)] + ["今天天气很好"] * 20
+    train_sentencepiece(texts, vocab_size=60, lowercase=True, folder=folder)
+    return folder
+
+
 @pytest.fixture
 def made(tokenizer: Path, tmp_path: Path):
     """Write `content` to a file and build a corpus of it."""
 
     def make(content: str | bytes, name: str = "in.txt", **keys: Any) -> Corpus:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        keys = {"language": "en", "segmenters": [], "held_out": 0.0, **keys}
-        build_corpus(CorpusConfig([str(tmp_path / name)], tokenizer, **keys), tmp_path / "corpus", overwrite=True)
+        keys = {"tokenizer": tokenizer, "language": "en", "segmenters": [], "held_out": 0.0, **keys}
+        build_corpus(CorpusConfig([str(tmp_path / name)], **keys), tmp_path / "corpus", overwrite=True)
         return Corpus.open(tmp_path / "corpus")
 
     return make
@@ -135,6 +143,17 @@ class TestContent:
         cased = "".join(flagged(corpus, document, Flag.CASED)).replace("##", "")
         assert cased == "annaaskstherivertimes"
         assert "".join(flagged(corpus, document, Flag.CAPITALIZED)).replace("##", "") == "annariver"
+
+    def test_capitals_are_seen_where_a_sentencepiece_model_lower_cases(self, made, subword):
+        corpus = made("Anna Weber grinds (WHEAT) for Berlin ½ a day.", tokenizer=subword)
+        document = corpus.train[0]
+        capitalized = corpus.tokenizer.decode(document.ids[(document.flags & int(Flag.CAPITALIZED)) != 0])
+        assert capitalized.replace(" ", "") == "annaweberwheatberlin"
+
+    def test_pieces_of_a_chinese_clause_are_words_of_their_own(self, made, subword):
+        corpus = made("今天天气很好", language="zh", tokenizer=subword)
+        assert len(corpus.train[0].ids) > 2
+        assert flagged(corpus, corpus.train[0], Flag.CONTINUES_WORD) == []
 
     def test_titles_headings_and_paragraphs_are_marked(self, made):
         text = '<doc id="1" title="The River">\nThe River\n\nIt runs.\nWinter rain.\nIt falls. It is late.\n</doc>\n'

@@ -95,7 +95,7 @@ class TestDataBuild:
 
 
 class TestTokenizerTrain:
-    @pytest.mark.parametrize(("kind", "size"), [("wordpiece", "90"), ("sentencepiece", "60")])
+    @pytest.mark.parametrize(("kind", "size"), [("wordpiece", "90"), ("sentencepiece", "40")])
     def test_both_kinds_learn_a_vocabulary_that_loads(self, folder, capsys, kind, size):
         arguments = ["--input", "in.txt", "--output", kind, "--kind", kind, "--vocab-size", size]
         assert main(["tokenizer", "train", *arguments]) == 0
