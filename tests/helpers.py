@@ -1,61 +1,32 @@
-"""What several tests need: a plain tokenizer, small documents, installed distributions made on the spot."""
+"""What several tests need: plain vocabularies, small documents, distributions installed on the spot."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from ernie.data.document import Document, Flag, Mark
-from ernie.text.tokenizer import Encoding, Tokenizer
+from ernie.text.tokenizer import Tokenizer
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 ROOT = Path(__file__).resolve().parent.parent
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_UNIT = re.compile(r"[一-鿿]|\w+|[^\w\s]")
+SPECIAL = len(SPECIAL_TOKENS)
 
 
-class Words(Tokenizer):
-    """Each word, punctuation mark and Chinese character of a given list is a token; everything else is [UNK]."""
-
-    kind: ClassVar[str] = "words"
-    pad_id, unk_id, cls_id, sep_id, mask_id = range(5)
-
-    def __init__(self, words: Iterable[str], lowercase: bool = True):
-        self.lowercase = lowercase
-        found = dict.fromkeys(unit for word in words for unit in self.split(word))
-        self._tokens = [*SPECIAL, *found]
-        self._ids = {token: i for i, token in enumerate(self._tokens)}
-
-    @property
-    def tokens(self) -> list[str]:
-        return self._tokens
-
-    def split(self, text: str) -> list[str]:
-        return _UNIT.findall(text.lower() if self.lowercase else text)
-
-    def pieces(self, unit: str) -> list[int]:
-        return [self._ids.get(unit, self.unk_id)]
-
-    def encode(self, text: str) -> Encoding:
-        ids = [self._ids.get(unit, self.unk_id) for unit in self.split(text)]
-        return Encoding(np.array(ids, np.int64), np.zeros((len(ids), 2), np.int64))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return " ".join(self._tokens[i] for i in ids)
-
-    def save(self, folder: Path) -> None:
-        raise NotImplementedError
+def vocabulary(text: str, *pieces: str, lowercase: bool = True) -> WordPiece:
+    """A tokenizer that knows the words, punctuation marks and Chinese characters of `text`, and further `pieces`."""
+    units = WordPiece(SPECIAL_TOKENS).split(text.lower() if lowercase else text)
+    return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys([*units, *pieces])], lowercase)
 
 
-def numbered(size: int = 1000) -> Words:
+def numbered(size: int = 1000) -> WordPiece:
     """A tokenizer whose ordinary tokens are w5, w6, ...: the number is the id."""
-    return Words(f"w{i}" for i in range(len(SPECIAL), size))
+    return WordPiece([*SPECIAL_TOKENS, *(f"w{i}" for i in range(SPECIAL, size))])
 
 
 def document(lengths: Sequence[int], *, seed: int = 0, vocab_size: int = 1000, marks: Sequence[int] = ()) -> Document:
@@ -64,7 +35,7 @@ def document(lengths: Sequence[int], *, seed: int = 0, vocab_size: int = 1000, m
     n = sum(lengths)
     return Document(
         index=seed,
-        ids=rng.integers(len(SPECIAL), vocab_size, size=n),
+        ids=rng.integers(SPECIAL, vocab_size, size=n),
         flags=random_flags(n, rng),
         ends=np.cumsum(lengths, dtype=np.int64),
         marks=np.array([*marks, *[0] * (len(lengths) - len(marks))], np.uint8),
@@ -99,17 +70,21 @@ def written(
     say so.
     """
     found = [Mark.HEADING if s.startswith("# ") else Mark.TITLE if s.startswith("= ") else 0 for s in sentences]
-    runs = [tokenizer.encode(s.removeprefix("# ").removeprefix("= ")).ids for s in sentences]
-    units = [unit for s in sentences for unit in _UNIT.findall(s.removeprefix("# ").removeprefix("= "))]
-    flags = [
-        (Flag.CASED if unit.lower() != unit.upper() else 0) | (Flag.CAPITALIZED if unit[0].isupper() else 0)
-        for unit in units
-    ]
+    ids: list[int] = []
+    flags: list[int] = []
+    ends = []
+    for sentence in sentences:
+        for unit in tokenizer.split(sentence.removeprefix("# ").removeprefix("= ")):
+            pieces = tokenizer.pieces(unit)
+            cased = Flag.CASED * (unit.lower() != unit.upper()) | Flag.CAPITALIZED * unit[0].isupper()
+            ids += pieces
+            flags += [cased | Flag.CONTINUES_WORD * (i > 0) for i in range(len(pieces))]
+        ends.append(len(ids))
     return Document(
         index=index,
-        ids=np.concatenate([np.empty(0, np.int64), *runs]),
+        ids=np.array(ids, np.int64),
         flags=np.array(flags, np.uint8),
-        ends=np.cumsum([len(run) for run in runs], dtype=np.int64),
+        ends=np.array(ends, np.int64),
         marks=np.array(found if marks is None else marks, np.uint8),
     )
 

@@ -1,0 +1,240 @@
+"""Streams: endless, the same whatever makes their batches, and resumed from anywhere as if never stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from helpers import numbered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.data.batch import Packed
+from ernie.data.document import Sample
+from ernie.data.stream import Feed, Position, Source, Stream, roll
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A task: each item, a number, gives as many samples as its last digit says; their first token is the item."""
+
+    window: int = 1
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        for _ in range(items[0] % 4):
+            ids = np.concatenate((items, rng.integers(5, 900, size=int(rng.integers(3, 12)))))
+            yield Sample(ids, np.zeros(len(ids), np.int64), {"label": int(rng.integers(3))})
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A task that finds nothing, but in one item."""
+
+    speaks_at: int = -1
+    window: ClassVar[int] = 1
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        if items[0] == self.speaks_at:
+            yield Sample(np.arange(9), np.zeros(9, np.int64), {"label": 0})
+
+
+def source(items: int = 200, **changes: Any) -> Source:
+    plain = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24)
+    return replace(plain, **changes)
+
+
+def stream(of: Source) -> Stream:
+    """A stream whose blocks are made when they are asked for, without a feed."""
+
+    def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
+        done: Future[list[Packed]] = Future()
+        done.set_result(of.batches(epoch, first, last))
+        return done
+
+    return Stream(of, submit)
+
+
+def take(count: int, batches: Stream) -> list[Packed]:
+    return [next(batches) for _ in range(count)]
+
+
+def same(one: Packed, other: Packed) -> bool:
+    return (
+        np.array_equal(one.ids, other.ids)
+        and np.array_equal(one.layout.offsets, other.layout.offsets)
+        and np.array_equal(one.samples, other.samples)
+        and np.array_equal(one.labels["label"].values, other.labels["label"].values)
+    )
+
+
+def epoch_of(batches: Stream, epoch: int) -> list[Packed]:
+    """The batches of an epoch, for a stream that stands at its first."""
+    found = []
+    while True:
+        batch = next(batches)
+        if batch.samples[0, 0] != epoch:
+            return found
+        found.append(batch)
+
+
+# ------------------------------------------------------------------------------------------------ contents
+
+
+@pytest.mark.parametrize("items", [1, 2, 7, 200])
+def test_every_sample_of_an_epoch_comes_exactly_once(items: int) -> None:
+    of = source(items + 1)
+    names = np.concatenate([batch.samples for batch in epoch_of(stream(of), 0)])
+    expected = {(0, item, number) for item in range(items + 1) for number in range(item % 4)}
+    assert sorted(map(tuple, names.tolist())) == sorted(expected)
+
+
+def test_a_sample_is_named_after_the_item_it_was_made_from() -> None:
+    for batch in take(30, stream(source())):
+        assert batch.ids[batch.layout.starts].tolist() == batch.samples[:, 1].tolist()
+
+
+def test_no_batch_exceeds_the_budget() -> None:
+    assert max(batch.layout.tokens for batch in take(100, stream(source()))) <= 24
+
+
+def test_epochs_hold_the_same_items_in_another_order_with_other_random_numbers() -> None:
+    batches = stream(source())
+    first = [next(batches) for _ in range(len(epoch_of(stream(source()), 0)))]
+    second = epoch_of(batches, 1)
+    orders = [np.concatenate([batch.samples[:, 1] for batch in epoch]).tolist() for epoch in (first, second)]
+    assert orders[0] != orders[1]
+    assert sorted(orders[0]) == sorted(orders[1])
+    lengths = [sum(batch.layout.tokens for batch in epoch) for epoch in (first, second)]
+    assert lengths[0] != lengths[1]
+
+
+def test_the_window_holds_strangers_also_at_the_end_of_an_epoch() -> None:
+    for batch in epoch_of(stream(source(20, task=Pieces(window=3))), 0):
+        windows = np.stack([batch.ids[batch.layout.starts + i] for i in range(3)])
+        assert all(len(set(window)) == 3 for window in windows.T.tolist())
+
+
+# --------------------------------------------------------------------------------------- who makes batches
+
+
+def test_worker_processes_change_nothing() -> None:
+    here, there = Feed([source()]), Feed([source()], processes=2)
+    try:
+        one, other = here.stream("pieces"), there.stream("pieces")
+        for _ in range(60):
+            assert same(next(one), next(other))
+        assert one.state() == other.state()
+    finally:
+        here.close()
+        there.close()
+
+
+def test_an_error_in_a_task_reaches_whoever_asks_for_a_batch() -> None:
+    feed = Feed([replace(source(), items=[1, 2, 3, 5] * 50)])
+    batches = feed.stream("pieces")
+    batches.source.items[:] = ["not a number"] * 200  # type: ignore[index]
+    with pytest.raises(TypeError):
+        next(batches)
+    feed.close()
+
+
+# -------------------------------------------------------------------------------------------------- resume
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(min_value=0, max_value=150), st.integers(min_value=0, max_value=60))
+def test_a_resumed_stream_equals_one_that_never_stopped(taken: int, more: int) -> None:
+    whole = stream(source(50))
+    for _ in range(taken):
+        next(whole)
+    state = json.loads(json.dumps(whole.state()))  # as a checkpoint keeps it
+    resumed = stream(source(50))
+    for _ in range(more):  # wherever it stood before
+        next(resumed)
+    resumed.seek(state)
+    for _ in range(40):
+        assert same(next(whole), next(resumed))
+    assert whole.state() == resumed.state()
+
+
+def test_the_state_is_a_few_numbers_however_far_the_stream_is() -> None:
+    batches = stream(source(50))
+    for _ in range(300):
+        next(batches)
+    state = batches.state()
+    assert len(json.dumps(state)) < 150
+    assert state["drawn"] == 300
+    assert state["epoch"] > 3
+
+
+def test_seeking_makes_only_the_blocks_from_there_on() -> None:
+    of = source(5000)
+    asked: list[tuple[int, int]] = []
+
+    def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
+        asked.append((epoch, first))
+        done: Future[list[Packed]] = Future()
+        done.set_result(of.batches(epoch, first, last))
+        return done
+
+    batches = Stream(of, submit)
+    batches.seek({"epoch": 700, "block": 5, "batch": 2, "drawn": 10**6, "digest": "ab"})
+    next(batches)
+    assert batches.position.drawn == 10**6 + 1
+    assert [epoch for epoch, _ in asked] == [700, 700]
+    assert asked[0][1] > 0
+
+
+# -------------------------------------------------------------------------------------------------- digest
+
+
+def test_the_digest_tells_any_two_histories_apart() -> None:
+    def digest(of: Source, taken: int) -> str:
+        batches = stream(of)
+        for _ in range(taken):
+            next(batches)
+        return batches.state()["digest"]
+
+    different = [
+        digest(source(), 10),
+        digest(source(), 11),
+        digest(source(items=201), 10),
+        digest(source(seed=4), 10),
+        digest(source(budget=25), 10),
+        digest(source(name="other"), 10),
+    ]
+    assert len(set(different)) == len(different)
+    assert digest(source(), 10) == different[0]
+
+
+def test_the_digest_depends_on_the_order_of_batches() -> None:
+    first, second = (next(stream(source(seed=seed))) for seed in (1, 2))
+    assert roll(roll("", first), second) != roll(roll("", second), first)
+    assert Position().digest == ""
+
+
+# ----------------------------------------------------------------------------------------- nothing to learn
+
+
+def test_a_task_without_samples_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"task 'quiet' finds nothing to learn from .* none of its 200 documents"):
+        stream(source(name="quiet", task=Silent()))
+
+
+def test_a_single_document_with_samples_among_many_is_found() -> None:
+    batches = stream(source(5000, task=Silent(speaks_at=4321)))
+    assert [next(batches).samples[0].tolist() for _ in range(3)] == [[epoch, 4321, 0] for epoch in range(3)]
+
+
+def test_too_few_documents_for_a_window_are_a_sentence() -> None:
+    with pytest.raises(UserError, match="task 'pieces' needs at least 3 documents, the corpus has 2"):
+        stream(source(2, task=Pieces(window=3)))
+    with pytest.raises(UserError, match="needs at least 1 documents, the corpus has 0"):
+        stream(source(0))

@@ -1,0 +1,96 @@
+"""Labelled files: rows come as they were written, and whatever is wrong has a line."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.data.table import Table
+from ernie.errors import UserError
+
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n"), max_size=20)
+
+
+def table(folder: Path, content: str | bytes, name: str = "rows.tsv", required: tuple[str, ...] = ("a",)) -> Table:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return Table(path, required)
+
+
+@settings(max_examples=50)
+@given(rows=st.lists(st.tuples(cells, cells), min_size=1), end=st.sampled_from(["", "\n", "\r\n"]))
+def test_rows_of_a_tsv_file_come_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], end: str
+) -> None:
+    newline = end or "\n"
+    text = newline.join(["a\tb", *("\t".join(row) for row in rows)]) + end
+    found = table(tmp_path_factory.getbasetemp(), text)
+    assert list(found) == [{"a": a, "b": b} for a, b in rows]
+
+
+@settings(max_examples=50)
+@given(rows=st.lists(st.fixed_dictionaries({"a": st.text(st.characters(exclude_categories=["Cs"]))}), min_size=1))
+def test_rows_of_a_jsonl_file_come_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]
+) -> None:
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    assert list(table(tmp_path_factory.getbasetemp(), text, "rows.jsonl")) == rows
+
+
+def test_values_that_are_no_text_become_text(tmp_path: Path) -> None:
+    assert table(tmp_path, '{"a": 1, "b": 2.5}\n', "rows.jsonl")[0] == {"a": "1", "b": "2.5"}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    assert table(tmp_path, b"\xef\xbb\xbfa\tb\n1\t2\n")[0] == {"a": "1", "b": "2"}
+
+
+def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
+    assert len(table(tmp_path, "a\tb\n")) == 0
+    assert len(table(tmp_path, "a\tb")) == 0
+    with pytest.raises(IndexError):
+        table(tmp_path, "a\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.csv", "a,b\n", "rows.csv: expected a file that ends in .tsv or .jsonl"),
+        ("rows.tsv", "", "rows.tsv: is empty"),
+        ("rows.tsv", "aa\tb\n", "rows.tsv:1: there is no column 'a'. Did you mean 'aa'?"),
+        ("rows.tsv", "a\tb\n1\t2\n1\n", "rows.tsv:3: has 1 cells, the header has 2"),
+        ("rows.tsv", b"a\tb\n1\t2\n\xff\t2\n", "rows.tsv:3: is not UTF-8 text"),
+        ("rows.tsv", b"a\t\xff\n1\t2\n", "rows.tsv:1: is not UTF-8 text"),
+        ("rows.jsonl", '{"a": 1}\n{"a": \n', "rows.jsonl:2: is not JSON: Expecting value"),
+        ("rows.jsonl", '{"a": 1}\n[1]\n', "rows.jsonl:2: expected an object with keys"),
+        ("rows.jsonl", '{"b": 1}\n', "rows.jsonl:1: there is no key 'a'. Known: b."),
+        ("rows.jsonl", b'{"a": 1}\n\xff\n', "rows.jsonl:2: is not UTF-8 text"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        list(table(tmp_path, content, name))
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no such file"):
+        Table(tmp_path / "rows.tsv", ["a"])
+
+
+def test_a_split_takes_every_row_once_and_keeps_equal_rows_on_one_side(tmp_path: Path) -> None:
+    whole = table(tmp_path, "a\tb\n" + "".join(f"{i % 500}\t{i}\n" for i in range(1000)))
+    train, held_out = whole.rows(held_out=False), whole.rows(held_out=True)
+    assert sorted(int(row["b"]) for side in (train, held_out) for row in side) == list(range(1000))
+    assert not {row["a"] for row in train} & {row["a"] for row in held_out}
+    assert 60 <= len(held_out) <= 140
+
+
+def test_a_table_travels_to_worker_processes(tmp_path: Path) -> None:
+    rows = table(tmp_path, "a\n1\n2\n").rows(held_out=False, share=0)
+    assert list(pickle.loads(pickle.dumps(rows))) == [{"a": "1"}, {"a": "2"}]
