@@ -1,0 +1,153 @@
+"""What a pretraining step costs, and what surrounds it: waiting for data, checkpoints, resuming.
+
+    python benchmarks/pretraining.py CORPUS [--preset small] [--steps 30]
+
+prints three Markdown tables: the share of a step spent waiting for data, the time to save and to resume, and the cost
+of a step as sequence length and batch grow.  CORPUS is a folder that `ernie data build` wrote.  Medians; run it on a
+machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from ernie.data.shards import Corpus
+from ernie.train.log import Log, read_records
+from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig, SaveConfig, complete
+from pretrain.loop import train
+from pretrain.run import Run
+from pretrain.schedule import ScheduleConfig
+from tasks.base import pretrain_tasks
+
+TASKS = (
+    "knowledge_masking",
+    "capitalization",
+    "token_document",
+    "sentence_reordering",
+    "sentence_distance",
+    "discourse_relation",
+    "ir_relevance",
+)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--steps", type=int, default=30, help="steps of each measurement")
+    arguments = parser.parse_args()
+    corpus = Corpus.open(arguments.corpus)
+    measure_waiting(corpus, arguments.preset, arguments.steps)
+    measure_checkpoints(corpus, arguments.preset)
+    measure_growth(corpus, arguments.preset, max(5, arguments.steps // 5))
+
+
+def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
+    """The share of a step spent waiting for data, all seven tasks in turn."""
+    records = _run(corpus, preset, steps, max_len=128, batch_tokens=4096)
+    print(f"\n## Waiting for data ({preset}, batches of 4,096 tokens, samples of up to 128, {len(records)} steps)\n")
+    print("| task | tokens/s | waiting, share of the steps' time | longest wait, ms |\n|---|---|---|---|")
+    for name in (*TASKS, "all"):
+        chosen = [record for record in records if name in (*record["loss"], "all")]
+        seconds, waited = (sum(record[key] for record in chosen) for key in ("seconds", "waited"))
+        speed = statistics.median(record["tokens"] / record["seconds"] for record in chosen)
+        longest = 1000 * max(record["waited"] for record in chosen)
+        print(f"| {name} | {speed:,.0f} | {waited / seconds:.2%} | {longest:.1f} |")
+
+
+def measure_checkpoints(corpus: Corpus, preset: str) -> None:
+    """The time to write a checkpoint, and to go on from it, early and late in a run."""
+    print(f"\n## Checkpoints ({preset})\n\n| after step | size, MB | save, s | resume, s |\n|---|---|---|---|")
+    for steps in (len(TASKS), 10 * len(TASKS)):
+        with tempfile.TemporaryDirectory() as folder:
+            config = _config(corpus, preset, steps, 128, 1024)
+            log = Log(Path(folder), steps, quiet=True)
+            run = Run(config, Path(folder), corpus, log)
+            train(run)
+            saves, resumes = [], []
+            for _ in range(3):
+                started = time.perf_counter()
+                run.save()
+                saves.append(time.perf_counter() - started)
+            path = run.checkpoints.path(steps)
+            for _ in range(3):
+                started = time.perf_counter()
+                run.restore(path)
+                next(run.streams[TASKS[0]])
+                resumes.append(time.perf_counter() - started)
+            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 1e6
+            print(f"| {steps} | {size:.0f} | {statistics.median(saves):.2f} | {statistics.median(resumes):.2f} |")
+            run.close()
+            log.close()
+
+
+def measure_growth(corpus: Corpus, preset: str, steps: int) -> None:
+    """Tokens a second of masked language modelling as sequence length and batch grow."""
+    print(f"\n## A step as length and batch grow ({preset}, knowledge masking)\n")
+    print(
+        "| longest sample | tokens a batch | seconds a step | tokens/s | padding in attention |\n|---|---|---|---|---|"
+    )
+    for max_len, batch_tokens in (
+        (64, 4096),
+        (128, 4096),
+        (256, 4096),
+        (512, 4096),
+        (128, 1024),
+        (128, 2048),
+        (128, 8192),
+    ):
+        records = _run(corpus, preset, steps, max_len=max_len, batch_tokens=batch_tokens, tasks=TASKS[:1])[1:]
+        seconds = statistics.median(record["seconds"] for record in records)
+        speed = statistics.median(record["tokens"] / record["seconds"] for record in records)
+        padding = statistics.median(record["padding"] for record in records)
+        print(f"| {max_len} | {batch_tokens:,} | {seconds:.2f} | {speed:,.0f} | {padding:.0%} |")
+
+
+def _run(
+    corpus: Corpus, preset: str, steps: int, *, max_len: int, batch_tokens: int, tasks: tuple[str, ...] = TASKS
+) -> list[dict]:
+    """The step records of a short run, without its first steps, in which everything is made ready."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        config = _config(corpus, preset, steps, max_len, batch_tokens, tasks)
+        log = Log(folder, steps, quiet=True)
+        run = Run(config, folder, corpus, log)
+        for step in range(steps):
+            slot = run.schedule[step]
+            started = time.perf_counter()
+            batches = [(task, next(run.streams[task])) for task in slot.draws]
+            waited = time.perf_counter() - started
+            report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
+            run.seen(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
+        run.close()
+        log.close()
+        return read_records(folder, "step")[len(tasks) if steps > 2 * len(tasks) else 0 :]
+    finally:
+        shutil.rmtree(folder)
+
+
+def _config(
+    corpus: Corpus, preset: str, steps: int, max_len: int, batch_tokens: int, tasks: tuple[str, ...] = TASKS
+) -> PretrainConfig:
+    share = -(-steps // len(tasks))
+    return complete(
+        PretrainConfig(
+            corpus=corpus.folder,
+            schedule=ScheduleConfig(stages=[dict.fromkeys(tasks, share)]),
+            objectives={name: pretrain_tasks[name]() for name in tasks},  # type: ignore[misc]
+            model=ModelConfig(preset=preset),
+            data=DataConfig(max_len=max_len, batch_tokens=batch_tokens),
+            probe=ProbeConfig(batches=1),
+            save=SaveConfig(every=10**9),
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""A small corpus of real text and a run's configuration, made with the commands that users type."""
+
+from __future__ import annotations
+
+import json
+import pydoc_data.topics
+from pathlib import Path
+
+import pytest
+from running import CONFIG, build_corpus
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The help topics that ship inside Python, as JSON lines."""
+    file = tmp_path_factory.mktemp("text") / "topics.jsonl"
+    with file.open("w", encoding="utf-8") as out:
+        for name, topic in sorted(pydoc_data.topics.topics.items()):
+            paragraphs = [" ".join(part.split()) for part in topic.split("\n\n")]
+            out.write(json.dumps({"title": name, "paragraphs": [part for part in paragraphs if part]}) + "\n")
+    return file
+
+
+@pytest.fixture(scope="session")
+def corpus(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of these topics, a tenth of them held out."""
+    return build_corpus(text, tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def config(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The YAML of a tiny run of three tasks in three stages, 24 steps."""
+    file = tmp_path_factory.mktemp("config") / "run.yaml"
+    file.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
+    return file

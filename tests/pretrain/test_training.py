@@ -1,0 +1,264 @@
+"""Pretraining runs as users start, stop, resume and check them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from running import CONFIG, build_corpus, made_up_text
+
+from ernie.cli import main
+from ernie.train.log import read_records
+
+GOLDEN = Path(__file__).with_name("golden_losses.json")
+ROOT = Path(__file__).parent.parent.parent
+
+
+def pretrain(config: Path, output: Path, *more: str) -> int:
+    return main(["pretrain", str(config), "--output", str(output), "--quiet", *more])
+
+
+def started(config: Path, output: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(output), "--quiet", *more]
+    return subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
+
+
+def await_step(output: Path, step: int, process: subprocess.Popen[str]) -> None:
+    """Wait until a run has logged `step`."""
+    metrics = output / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if metrics.exists() and re.search(rf'"kind": "step", "step": {step},', metrics.read_text(encoding="utf-8")):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"the run never came to step {step}: {process.communicate()[1]}")
+
+
+def outcome(output: Path) -> tuple[str, list[str]]:
+    """All that a run must repeat: its last checkpoint's contents and its records without times."""
+    last = sorted((output / "checkpoints").iterdir())[-1]
+    digest = hashlib.sha256()
+    for file in sorted(last.rglob("*")):
+        if file.is_file():
+            digest.update(file.relative_to(last).as_posix().encode() + file.read_bytes())
+    records = []
+    for record in read_records(output):
+        for key in ("seconds", "waited"):
+            record.pop(key, None)
+        records.append(json.dumps(record))
+    return digest.hexdigest(), records
+
+
+@pytest.fixture(scope="module")
+def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A configuration, and the folder of its run, uninterrupted."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    assert pretrain(config, folder) == 0
+    return config, folder
+
+
+def test_a_run_trains_every_task_the_steps_that_the_schedule_gives_it(finished: tuple[Path, Path]) -> None:
+    records = read_records(finished[1], "step")
+    counts: dict[str, int] = {}
+    for record in records:
+        for name in record["loss"]:
+            counts[name] = counts.get(name, 0) + 1
+    assert counts == {"knowledge_masking": 8, "capitalization": 8, "sentence_reordering": 8}
+    assert [record["step"] for record in records] == list(range(24))
+
+
+def test_every_earlier_task_is_measured_again_after_each_stage(finished: tuple[Path, Path]) -> None:
+    probes = read_records(finished[1], "probe")
+    tasks = ["knowledge_masking", "capitalization", "sentence_reordering"]
+    assert [(probe["stage"], probe["task"]) for probe in probes] == [(s, t) for s in range(3) for t in tasks[: s + 1]]
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, whole = finished
+    for step in (2, 9, 17):  # before the first checkpoint, in the second stage, in the third
+        process = started(config, tmp_path / "run")
+        await_step(tmp_path / "run", step, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert pretrain(config, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run") == outcome(whole)
+    assert main(["verify", str(tmp_path / "run"), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
+    finished: tuple[Path, Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    config, whole = finished
+    process = started(config, tmp_path / "run")
+    await_step(tmp_path / "run", 6, process)
+    process.send_signal(number)
+    assert process.wait() == 130
+    steps = read_records(tmp_path / "run", "step")
+    saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    assert saved.name == f"step-{len(steps):08d}"
+    assert pretrain(config, tmp_path / "run") == 0
+    assert outcome(tmp_path / "run")[0] == outcome(whole)[0]
+
+
+def test_worker_processes_change_nothing(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, whole = finished
+    process = started(config, tmp_path / "run", "--set", "data.workers=2")
+    assert process.wait() == 0
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+def test_the_first_losses_are_those_of_the_golden_file(tmp_path: Path) -> None:
+    """A change to the golden file must explain itself in its commit: ERNIE_WRITE_GOLDEN=1 writes it anew."""
+    config = tmp_path / "run.yaml"
+    corpus = build_corpus(made_up_text(tmp_path / "text.txt"), tmp_path / "corpus")
+    config.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
+    assert pretrain(config, tmp_path / "run") == 0
+    found = [next(iter(record["loss"].values())) for record in read_records(tmp_path / "run", "step")[:20]]
+    if os.environ.get("ERNIE_WRITE_GOLDEN"):
+        GOLDEN.write_text(json.dumps([round(loss, 6) for loss in found], indent=0) + "\n", encoding="utf-8")
+    # Processors round in their own ways: what must agree is far above that, far below any change of data or weights.
+    np.testing.assert_allclose(found, json.loads(GOLDEN.read_text(encoding="utf-8")), rtol=1e-4)
+
+
+def test_the_encoder_loads_in_python(finished: tuple[Path, Path]) -> None:
+    import paddle
+
+    from ernie import ErnieModel
+
+    model = ErnieModel.from_pretrained(finished[1])
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode("The with statement is used to wrap the execution of a block.").ids
+    output = model(paddle.to_tensor(ids[None]))
+    assert list(output.last_hidden_state.shape) == [1, len(ids), 32]
+    assert np.isfinite(output.last_hidden_state.numpy()).all()
+
+
+def test_a_changed_configuration_is_refused_with_the_difference(
+    finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    assert pretrain(config, run, "--set", "train.clip=0.5") == 2
+    error = capsys.readouterr().err
+    assert "train.clip: was 1.0, is 0.5" in error
+    assert "--allow-change train.clip" in error
+    assert pretrain(config, run, "--set", "save.every=7") == 0  # changes nothing of what is learnt
+
+
+def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, _ = finished
+    process = started(config, tmp_path / "run")
+    await_step(tmp_path / "run", 6, process)
+    process.kill()
+    process.wait()
+    assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
+
+
+def test_a_damaged_checkpoint_is_named_with_the_way_out(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, _ = finished
+    assert pretrain(config, tmp_path / "run") == 0
+    weights = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1] / "model" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert pretrain(config, tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert str(weights) in error
+    assert "Delete the folder" in error
+
+
+def test_verify_finds_a_step_whose_samples_were_others(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, _ = finished
+    assert pretrain(config, tmp_path / "run") == 0
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    lines = metrics.read_text(encoding="utf-8").splitlines()
+    index = next(i for i, line in enumerate(lines) if '"kind": "step", "step": 11,' in line)
+    record = json.loads(lines[index])
+    record["samples"] = dict.fromkeys(record["samples"], "00000000")
+    lines[index] = json.dumps(record)
+    metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert main(["verify", str(tmp_path / "run"), "--quiet"]) == 1
+    found = capsys.readouterr().out
+    assert "step 11: the samples' hash is" in found
+    assert "NOT verified: 1 differences" in found
+
+
+def test_a_task_from_outside_the_library_trains(
+    corpus: Path, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    plugin = ["--set", "plugins=[shuffled_words]"]
+    schedule = ["--set", "schedule={stages: [{knowledge_masking: 2}, {knowledge_masking: 1, shuffled_words: 3}]}"]
+    file = tmp_path / "plain.yaml"
+    text = config.read_text(encoding="utf-8")
+    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", text), encoding="utf-8")
+    assert pretrain(file, tmp_path / "run", *plugin, *schedule) == 0
+    assert {record["task"] for record in read_records(tmp_path / "run", "probe")} == {
+        "knowledge_masking",
+        "shuffled_words",
+    }
+
+
+def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, run = finished
+    text = re.sub(r"model: .*\n", f"model: {{start_from: {run}}}\n", config.read_text(encoding="utf-8"))
+    file = tmp_path / "on.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert pretrain(file, tmp_path / "run", "--set", "train.rate.peak=1e-9") == 0
+    before, after = (
+        read_records(folder, "probe")[-3]["scores"]["perplexity"]["value"] for folder in (run, tmp_path / "run")
+    )
+    assert after == pytest.approx(before, rel=0.02)
+
+
+def test_tensorboard_files_are_written_when_asked_for(config: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    assert pretrain(config, tmp_path / "run", "--set", "tensorboard=true") == 0
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("corpus=nowhere", "is not a corpus"),
+        ("objectives.sentence_reordering.max_len=40000", "do not fit into data.batch_tokens"),
+        ("data.max_len=600", "cannot hold one sample"),
+        ("model.max_positions=16", "need as many positions"),
+        ("model.start_from=nowhere", "no such folder"),
+        ("model.preset=smal", "Did you mean 'small'?"),
+        ("schedule.tasks=[knowledge_maskin]", "Did you mean 'knowledge_masking'?"),
+        ("train.rate.peek=1", "Did you mean 'peak'?"),
+        ("plugins=[no_such_module]", "cannot be imported"),
+        ("model.task_vocab_size=1", "task ids"),
+        ("model.vocab_size=10", "do not belong together"),
+    ],
+)
+def test_what_a_user_can_mend_is_a_sentence_and_status_2(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, expected: str
+) -> None:
+    assert pretrain(config, tmp_path / "run", "--set", override) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert "Traceback" not in error
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("mine")
+    assert pretrain(config, tmp_path / "run") == 2
+    assert "is not empty and holds no run" in capsys.readouterr().err
