@@ -1,0 +1,176 @@
+"""The schedule: the paper's table, exact counts, even spread, and a pure function of the step."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from pretrain.schedule import Schedule, ScheduleConfig
+
+PAPER = ["knowledge_masking", "capitalization", "token_document", "sentence_reordering"]
+NAMES = ["a", "b", "c", "d", "e", "f"]
+stages = st.dictionaries(st.sampled_from(NAMES), st.integers(min_value=0, max_value=40), min_size=1).filter(
+    lambda stage: sum(stage.values()) > 0
+)
+tables = st.lists(stages, min_size=1, max_size=5)
+
+
+def counts(schedule: Schedule) -> list[Counter[str]]:
+    """Micro-batches of each task in each stage, counted step by step."""
+    found: list[Counter[str]] = [Counter() for _ in schedule.table]
+    for slot in schedule:
+        found[slot.stage].update(slot.draws)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------- table
+
+
+def test_the_rule_gives_the_papers_table() -> None:
+    """ERNIE 2.0's ablation: four tasks of 50 thousand steps each."""
+    config = ScheduleConfig(steps_per_task=50_000, tasks=PAPER)
+    assert config.table == [
+        {"knowledge_masking": 20_000},
+        {"knowledge_masking": 10_000, "capitalization": 30_000},
+        {"knowledge_masking": 10_000, "capitalization": 10_000, "token_document": 40_000},
+        {
+            "knowledge_masking": 10_000,
+            "capitalization": 10_000,
+            "token_document": 10_000,
+            "sentence_reordering": 50_000,
+        },
+    ]
+    assert config.task_names == PAPER
+
+
+def test_sequential_and_joint_are_the_two_ends() -> None:
+    sequential = ScheduleConfig(steps_per_task=5, tasks=["a", "b"], method="sequential")
+    joint = ScheduleConfig(steps_per_task=5, tasks=["a", "b"], method="joint")
+    assert sequential.table == [{"a": 5}, {"b": 5}]
+    assert joint.table == [{"a": 5, "b": 5}]
+
+
+@given(
+    st.integers(min_value=1, max_value=6),
+    st.integers(min_value=1, max_value=10**6),
+    st.sampled_from(["continual", "sequential", "joint"]),
+)
+def test_every_method_gives_every_task_the_same_steps(number: int, steps: int, method: str) -> None:
+    config = ScheduleConfig(steps_per_task=steps, tasks=NAMES[:number], method=method)  # type: ignore[arg-type]
+    total: Counter[str] = Counter()
+    for stage in config.table:
+        assert min(stage.values()) > 0
+        total.update(stage)
+    assert total == dict.fromkeys(NAMES[:number], steps)
+
+
+def test_written_stages_are_taken_as_they_are_but_for_tasks_without_steps() -> None:
+    config = ScheduleConfig(stages=[{"b": 2, "a": 0}, {"a": 1}])
+    assert config.table == [{"b": 2}, {"a": 1}]
+    assert config.task_names == ["b", "a"]
+
+
+# ------------------------------------------------------------------------------------------------- the steps
+
+
+@settings(max_examples=60)
+@given(tables, st.sampled_from(["one", "mix"]), st.integers(min_value=1, max_value=4))
+def test_every_stage_draws_exactly_its_numbers(table: list[dict[str, int]], draw: str, micro_batches: int) -> None:
+    schedule = Schedule(ScheduleConfig(stages=table, draw=draw), micro_batches)  # type: ignore[arg-type]
+    expected = [{task: steps * micro_batches for task, steps in stage.items() if steps} for stage in table]
+    assert counts(schedule) == expected
+    assert {len(slot.draws) for slot in schedule} == {micro_batches}
+
+
+@settings(max_examples=60)
+@given(stages)
+def test_tasks_are_spread_evenly_over_their_stage(stage: dict[str, int]) -> None:
+    """After any part of a stage no task is further from its share than rounding at one moment explains: half a step
+    for itself, and the others' halves in proportion to it."""
+    schedule = Schedule(ScheduleConfig(stages=[stage]))
+    total, tasks = len(schedule), len(schedule.tasks)
+    drawn = Counter[str]()
+    for step, slot in enumerate(schedule, 1):
+        drawn.update(slot.draws)
+        for task in schedule.tasks:
+            share = stage[task] / total
+            assert abs(drawn[task] - share * step) <= 0.5 + share * max(0, tasks - 2) / 2 + 1e-9
+
+
+def test_two_tasks_of_equal_steps_alternate() -> None:
+    schedule = Schedule(ScheduleConfig(stages=[{"a": 3, "b": 3}]))
+    assert [slot.draws for slot in schedule] == [("a",), ("b",)] * 3
+
+
+def test_one_task_feeds_all_micro_batches_of_a_step_and_a_mix_holds_several() -> None:
+    stage = {"a": 2, "b": 4}
+    one = Schedule(ScheduleConfig(stages=[stage]), micro_batches=3)
+    assert all(len(set(slot.draws)) == 1 for slot in one)
+    mix = Schedule(ScheduleConfig(stages=[stage], draw="mix"), micro_batches=3)
+    assert all(Counter(slot.draws) == {"a": 1, "b": 2} for slot in mix)
+
+
+@settings(max_examples=40)
+@given(tables, st.data())
+def test_a_step_is_the_same_whatever_was_asked_before(table: list[dict[str, int]], data: st.DataObject) -> None:
+    config = ScheduleConfig(stages=table, draw="mix")
+    forward = list(Schedule(config, 2))
+    asked = data.draw(st.lists(st.integers(min_value=0, max_value=len(forward) - 1), min_size=1, max_size=10))
+    fresh = Schedule(config, 2)
+    assert [fresh[step] for step in asked] == [forward[step] for step in asked]
+
+
+@pytest.mark.parametrize(
+    ("step", "stage", "ends"),
+    [(0, 0, False), (1, 0, True), (2, 1, False), (4, 1, True), (5, 2, True), (6, 3, False), (9, 3, True)],
+)
+def test_a_step_knows_its_stage_and_whether_it_ends_it(step: int, stage: int, ends: bool) -> None:
+    schedule = Schedule(ScheduleConfig(stages=[{"a": 2}, {"a": 1, "b": 2}, {"b": 1}, {"c": 4}]))
+    assert schedule[step].stage == schedule.stage_of(step) == stage
+    assert schedule.ends_stage(step) == ends
+    assert schedule.stage_start(stage) <= step < schedule.stage_start(stage) + schedule.stage_length(stage)
+    assert [schedule.stage_start(s) for s in range(4)] == [0, 2, 5, 6]
+    assert [schedule.stage_length(s) for s in range(4)] == [2, 3, 1, 4]
+
+
+@pytest.mark.parametrize("step", [-1, 3])
+def test_there_is_no_step_outside_the_schedule(step: int) -> None:
+    with pytest.raises(IndexError):
+        Schedule(ScheduleConfig(stages=[{"a": 3}]))[step]
+
+
+def test_a_schedule_of_the_papers_size_is_quick_to_ask() -> None:
+    schedule = Schedule(ScheduleConfig(steps_per_task=50_000, tasks=PAPER))
+    assert len(schedule) == 200_000
+    assert [schedule.ends_stage(end - 1) for end in np.cumsum([20_000, 40_000, 60_000, 80_000])] == [True] * 4
+    assert schedule[199_999].stage == 3
+
+
+# ------------------------------------------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "give either stages or steps_per_task"),
+        ({"stages": [{"a": 1}], "steps_per_task": 1, "tasks": ["a"]}, "give either stages or steps_per_task"),
+        ({"stages": []}, "stages: name at least one stage"),
+        ({"stages": [{"a": 1}, {}]}, "stages: stage 2 has no steps"),
+        ({"stages": [{"a": 0}]}, "stages: stage 1 has no steps"),
+        ({"stages": [{"a": 3, "b": -1}]}, "stages: stage 1 gives b -1 steps"),
+        ({"stages": [{"a": 1}], "tasks": ["a"]}, "tasks: belongs to steps_per_task"),
+        ({"steps_per_task": 5}, "steps_per_task: also list the tasks"),
+        ({"steps_per_task": 5, "tasks": []}, "steps_per_task: also list the tasks"),
+        ({"steps_per_task": 0, "tasks": ["a"]}, "steps_per_task: expected at least 1, found 0"),
+        ({"steps_per_task": 5, "tasks": ["a", "b", "a"]}, "tasks: a task stands in the list twice"),
+    ],
+)
+def test_a_wrong_schedule_is_a_sentence(given: dict, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        ScheduleConfig(**given)
+    assert str(caught.value).startswith(message)
