@@ -43,22 +43,21 @@ def document(lengths: Sequence[int], *, seed: int = 0, vocab_size: int = 1000, m
 
 
 def random_flags(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Words of one to three tokens, some of them cased, capitalized, in phrases or in entities."""
-    flags = np.zeros(n, np.uint8)
-    flags[rng.random(n) < 0.2] |= Flag.CONTINUES_WORD
-    flags[:1] &= ~np.uint8(Flag.CONTINUES_WORD)
+    """Words of one or more tokens, some of them cased, capitalized, in phrases or in entities."""
+    continues = rng.random(n) < 0.2
+    continues[:1] = False
     cased = rng.random(n) < 0.8
-    flags[cased] |= Flag.CASED
-    flags[cased & (rng.random(n) < 0.2)] |= Flag.CAPITALIZED
-    for begins, continues in (
+    flags = Flag.CONTINUES_WORD * continues + Flag.CASED * cased + Flag.CAPITALIZED * (cased & (rng.random(n) < 0.2))
+    for begins, inside in (
         (Flag.BEGINS_PHRASE, Flag.CONTINUES_PHRASE),
         (Flag.BEGINS_ENTITY, Flag.CONTINUES_ENTITY),
     ):
-        for start in np.flatnonzero(rng.random(n) < 0.1):
-            flags[start] = (flags[start] & ~np.uint8(continues)) | begins
-            inside = flags[start + 1 : start + int(rng.integers(1, 4))]
-            inside |= np.uint8(continues)
-    return flags
+        start, length = 0, 0
+        while (start := start + length + int(rng.integers(1, 12))) < n:
+            length = int(rng.integers(1, 5))
+            flags[start] += begins
+            flags[start + 1 : start + length] += inside
+    return flags.astype(np.uint8)
 
 
 def written(
@@ -87,6 +86,33 @@ def written(
         ends=np.array(ends, np.int64),
         marks=np.array(found if marks is None else marks, np.uint8),
     )
+
+
+OPENINGS = ("However, ", "Therefore, ", "Moreover, ", "For example, ", "Finally, ", "In other words, ", "Instead, ")
+NOUNS = "river forest city bridge engine letter garden mountain teacher painter winter market Paris Anna London".split()
+VERBS = "sees builds crosses finds paints remembers follows describes".split()
+
+
+def articles(number: int = 12, seed: int = 0) -> tuple[WordPiece, list[Document]]:
+    """Articles with a title, headings, names and connectives, enough for every objective to learn from."""
+    rng = np.random.default_rng(seed)
+    openings = (*OPENINGS, "Indeed, ")
+    tokenizer = vocabulary(" ".join(("The", "a", ".", *openings, *NOUNS, *VERBS)))
+
+    def sentence() -> str:
+        opening = str(rng.choice(openings)) if rng.random() < 0.4 else ""
+        subject, object_, verb = rng.choice(NOUNS), rng.choice(NOUNS), rng.choice(VERBS)
+        return f"{opening}The {subject} {verb} a {object_}" + f" a {rng.choice(NOUNS)}" * int(rng.integers(3)) + "."
+
+    documents = []
+    for index in range(number):
+        sections = [
+            [f"# The {rng.choice(NOUNS)}", *(sentence() for _ in range(rng.integers(3, 12)))]
+            for _ in range(rng.integers(1, 4))
+        ]
+        lines = [f"= {rng.choice(NOUNS)} {rng.choice(NOUNS)}", *(line for section in sections for line in section)]
+        documents.append(written(tokenizer, lines, index=index))
+    return tokenizer, documents
 
 
 def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ernie.data.document import Document, Mark, Sample
+from ernie.data.document import Document, Flag, Mark, Sample, Tokens
 from ernie.data.table import Table
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
@@ -56,6 +56,8 @@ class DiscourseRelation(SequenceTask):
         yield pair(tokenizer, first, second, self.length, label=label)
 
     def _mined(self, document: Document, tokenizer: Tokenizer) -> Iterator[Sample]:
+        if len(document) == 0:
+            return
         openings = _openings(tokenizer)
         starts = np.concatenate(([0], document.ends[:-1]))
         may_open = np.isin(document.ids[starts], np.fromiter(openings, np.int64, len(openings)))
@@ -63,14 +65,22 @@ class DiscourseRelation(SequenceTask):
         for i in np.flatnonzero(may_open & ~alone):
             if i == 0 or document.marks[i - 1] & (Mark.TITLE | Mark.HEADING):
                 continue
-            sentence = document.sentence(int(i)).ids
-            for opening, relation in openings[int(sentence[0])]:
-                if tuple(sentence[: len(opening)].tolist()) == opening:
-                    rest = sentence[len(opening) :]
+            sentence = document.sentence(int(i))
+            for opening, relation in openings[int(sentence.ids[0])]:
+                if _begins_with(sentence, opening):
+                    rest = sentence.ids[len(opening) :]
                     if len(rest) >= _SHORTEST:
                         first = document.sentence(int(i) - 1).ids
                         yield pair(tokenizer, first, rest, self.length, label=RELATIONS.index(relation))
                     break
+
+
+def _begins_with(sentence: Tokens, opening: tuple[int, ...]) -> bool:
+    """Whether whole words of a sentence's beginning are these tokens: "In fact", not "In factories"."""
+    length = len(opening)
+    if tuple(sentence.ids[:length].tolist()) != opening:
+        return False
+    return not (sentence.flags[length : length + 1] & Flag.CONTINUES_WORD).any()
 
 
 @lru_cache(maxsize=8)

@@ -83,17 +83,18 @@ class KnowledgeMasking(PretrainTask):
         return np.cumsum(~continues) - 1
 
     def _choose(self, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Which tokens to predict: whole units in random order, until the next would exceed the share."""
+        """Which tokens to predict: whole units in random order, at least one."""
         unit_of = self._unit_of(flags)
         sizes = np.bincount(unit_of)
-        wanted = self.share * len(flags)
-        target = int(wanted) + int(rng.random() < wanted % 1)  # right in the mean, also for short texts
         order = rng.permutation(len(sizes))
-        taken = order[np.cumsum(sizes[order]) <= max(1, target)]
-        if len(taken) == 0:
-            taken = order[:1]
+        ends = np.cumsum(sizes[order])
+        wanted = self.share * len(flags)
+        taken = int(np.searchsorted(ends, wanted, side="right"))
+        # The next unit would exceed the share; taken this often, it makes the share right in the mean.
+        size = sizes[order[taken]]
+        taken += int(rng.random() < (wanted - (ends[taken] - size)) / size)
         chosen_units = np.zeros(len(sizes), bool)
-        chosen_units[taken] = True
+        chosen_units[order[: max(1, taken)]] = True
         return chosen_units[unit_of]
 
     def _hide(
