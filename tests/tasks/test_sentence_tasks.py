@@ -1,0 +1,156 @@
+"""Reordering, distance and next sentence: labels that are true by construction, checked from the sample alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from helpers import document, numbered
+
+from ernie.data.document import Document, Mark, Sample
+from ernie.errors import UserError
+from tasks.base import PretrainTask
+from tasks.objectives.next_sentence import FOLLOWS, NextSentence
+from tasks.objectives.sentence_distance import ADJACENT, SAME_DOCUMENT, STRANGERS, SentenceDistance
+from tasks.objectives.sentence_reordering import SentenceReordering, arrangements
+
+TOKENIZER = numbered(20_000)
+
+
+def distinct(lengths: list[int], offset: int = 10, marks: list[int] | None = None) -> Document:
+    """A document in which every token is another one, so that a sample tells where each came from."""
+    ids = np.arange(offset, offset + sum(lengths))
+    found = np.array(marks or [0] * len(lengths), np.uint8)
+    return Document(0, ids, np.zeros(len(ids), np.uint8), np.cumsum(lengths), found)
+
+
+def samples(task: PretrainTask, items: list[Document], seeds: int = 1) -> list[Sample]:
+    return [s for seed in range(seeds) for s in task.samples(items, TOKENIZER, np.random.default_rng(seed))]
+
+
+def sides(sample: Sample) -> tuple[list[int], list[int]]:
+    """The two texts of a pair."""
+    first = sample.ids[sample.segments == 0][1:-1].tolist()
+    return first, sample.ids[sample.segments == 1][:-1].tolist()
+
+
+def sentences(text: Document) -> list[list[int]]:
+    return [text.sentence(i).ids.tolist() for i in range(len(text))]
+
+
+def even(labels: list[int], classes: int) -> bool:
+    """Whether all classes occur equally often, within five deviations."""
+    counts = np.bincount(labels, minlength=classes)
+    expected = len(labels) / classes
+    return len(counts) == classes and bool((np.abs(counts - expected) < 5 * np.sqrt(expected) + 1).all())
+
+
+# --------------------------------------------------------------------------------------------- reordering
+
+
+@pytest.mark.parametrize(("segments", "classes"), [(2, 3), (3, 9), (4, 33), (5, 153)])
+def test_there_is_a_class_for_every_order_of_every_number_of_parts(segments: int, classes: int) -> None:
+    assert SentenceReordering(segments=segments).class_count() == classes
+    assert len(set(arrangements(segments))) == classes
+    assert set(arrangements(segments)) == {
+        order for parts in range(1, segments + 1) for order in permutations(range(parts))
+    }
+
+
+@pytest.mark.parametrize("segments", [2, 3, 4])
+def test_undoing_the_labelled_order_gives_back_the_passage(segments: int) -> None:
+    text = distinct([3, 5, 2, 4, 6, 1, 3, 5, 4])
+    task = SentenceReordering(segments=segments, max_len=24)
+    groups: set[tuple[int, ...]] = set()
+    for sample in samples(task, [text], seeds=60):
+        shown = sample.ids[1:-1].tolist()
+        order = arrangements(segments)[int(sample.labels["label"])]
+        # Parts are runs of following tokens: they break exactly where a token is not the one after the last.
+        parts = [list(run) for run in np.split(shown, np.flatnonzero(np.diff(shown) != 1) + 1)]
+        undone = sorted(shown)
+        assert undone == list(range(undone[0], undone[0] + len(undone)))
+        joined = sum(order[i + 1] == order[i] + 1 for i in range(len(order) - 1))  # neighbours left together
+        assert len(parts) == len(order) - joined
+        ranks = np.argsort(np.argsort([part[0] for part in parts])).tolist()
+        assert ranks == collapsed(order)
+        assert {part[0] for part in parts} <= {int(s[0]) for s in sentences(text)}  # cut at sentence ends only
+        groups.add(tuple(undone))
+    assert len(groups) == len({group[0] for group in groups})  # always the same passages, whatever the order
+
+
+def collapsed(order: tuple[int, ...]) -> list[int]:
+    """The order of the runs that remain when parts that follow each other are joined: (1, 2, 0) -> [1, 0]."""
+    heads = [part for i, part in enumerate(order) if i == 0 or order[i - 1] != part - 1]
+    return [sorted(heads).index(part) for part in heads]
+
+
+@pytest.mark.parametrize("segments", [2, 3, 4])
+def test_the_classes_of_reordering_occur_evenly(segments: int) -> None:
+    task = SentenceReordering(segments=segments, max_len=32)
+    found = [int(s.labels["label"]) for s in samples(task, [document([4] * 600)], seeds=40)]
+    assert even(found, task.class_count())
+
+
+def test_reordering_leaves_headings_and_short_passages_out() -> None:
+    text = distinct([3, 5, 5, 5], marks=[Mark.TITLE, 0, 0, 0])
+    (sample,) = samples(SentenceReordering(), [text])
+    assert sorted(sample.ids[1:-1].tolist()) == list(range(13, 28))
+    assert samples(SentenceReordering(segments=4), [text]) == []
+
+
+@pytest.mark.parametrize("segments", [1, 6])
+def test_an_impossible_number_of_segments_is_a_sentence(segments: int) -> None:
+    with pytest.raises(UserError, match=f"segments: expected 2 to 5, found {segments}"):
+        SentenceReordering(segments=segments)
+
+
+# ----------------------------------------------------------------------------------------------- distance
+
+
+def test_the_labelled_distance_is_the_true_one() -> None:
+    here, there = distinct([4] * 9), distinct([5] * 6, offset=1000)
+    place = {tuple(s): (0, i) for i, s in enumerate(sentences(here))}
+    place |= {tuple(s): (1, i) for i, s in enumerate(sentences(there))}
+    seen = Counter[int]()
+    for sample in samples(SentenceDistance(), [here, there], seeds=100):
+        (document_a, i), (document_b, k) = (place[tuple(side)] for side in sides(sample))
+        label = int(sample.labels["label"])
+        seen[label] += 1
+        assert document_a == 0
+        if label == ADJACENT:
+            assert (document_b, k) == (0, i + 1)
+        elif label == SAME_DOCUMENT:
+            assert document_b == 0
+            assert abs(i - k) > 1
+        else:
+            assert label == STRANGERS
+            assert document_b == 1
+    assert even(list(seen.elements()), 3)
+
+
+def test_distance_leaves_headings_out_and_needs_four_sentences() -> None:
+    stranger = distinct([5] * 6, offset=1000)
+    assert samples(SentenceDistance(), [distinct([4] * 3), stranger]) == []
+    assert samples(SentenceDistance(), [distinct([4] * 4), distinct([])]) == []
+    headed = distinct([4] * 5, marks=[0, 0, Mark.HEADING, 0, 0])
+    shown = [token for s in samples(SentenceDistance(), [headed, stranger], seeds=30) for token in sides(s)[0]]
+    assert shown
+    assert not set(shown) & set(sentences(headed)[2])
+
+
+# ------------------------------------------------------------------------------------------ next sentence
+
+
+def test_the_second_passage_follows_the_first_or_is_a_strangers() -> None:
+    here, there = distinct([4, 6, 5, 3] * 6), distinct([5] * 30, offset=1000)
+    seen = Counter[int]()
+    for sample in samples(NextSentence(max_len=40), [here, there], seeds=60):
+        first, second = sides(sample)
+        label = int(sample.labels["label"])
+        seen[label] += 1
+        assert first == list(range(first[0], first[-1] + 1))
+        assert second == list(range(second[0], second[-1] + 1))
+        assert second[0] >= 1000 if label != FOLLOWS else second[0] == first[-1] + 1
+    assert even(list(seen.elements()), 2)
