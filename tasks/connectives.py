@@ -1,12 +1,16 @@
 """Explicit discourse connectives that open a sentence, by the relation they mark.
 
 The relations are the coarse senses of the Penn Discourse Treebank's annotation manual (Prasad et al., 2007); only
-connectives that a sentence can begin with, and that mark one relation nearly always, are listed.
+connectives that a sentence can begin with, and that mark one relation nearly always, are listed.  One that ends in a
+comma counts only with it.
 """
 
 from __future__ import annotations
 
 RELATIONS = ("contrast", "result", "addition", "example", "time", "restatement", "alternative", "emphasis")
+
+# With one of these behind it, an English connective governs a noun: "Instead of a car".
+PREPOSITIONS = ("of", "to", "than", "with")
 
 ENGLISH: dict[str, str] = {
     "however": "contrast",
@@ -36,7 +40,7 @@ ENGLISH: dict[str, str] = {
     "furthermore": "addition",
     "in addition": "addition",
     "additionally": "addition",
-    "besides": "addition",
+    "besides ,": "addition",
     "also": "addition",
     "similarly": "addition",
     "likewise": "addition",
@@ -49,7 +53,7 @@ ENGLISH: dict[str, str] = {
     "afterwards": "time",
     "afterward": "time",
     "subsequently": "time",
-    "later": "time",
+    "later ,": "time",
     "eventually": "time",
     "finally": "time",
     "meanwhile": "time",
@@ -58,16 +62,16 @@ ENGLISH: dict[str, str] = {
     "soon": "time",
     "previously": "time",
     "in other words": "restatement",
-    "that is": "restatement",
+    "that is ,": "restatement",
     "in short": "restatement",
     "in summary": "restatement",
-    "overall": "restatement",
+    "overall ,": "restatement",
     "in general": "restatement",
     "instead": "alternative",
     "alternatively": "alternative",
     "otherwise": "alternative",
     "or": "alternative",
-    "rather": "alternative",
+    "rather ,": "alternative",
     "indeed": "emphasis",
     "in fact": "emphasis",
     "of course": "emphasis",

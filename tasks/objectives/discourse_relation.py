@@ -19,7 +19,7 @@ from ernie.data.document import Document, Flag, Mark, Sample, Tokens
 from ernie.data.table import Table
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
-from tasks.connectives import CHINESE, ENGLISH, RELATIONS
+from tasks.connectives import CHINESE, ENGLISH, PREPOSITIONS, RELATIONS
 
 _SHORTEST = 3  # tokens that must be left of a sentence without its connective
 
@@ -69,7 +69,7 @@ class DiscourseRelation(SequenceTask):
             for opening, relation in openings[int(sentence.ids[0])]:
                 if _begins_with(sentence, opening):
                     rest = sentence.ids[len(opening) :]
-                    if len(rest) >= _SHORTEST:
+                    if relation and len(rest) >= _SHORTEST:
                         first = document.sentence(int(i) - 1).ids
                         yield pair(tokenizer, first, rest, self.length, label=RELATIONS.index(relation))
                     break
@@ -85,10 +85,11 @@ def _begins_with(sentence: Tokens, opening: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=8)
 def _openings(tokenizer: Tokenizer) -> dict[int, list[tuple[tuple[int, ...], str]]]:
-    """First token -> the token runs that are connectives, longest first, each with its relation.
+    """First token -> the token runs that are connectives, longest first, each with its relation ("" for none).
 
     A comma after the connective belongs to it.  In English one is required after a single word of up to four letters
-    ("So, ..." but not "So far ...", "But" excepted), since those open sentences in other ways too.
+    ("So, ..." but not "So far ...", "But" excepted) and where the list says so, since those open sentences in other
+    ways too; and with a preposition behind it a connective is none ("In addition to ...").
     """
     runs: dict[tuple[int, ...], str] = {}
     for connective, relation in ENGLISH.items():
@@ -96,6 +97,8 @@ def _openings(tokenizer: Tokenizer) -> dict[int, list[tuple[tuple[int, ...], str
         runs[_ids(tokenizer, text.removesuffix(" ,") + ",")] = relation
         if len(connective) > 4 and not connective.endswith(","):
             runs.setdefault(_ids(tokenizer, text), relation)
+            for preposition in PREPOSITIONS:
+                runs[_ids(tokenizer, f"{text} {preposition}")] = ""
     for connective, relation in CHINESE.items():
         runs[_ids(tokenizer, connective + "，")] = relation
         if len(connective) > 1:

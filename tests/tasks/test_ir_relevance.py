@@ -1,0 +1,202 @@
+"""IR relevance: grades that are true by construction, from headings, titles, click logs and judgements."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import numbered, vocabulary
+
+from ernie.data.document import Document, Mark, Sample
+from ernie.errors import UserError
+from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance
+
+TOKENIZER = numbered(20_000)
+T, H = Mark.TITLE, Mark.HEADING
+STRANGER = [5] * 6
+
+
+def distinct(lengths: list[int], marks: list[int] | None = None, offset: int = 10) -> Document:
+    """A document in which every token is another one, so that a sample tells where each came from."""
+    ids = np.arange(offset, offset + sum(lengths))
+    found = np.array(marks or [0] * len(lengths), np.uint8)
+    return Document(0, ids, np.zeros(len(ids), np.uint8), np.cumsum(lengths), found)
+
+
+def samples(task: IRRelevance, lengths: list[int], marks: list[int] | None = None, seeds: int = 200) -> list[Sample]:
+    items = [distinct(lengths, marks), distinct(STRANGER, offset=10_000)]
+    return [s for seed in range(seeds) for s in task.samples(items, TOKENIZER, np.random.default_rng(seed))]
+
+
+def sides(sample: Sample) -> tuple[list[int], list[int]]:
+    return sample.ids[sample.segments == 0][1:-1].tolist(), sample.ids[sample.segments == 1][:-1].tolist()
+
+
+def sentences_of(passage: list[int], lengths: list[int]) -> list[int]:
+    """The numbers of the sentences that a passage consists of, whole ones in a row; [-1] for a stranger's."""
+    if passage[0] >= 10_000:
+        return [-1]
+    bounds = np.cumsum([10, *lengths]).tolist()
+    first, last = bounds.index(passage[0]), bounds.index(passage[-1] + 1)
+    assert passage == list(range(passage[0], passage[-1] + 1))
+    return list(range(first, last))
+
+
+# ----------------------------------------------------------------------------------------- from documents
+
+
+def test_a_headings_own_section_is_strong_another_weak_a_strangers_random() -> None:
+    lengths = [2, 4, 2, 5, 4, 2, 3, 4]
+    marks = [T, 0, H, 0, 0, H, 0, 0]
+    sections = {(10, 11, 16, 17): {3, 4}, (10, 11, 27, 28): {6, 7}}  # query: the title and the heading
+    seen = Counter[int]()
+    for sample in samples(IRRelevance(), lengths, marks):
+        query, passage = sides(sample)
+        own = sections[tuple(query)]
+        found, grade = set(sentences_of(passage, lengths)), int(sample.labels["label"])
+        seen[grade] += 1
+        if grade == STRONG:
+            assert found <= own
+        elif grade == WEAK:
+            assert not found & (own | {-1, 0, 2, 5})
+        else:
+            assert grade == RANDOM
+            assert found == {-1}
+    assert set(seen) == {STRONG, WEAK, RANDOM}
+    assert max(seen.values()) < 1.4 * min(seen.values())
+
+
+def test_without_headings_the_title_asks_for_the_beginning() -> None:
+    lengths, marks = [3, 4, 4, 4, 4, 4, 4], [T, 0, 0, 0, 0, 0, 0]
+    for sample in samples(IRRelevance(), lengths, marks):
+        query, passage = sides(sample)
+        assert query == [10, 11, 12]
+        allowed = {STRONG: {1, 2}, WEAK: {3, 4, 5, 6}, RANDOM: {-1}}[int(sample.labels["label"])]
+        assert set(sentences_of(passage, lengths)) <= allowed
+
+
+def test_without_a_title_the_first_sentence_asks_unless_that_is_switched_off() -> None:
+    lengths = [3, 4, 4, 4]
+    queries = {tuple(sides(sample)[0]) for sample in samples(IRRelevance(), lengths)}
+    assert queries == {(10, 11, 12)}
+    passages = {s for sample in samples(IRRelevance(), lengths) for s in sentences_of(sides(sample)[1], lengths)}
+    assert passages == {-1, 1, 2, 3}
+    assert samples(IRRelevance(first_sentence=False), lengths) == []
+
+
+def test_a_section_alone_in_its_document_has_no_other_passage_to_be_weak() -> None:
+    """Then the title asks, as in a document without headings; its passages may be any of the text."""
+    for sample in samples(IRRelevance(), [2, 2, 4, 4, 4], [T, H, 0, 0, 0]):
+        assert sides(sample)[0] == [10, 11]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "marks"), [([], []), ([5], [0]), ([5], [T]), ([5, 5], [T, H]), ([5, 5], [T, 0]), ([5, 5], [H, 0])]
+)
+def test_documents_with_nothing_to_compare_give_no_samples(lengths: list[int], marks: list[int]) -> None:
+    assert samples(IRRelevance(), lengths, marks, seeds=5) == []
+
+
+def test_a_passage_is_as_long_as_fits() -> None:
+    for sample in samples(IRRelevance(max_len=16), [3, 6, 6, 20, 6, 6, 6, 6, 6, 6], [T] + [0] * 9):
+        _, passage = sides(sample)
+        assert len(sample) <= 16
+        assert len(passage) in (5, 6, 10)  # a sentence, two of the stranger's, or a long one's beginning
+
+
+# ------------------------------------------------------------------------------------- clicks and judgements
+
+WORDS = vocabulary("red green blue apple sky grass 0 1 2")
+
+
+def judged(task: IRRelevance, held_out: bool = False, seeds: int = 60) -> Counter[tuple[str, str, int]]:
+    """(query, passage, grade) of the samples from a task's file."""
+    items = task.items([], held_out=held_out)
+    found = Counter[tuple[str, str, int]]()
+    for seed in range(seeds):
+        for i in range(len(items)):
+            window = [items[i], items[(i + 1) % len(items)]]
+            for sample in task.samples(window, WORDS, np.random.default_rng(seed)):
+                query, passage = (" ".join(WORDS.tokens[t] for t in side) for side in sides(sample))
+                found[query, passage, int(sample.labels["label"])] += 1
+    return found
+
+
+def log(folder: Path, rows: list[tuple[str, str, str]]) -> Path:
+    path = folder / "clicks.tsv"
+    path.write_text("query\tpassage\tclicked\n" + "".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_clicked_is_strong_shown_is_weak_and_another_rows_passage_random(tmp_path: Path) -> None:
+    task = IRRelevance(
+        clicks=log(tmp_path, [("red", "red apple", "1"), ("red", "red sky", "0"), ("green", "grass", "1")])
+    )
+    found = judged(task) + judged(task, held_out=True)
+    assert set(found) <= {
+        ("red", "red apple", STRONG),
+        ("red", "red sky", WEAK),
+        ("green", "grass", STRONG),
+        ("red", "grass", RANDOM),
+        ("green", "red apple", RANDOM),
+        ("green", "red sky", RANDOM),
+    }
+    assert {grade for _, _, grade in found} == {STRONG, WEAK, RANDOM}
+
+
+def test_passages_for_the_same_query_are_never_called_random(tmp_path: Path) -> None:
+    task = IRRelevance(clicks=log(tmp_path, [("red", f"red {i}", "1") for i in range(3)] * 5))
+    assert {grade for _, _, grade in judged(task)} == {STRONG}
+
+
+def test_a_click_that_is_neither_0_nor_1_is_a_sentence(tmp_path: Path) -> None:
+    task = IRRelevance(clicks=log(tmp_path, [("red", "apple", "yes")] * 3))
+    with pytest.raises(UserError, match=r"clicks.tsv: clicked: expected 0 or 1, found 'yes'"):
+        judged(task) + judged(task, held_out=True)
+
+
+def judgements(folder: Path, qrels: str, **fields: object) -> IRRelevance:
+    (folder / "qrels").write_text(qrels)
+    (folder / "queries.tsv").write_text("id\ttext\n" + "".join(f"q{i}\tred {i % 3}\n" for i in range(20)))
+    (folder / "passages.jsonl").write_text("".join(f'{{"id": "p{i}", "text": "sky {i}"}}\n' for i in range(3)))
+    files = {"judgements": "qrels", "queries": "queries.tsv", "passages": "passages.jsonl"}
+    return IRRelevance(**{key: folder / name for key, name in files.items()}, **fields)  # type: ignore[arg-type]
+
+
+def test_judgements_are_graded_by_their_relevance(tmp_path: Path) -> None:
+    qrels = "q0 0 p0 2\nq0 0 p1 1\nq0 0 p2 0\n\nq1 0 p2 3\n"
+    found = {key for key in judged(judgements(tmp_path, qrels)) if key[2] != RANDOM}
+    assert found == {("red 0", "sky 0", STRONG), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
+    found = {key for key in judged(judgements(tmp_path, qrels, strong_from=3)) if key[2] != RANDOM}
+    assert found == {("red 0", "sky 0", WEAK), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
+
+
+def test_one_query_in_ten_is_held_out_with_all_its_judgements(tmp_path: Path) -> None:
+    task = judgements(tmp_path, "".join(f"q{i} 0 p{i % 3} 1\nq{i} 0 p{(i + 1) % 3} 2\n" for i in range(20)))
+    train, held_out = (task.items([], held_out=side) for side in (False, True))
+    assert (len(train), len(held_out)) == (36, 4)
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        ("q0 0 p0 1\nq0 p1 1\n", "qrels:2: expected 'query 0 passage relevance', found 'q0 p1 1'"),
+        ("q0 0 p0 high\n", "qrels:1: expected 'query 0 passage relevance'"),
+        ("q0 0 p9 1\nq1 0 p0 1\n", "passages.jsonl: there is no row with the id 'p9', which the judgements name"),
+        ("q99 0 p0 1\nq0 0 p1 1\n", "queries.tsv: there is no row with the id 'q99'"),
+    ],
+)
+def test_wrong_judgements_are_a_sentence(tmp_path: Path, qrels: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        judged(judgements(tmp_path, qrels))
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
+
+
+def test_fields_that_do_not_go_together_are_a_sentence() -> None:
+    path = Path("x.tsv")
+    with pytest.raises(UserError, match="clicks and judgements: give one of them"):
+        IRRelevance(clicks=path, judgements=path, queries=path, passages=path)
+    with pytest.raises(UserError, match="judgements: needs the files queries and passages too"):
+        IRRelevance(judgements=path, queries=path)
