@@ -34,14 +34,16 @@ class EncoderConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
+        for name in ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions", "segments"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}: expected at least 1, found {getattr(self, name)}")
+        if self.task_vocab_size < 0:
+            raise UserError(f"task_vocab_size: expected at least 0, found {self.task_vocab_size}")
         if self.hidden_size % self.heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "
                 f"{self.hidden_size} / {self.heads} = {self.hidden_size / self.heads:.2f}"
             )
-        for name in ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions", "segments"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: expected at least 1, found {getattr(self, name)}")
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name}: expected a probability from 0 to below 1, found {getattr(self, name)}")

@@ -67,8 +67,11 @@ class ErnieModel(nn.Layer):
         """Encode a padded batch.  All arguments are (N, L).
 
         `attention_mask` is 1 for tokens and 0 for padding, which must follow the tokens; left out, everything counts
-        as a token.  Raises UserError for a mask of another shape and for sequences the model has no positions for.
+        as a token.  Raises UserError for arguments of another shape and for sequences the model has no positions for.
         """
+        _check_shapes(
+            input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask, task_type_ids=task_type_ids
+        )
         N, L = input_ids.shape
         if L > self.config.max_positions:
             raise UserError(f"the batch is {L} tokens long, this model has {self.config.max_positions} positions")
@@ -125,12 +128,19 @@ def _model_folder(path: Path) -> Path:
     raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")
 
 
+def _check_shapes(input_ids: Tensor, **others: Tensor | None) -> None:
+    shape = list(input_ids.shape)
+    if len(shape) != 2 or 0 in shape:
+        raise UserError(f"input_ids has the shape {shape}, expected a batch of sequences: [N, L]")
+    for name, other in others.items():
+        if other is not None and list(other.shape) != shape:
+            raise UserError(f"{name} has the shape {list(other.shape)}, expected that of input_ids, {shape}")
+
+
 def _lengths(attention_mask: Tensor | None, N: int, L: int) -> np.ndarray:
     if attention_mask is None:
         return np.full(N, L)
     mask = np.asarray(attention_mask.numpy()) != 0
-    if mask.shape != (N, L):
-        raise UserError(f"attention_mask has the shape {list(mask.shape)}, expected {[N, L]}")
     lengths = mask.sum(axis=1)
     if not (mask == (np.arange(L) < lengths[:, None])).all():
         raise UserError("attention_mask: padding must follow the tokens, not stand before or among them")

@@ -18,7 +18,7 @@ def initialize(layer: nn.Layer, deviation: float) -> None:
 
     As in the released BERT and ERNIE configurations, whose `initializer_range` is 0.02.
     """
-    draw = nn.initializer.TruncatedNormal(0.0, deviation)
+    draw = nn.initializer.TruncatedNormal(0.0, deviation, -2 * deviation, 2 * deviation)
     for sublayer in layer.sublayers(include_self=True):
         if isinstance(sublayer, (nn.Linear, nn.Embedding)):
             draw(sublayer.weight)

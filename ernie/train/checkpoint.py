@@ -67,9 +67,12 @@ class Checkpoints:
                     "are untouched. Make room and run the same command again: it resumes."
                 ) from None
             raise
-        if target.exists():  # the same step written again, for instance by a run that was resumed
-            shutil.rmtree(target)
-        partial.rename(target)
+        if target.exists():  # the same step written again, for instance after an earlier one was deleted
+            replaced = target.rename(target.with_name(f"{target.name}.old{_PARTIAL}"))
+            partial.rename(target)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            partial.rename(target)
         _flush_folder(self.folder)
         self._thin_out()
         return target
@@ -97,11 +100,14 @@ class Checkpoints:
 def read_manifest(path: Path) -> dict:
     """A checkpoint's manifest.  Raises UserError when there is none or it is damaged."""
     try:
-        return json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"{path / MANIFEST}: is damaged; delete {path} to go on from an earlier checkpoint") from None
+        manifest = None
+    if not isinstance(manifest, dict) or set(manifest) != {"step", "score", "sha256"}:
+        raise UserError(f"{path / MANIFEST}: is damaged; delete {path} to go on from an earlier checkpoint")
+    return manifest
 
 
 def check(path: Path) -> None:

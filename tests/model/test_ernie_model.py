@@ -1,0 +1,235 @@
+"""The encoder as Python users meet it: packed equals padded, sequences stay apart, and folders bring models back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from helpers import vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie import ErnieModel
+from ernie.data.batch import Packed, pack
+from ernie.data.document import Sample
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.weights import arrays
+
+SHAPE = EncoderConfig(
+    vocab_size=50, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=24, task_vocab_size=4
+)
+layouts = st.lists(st.integers(min_value=1, max_value=SHAPE.max_positions), min_size=1, max_size=5)
+quick = settings(max_examples=25, deadline=None)
+
+
+def make(seed: int = 0) -> ErnieModel:
+    """A small model with weights far from their first values, so that every part of it matters."""
+    paddle.seed(seed)
+    model = ErnieModel(SHAPE)
+    for parameter in model.parameters():
+        parameter.set_value(parameter + 0.2 * paddle.randn(parameter.shape))
+    model.eval()
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> ErnieModel:
+    return make()
+
+
+def batch(lengths: list[int]) -> Packed:
+    rng = np.random.default_rng(lengths)
+    return pack([Sample(rng.integers(50, size=n), rng.integers(2, size=n), {"label": 0}) for n in lengths])
+
+
+def padded(values: np.ndarray, of: Packed, fill: int = 0) -> paddle.Tensor:
+    """Packed values (T,) as a padded batch (N, L)."""
+    out = np.full(of.layout.sequences * of.layout.longest, fill, np.int64)
+    out[of.layout.slots] = values
+    return paddle.to_tensor(out.reshape(of.layout.sequences, of.layout.longest))
+
+
+# ------------------------------------------------------------------------------------- packed and padded
+
+
+@quick
+@given(layouts)
+def test_a_padded_call_equals_a_packed_one(model: ErnieModel, lengths: list[int]) -> None:
+    one = batch(lengths)
+    packed = model.encode_packed(one, task_id=1).numpy()
+    mask = padded(np.ones(one.layout.tokens), one)
+    found = model(padded(one.ids, one, fill=7), padded(one.segments, one), mask, paddle.ones_like(mask))
+    flat = found.last_hidden_state.numpy().reshape(-1, SHAPE.hidden_size)
+    np.testing.assert_allclose(flat[one.layout.slots], packed, rtol=1e-5, atol=1e-5)
+    assert not np.delete(flat, one.layout.slots, axis=0).any()
+    pooled = model.pooler(paddle.to_tensor(packed), one.layout).numpy()
+    np.testing.assert_allclose(found.pooler_output.numpy(), pooled, rtol=1e-5, atol=1e-5)
+
+
+@quick
+@given(layouts.filter(lambda lengths: len(lengths) > 1))
+def test_a_sequence_is_encoded_as_if_it_were_alone(model: ErnieModel, lengths: list[int]) -> None:
+    together = batch(lengths)
+    encoded = model.encode_packed(together).numpy()
+    for start, stop in zip(together.layout.offsets, together.layout.offsets[1:], strict=False):
+        alone = pack([Sample(together.ids[start:stop], together.segments[start:stop], {"label": 0})])
+        np.testing.assert_allclose(model.encode_packed(alone).numpy(), encoded[start:stop], rtol=1e-4, atol=1e-5)
+
+
+def test_left_out_arguments_mean_zeros_and_no_padding(model: ErnieModel) -> None:
+    ids = paddle.to_tensor([[3, 4, 5], [6, 7, 8]])
+    zeros = paddle.zeros_like(ids)
+    plain, written = model(ids), model(ids, zeros, paddle.ones_like(ids), zeros)
+    assert np.array_equal(plain.last_hidden_state.numpy(), written.last_hidden_state.numpy())
+
+
+def test_every_input_matters(model: ErnieModel) -> None:
+    """Ids, order, segments and task: changing any of them changes the output."""
+    ids = paddle.to_tensor([[3, 4, 5]])
+    ones = paddle.ones_like(ids)
+    outputs = [
+        model(ids),
+        model(paddle.to_tensor([[3, 4, 6]])),
+        model(paddle.to_tensor([[3, 5, 4]])),
+        model(ids, token_type_ids=ones),
+        model(ids, task_type_ids=ones),
+    ]
+    firsts = [output.last_hidden_state.numpy()[0, 0] for output in outputs]
+    distances = [np.abs(a - b).max() for i, a in enumerate(firsts) for b in firsts[:i]]
+    assert min(distances) > 1e-3
+
+
+def test_the_task_embedding_learns_from_its_own_batches_only(model: ErnieModel) -> None:
+    model.clear_gradients()
+    model.encode_packed(batch([5, 3]), task_id=2)[:, 0].sum().backward()
+    gradient = np.abs(model.embedding.task.weight.grad.numpy()).sum(axis=1)
+    assert gradient[2] > 0
+    assert not gradient[[0, 1, 3]].any()
+    model.clear_gradients()
+
+
+def test_a_model_without_task_embeddings_ignores_the_task() -> None:
+    model = ErnieModel(EncoderConfig(50, 16, 1, 2, 32, task_vocab_size=0))
+    model.eval()
+    one = batch([4])
+    assert np.array_equal(model.encode_packed(one, 0).numpy(), model.encode_packed(one, 3).numpy())
+    assert not [name for name, _ in model.named_parameters() if "task" in name]
+
+
+def test_dropout_works_in_training_and_not_in_evaluation() -> None:
+    model = make()
+    one = batch([6])
+    assert np.array_equal(model.encode_packed(one).numpy(), model.encode_packed(one).numpy())
+    model.train()
+    assert not np.array_equal(model.encode_packed(one).numpy(), model.encode_packed(one).numpy())
+
+
+# ------------------------------------------------------------------------------------------------ mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"attention_mask": [[1, 1, 0]]}, "attention_mask has the shape [1, 3], expected that of input_ids, [2, 3]"),
+        ({"token_type_ids": [[0] * 4] * 2}, "token_type_ids has the shape [2, 4], expected that of input_ids, [2, 3]"),
+        ({"task_type_ids": [0, 0]}, "task_type_ids has the shape [2], expected that of input_ids, [2, 3]"),
+        ({"attention_mask": [[1, 1, 1], [0, 1, 1]]}, "attention_mask: padding must follow the tokens"),
+        ({"attention_mask": [[1, 0, 1], [1, 1, 1]]}, "attention_mask: padding must follow the tokens"),
+        ({"attention_mask": [[1, 1, 1], [0, 0, 0]]}, "attention_mask: sequence 1 has no tokens"),
+        ({"input_ids": [1, 2, 3]}, "input_ids has the shape [3], expected a batch of sequences: [N, L]"),
+        ({"input_ids": [[1] * 25]}, "the batch is 25 tokens long, this model has 24 positions"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_a_sentence(model: ErnieModel, arguments: dict, message: str) -> None:
+    given_ = {"input_ids": [[1, 2, 3], [4, 5, 6]], **arguments}
+    with pytest.raises(UserError) as caught:
+        model(**{name: paddle.to_tensor(value) for name, value in given_.items()})
+    assert str(caught.value).startswith(message)
+
+
+# ------------------------------------------------------------------------------------------------- folders
+
+
+def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    model = make()
+    model.tokenizer = vocabulary("a few words .")
+    model.save_pretrained(tmp_path / "new" / "model")
+    for folder in (tmp_path / "new" / "model", tmp_path / "new"):  # the model's own, or a run's or checkpoint's
+        loaded = ErnieModel.from_pretrained(folder)
+        assert loaded.config == model.config
+        assert not loaded.training
+        for (name, one), (other_name, other) in zip(
+            sorted(arrays(model).items()), sorted(arrays(loaded).items()), strict=True
+        ):
+            assert name == other_name
+            assert one.tobytes() == other.tobytes()
+        assert loaded.tokenizer is not None
+        assert loaded.tokenizer.fingerprint == model.tokenizer.fingerprint
+    one = batch([5, 9])
+    assert np.array_equal(model.encode_packed(one).numpy(), loaded.encode_packed(one).numpy())
+
+
+def test_a_model_may_have_no_tokenizer(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    assert ErnieModel.from_pretrained(tmp_path).tokenizer is None
+
+
+def spoil(folder: Path, kind: str) -> None:
+    """Damage a saved model in one way."""
+    from safetensors.numpy import load_file, save_file
+
+    weights = folder / "model.safetensors"
+    values = load_file(weights)
+    if kind == "a weight is missing":
+        del values["pooler.dense.weight"]
+        save_file(values, weights)
+    elif kind == "a weight is unknown":
+        save_file({**values, "extra.weight": np.zeros(3, np.float32)}, weights)
+    elif kind == "another vocabulary":
+        values["embedding.token.weight"] = values["embedding.token.weight"][:40]
+        save_file(values, weights)
+    elif kind == "cut off":
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif kind == "no weights":
+        weights.unlink()
+    elif kind == "no configuration":
+        (folder / "config.json").unlink()
+    elif kind == "configuration cut off":
+        (folder / "config.json").write_text('{"vocab_size": 5')
+    elif kind == "unknown key":
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "hiden_size": 3}))
+    else:
+        vocabulary(" ".join(f"w{i}" for i in range(60))).save(folder / "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("a weight is missing", "model.safetensors: does not fit this model: it lacks pooler.dense.weight"),
+        ("a weight is unknown", "model.safetensors: does not fit this model: it also has extra.weight"),
+        ("another vocabulary", "embedding.token.weight has the shape [40, 16], the model [50, 16] (the vocabularies"),
+        ("cut off", "model.safetensors: is damaged"),
+        ("no weights", "model.safetensors: there is no such file"),
+        ("no configuration", "holds no model: there is neither config.json nor model/config.json in it"),
+        ("configuration cut off", "config.json: is not readable JSON"),
+        ("unknown key", "hiden_size: unknown key. Did you mean 'hidden_size'?"),
+        ("another tokenizer", "the tokenizer has 65 tokens, the model only 50: they do not belong together"),
+    ],
+)
+def test_a_damaged_model_is_a_sentence_that_names_the_file(tmp_path: Path, kind: str, message: str) -> None:
+    make().save_pretrained(tmp_path)
+    spoil(tmp_path, kind)
+    with pytest.raises(UserError) as caught:
+        ErnieModel.from_pretrained(tmp_path)
+    assert message in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere: there is no such folder"):
+        ErnieModel.from_pretrained(tmp_path / "nowhere")
