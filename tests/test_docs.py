@@ -1,0 +1,112 @@
+"""Every block of code in the README and the docs is run (console, python) or built (yaml)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from running import CONFIG, build_corpus, made_up_text
+
+from ernie.config import build, from_dict
+from pretrain.config import PretrainConfig, load
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_UNRUN = ("text", "ini", "make")  # shown, not run: other programs' files, and the targets that run this test
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return _BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages take for granted: texts, a corpus, a configuration of that name (a tiny one), and a run."""
+    folder = tmp_path_factory.mktemp("docs")
+    (folder / "texts").mkdir()
+    made_up_text(folder / "texts" / "stories.txt")
+    built = build_corpus(folder / "texts" / "stories.txt", folder)
+    (folder / "configs" / "pretrain").mkdir(parents=True)
+    config = folder / "configs" / "pretrain" / "ernie2-en.yaml"
+    config.write_text(CONFIG.format(corpus=built), encoding="utf-8")
+    run("ernie pretrain configs/pretrain/ernie2-en.yaml --output runs/quickstart/pretrain --quiet", folder)
+    return folder
+
+
+def run(command: str, folder: Path) -> None:
+    bin_folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def commands(block: str) -> str:
+    """The lines behind `$ `, with what follows a line that goes on (a here-document)."""
+    lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ") or "END" in block]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_of_a_page_run_in_the_order_they_stand(page: Path, prepared: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "reader"
+    shutil.copytree(prepared, folder)
+    for language, block in blocks(page):
+        assert language in ("console", "python", "yaml", *_UNRUN), f"{page}: what is a '{language}' block?\n{block}"
+        if language == "console":
+            run(commands(block), folder)
+        elif language == "python":
+            (folder / "block.py").write_text(block, encoding="utf-8")
+            run(f"{sys.executable} block.py", folder)
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "tasks.md", ROOT / "docs" / "pretraining.md"], ids=lambda page: page.name
+)
+def test_yaml_of_a_page_builds(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    found = [block for language, block in blocks(page) if language == "yaml"]
+    assert found
+    for block in found:
+        data = {"corpus": "corpus", "schedule": {"stages": [{"knowledge_masking": 1}]}, **yaml.safe_load(block)}
+        file = tmp_path / "block.yaml"
+        file.write_text(yaml.safe_dump(data), encoding="utf-8")
+        load(file)
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    (block,) = [
+        b for language, b in blocks(ROOT / "docs" / "pretraining.md") if language == "yaml" and "tensorboard" in b
+    ]
+    shown = yaml.safe_load(block)
+    schedule = shown.pop("schedule")
+    # PyYAML reads 5e-5 as text, the library's own reader as a number: build from the library's.
+    documented = build(PretrainConfig, from_dict({"corpus": "corpus", "schedule": schedule}))
+    for section in ("model", "data", "train", "save", "probe"):
+        keys = shown[section]
+        default = getattr(documented, section)
+        for key, value in keys.items():
+            have = getattr(default, key)
+            if isinstance(value, dict):
+                for name, inner in value.items():
+                    assert (
+                        getattr(have, name) == pytest.approx(float(inner))
+                        if _is_number(inner)
+                        else getattr(have, name) == inner
+                    )
+            else:
+                assert have == value, f"{section}.{key}"
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool)
