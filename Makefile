@@ -1,0 +1,54 @@
+# Each target does all of its own set-up. `make help` lists them.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && { echo "$$p"; break; }; done)
+BIN := .venv/bin
+ALL := ernie tasks pretrain finetune tests examples benchmarks
+
+.PHONY: help quickstart test lint test-slow test-gpu clean
+
+help:
+	@echo "make quickstart   pretrain and fine-tune a small encoder on the documentation inside Python; about 5 minutes"
+	@echo "make test         lint, types, tests, and the built wheel in a folder of its own"
+	@echo "make lint         lint and types only"
+	@echo "make test-slow    the tests that take minutes"
+	@echo "make test-gpu     the tests that need a GPU"
+	@echo "make clean        remove .venv and what was built"
+
+quickstart: .venv/quickstart
+	@$(BIN)/python examples/quickstart.py
+
+test: lint
+	@$(BIN)/python tests/check_wheel.py
+	@$(BIN)/python -m pytest -n 2
+
+lint: .venv/dev
+	@$(BIN)/ruff check $(ALL)
+	@$(BIN)/ruff format --check $(ALL)
+	@$(BIN)/mypy
+
+test-slow: .venv/dev
+	@$(BIN)/python -m pytest -m slow
+
+test-gpu: .venv/dev
+	@$(BIN)/python -m pytest -m gpu
+
+clean:
+	rm -rf .venv build dist *.egg-info
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer was not found; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@echo "making .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The stamps say which extras are installed, and that setup.cfg has not changed since.
+.venv/quickstart: .venv/bin/python setup.cfg pyproject.toml
+	@echo "installing ernie and PaddlePaddle for CPU (200 MB)"
+	@$(BIN)/python -m pip install --quiet -e '.[cpu]'
+	@touch $@
+
+.venv/dev: .venv/bin/python setup.cfg pyproject.toml
+	@echo "installing ernie, PaddlePaddle for CPU (200 MB) and the development tools"
+	@$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@touch $@ .venv/quickstart

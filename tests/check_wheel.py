@@ -1,0 +1,116 @@
+"""Build the wheel, install it into an environment of its own outside the checkout, and use it there for real.
+
+Not a pytest test: run by `make test`.  The dependencies are those of the environment that runs this, so that Paddle's
+200 MB are not downloaded again; the library itself comes from the wheel.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pydoc_data.topics
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = """
+corpus: corpus
+schedule:
+  stages: [{knowledge_masking: 2}, {knowledge_masking: 1, sentence_distance: 2}]
+model: {preset: tiny, hidden_size: 32, intermediate_size: 64, layers: 1}
+data: {max_len: 32, batch_tokens: 256}
+probe: {batches: 1}
+"""
+PYTHON = """
+import ernie, tasks, pretrain, finetune
+from ernie import ErnieModel
+assert all('site-packages' in module.__file__ for module in (ernie, tasks, pretrain, finetune)), ernie.__file__
+print(ErnieModel.from_pretrained('run').config)
+"""
+
+
+def main() -> None:
+    """Exit with a message when anything fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = build(folder)
+        python = install(wheel, folder)
+        use(python, folder)
+    print("the built wheel was installed in a folder of its own, and trains")
+
+
+def build(folder: Path) -> Path:
+    """The wheel, built from a copy of what the checkout tracks or could track."""
+    listed = run(["git", "ls-files", "-co", "--exclude-standard"], ROOT) if (ROOT / ".git").exists() else None
+    names = listed.splitlines() if listed else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
+    for name in names:
+        if (ROOT / name).is_file():
+            target = folder / "source" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)], folder / "source")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """A Python that has the wheel, and sees this environment's other packages behind its own."""
+    venv.create(folder / "venv", with_pip=True)
+    python = folder / "venv" / "bin" / "python"
+    run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], folder)
+    own = run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
+    # A plain line adds the folder; its own .pth files, the checkout's editable install among them, are not read.
+    (Path(own) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    return python
+
+
+def use(python: Path, folder: Path) -> None:
+    """From text to an encoder in Python, in an empty folder."""
+    work = folder / "work"
+    work.mkdir()
+    with (work / "topics.jsonl").open("w", encoding="utf-8") as file:
+        for name, topic in sorted(pydoc_data.topics.topics.items()):
+            file.write(json.dumps({"title": name, "text": topic}) + "\n")
+    (work / "run.yaml").write_text(CONFIG, encoding="utf-8")
+    ernie = [str(python.with_name("ernie"))]
+    for command in (
+        ["--help"],
+        ["--version"],
+        ["tasks"],
+        ["tokenizer", "train", "--input", "topics.jsonl", "--output", "tokenizer", "--vocab-size", "800"],
+        [
+            "data",
+            "build",
+            "--input",
+            "topics.jsonl",
+            "--tokenizer",
+            "tokenizer",
+            "--output",
+            "corpus",
+            "--set",
+            "held_out=0.1",
+        ],
+        ["pretrain", "run.yaml", "--output", "run"],
+        ["verify", "run"],
+        ["report", "run"],
+    ):
+        run(ernie + command, work)
+    run([str(python), "-c", PYTHON], work)
+
+
+def run(command: list[str], folder: Path) -> str:
+    """The command's standard output; its whole output and an end when it fails."""
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Every YAML file that ships is one that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ernie.model.config import EncoderConfig
+from pretrain.config import load
+from pretrain.schedule import Schedule
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs" / "pretrain"
+FILES = sorted(CONFIGS.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(CONFIGS).as_posix())
+def test_a_configuration_loads_and_its_schedule_builds(file: Path) -> None:
+    config = load(file)
+    schedule = Schedule(config.schedule, config.train.micro_batches)
+    assert {name for slot in (schedule[0], schedule[len(schedule) - 1]) for name in slot.draws} <= set(
+        config.objectives
+    )
+    assert (
+        max(task.length for task in config.objectives.values())
+        <= EncoderConfig.preset(config.model.preset).max_positions
+    )
+
+
+def test_the_papers_batch_is_393216_tokens() -> None:
+    config = load(CONFIGS / "ernie2-en.yaml")
+    assert config.data.batch_tokens * config.train.micro_batches == 393_216
+
+
+def test_the_three_schedules_of_the_ablation_train_every_task_equally_long() -> None:
+    totals = []
+    for method in ("continual", "sequential", "joint"):
+        counts: dict[str, int] = {}
+        for stage in load(CONFIGS / "ablation" / f"{method}.yaml").schedule.table:
+            for task, steps in stage.items():
+                counts[task] = counts.get(task, 0) + steps
+        totals.append(counts)
+    assert totals[0] == totals[1] == totals[2] == dict.fromkeys(totals[0], 1000)
