@@ -41,13 +41,18 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
     """The configuration and the corpus of an existing run.  Raises UserError when the folder is none."""
-    if not (folder / CONFIG).is_file():
-        raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
-    config = load(folder / CONFIG)
+    config = read_config(folder)
     corpus = Corpus.open(config.corpus)
     if corpus.fingerprint != read_origin(folder)["corpus"]:
         raise UserError(f"{config.corpus}: is not the corpus that the run in {folder} learnt from; it was rebuilt")
     return config, corpus
+
+
+def read_config(folder: Path) -> PretrainConfig:
+    """The configuration of an existing run.  Raises UserError when the folder is none."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
+    return load(folder / CONFIG)
 
 
 def read_origin(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""What a run logged, read back from its metrics.jsonl: arrays over its steps, and its measurements.
+
+Legend: S steps that were logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.metrics import Score
+from ernie.train.log import METRICS_FILE, read_records
+
+
+class Measurement(NamedTuple):
+    """One task measured on held-out documents after `step`, by its headline metric."""
+
+    step: int
+    stage: int
+    ends_stage: bool
+    task: str
+    score: Score
+
+
+@dataclass(frozen=True)
+class History:
+    """A run's steps as arrays (S,), the losses as one array (S,) a task (NaN where a step had none of it), and the
+    measurements in order.
+
+    `seconds` and `waited` are seconds; `padding` is a share; `skipped` says which steps changed nothing.
+    """
+
+    steps: np.ndarray
+    stages: np.ndarray
+    tokens: np.ndarray
+    padding: np.ndarray
+    seconds: np.ndarray
+    waited: np.ndarray
+    rate: np.ndarray
+    gradient_norm: np.ndarray
+    skipped: np.ndarray
+    losses: dict[str, np.ndarray]
+    measurements: list[Measurement]
+
+    @property
+    def done(self) -> int:
+        """How many steps the run has done."""
+        return int(self.steps[-1]) + 1 if len(self.steps) else 0
+
+    def measured(self, task: str) -> list[Measurement]:
+        """The measurements of one task."""
+        return [found for found in self.measurements if found.task == task]
+
+
+def read_history(folder: Path) -> History:
+    """The history of the run in `folder`.  Raises UserError when its metrics file is missing or damaged."""
+    records = read_records(folder)
+    try:
+        return _history(records)
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise UserError(
+            f"{folder / METRICS_FILE}: a record lacks what this version writes ({type(error).__name__}: {error}); "
+            "the file is damaged or was written by another version"
+        ) from error
+
+
+def _history(records: Sequence[dict[str, Any]]) -> History:
+    steps = [record for record in records if record["kind"] == "step"]
+
+    def column(key: str, dtype: type = float) -> np.ndarray:
+        return np.array([record[key] for record in steps], dtype)
+
+    return History(
+        steps=column("step", int),
+        stages=column("stage", int),
+        tokens=column("tokens"),
+        padding=column("padding"),
+        seconds=column("seconds"),
+        waited=column("waited"),
+        rate=column("rate"),
+        gradient_norm=column("gradient_norm"),  # None, not finite, becomes NaN
+        skipped=np.diff(column("skipped", int), prepend=0) > 0,
+        losses=_losses(steps),
+        measurements=[_measurement(record) for record in records if record["kind"] == "probe"],
+    )
+
+
+def _losses(steps: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
+    losses: dict[str, np.ndarray] = {}
+    for index, record in enumerate(steps):
+        for task, loss in record["loss"].items():
+            losses.setdefault(task, np.full(len(steps), np.nan))[index] = loss if np.isfinite(loss) else np.nan
+    return losses
+
+
+def _measurement(record: dict[str, Any]) -> Measurement:
+    headline = next(iter(record["scores"].values()))
+    return Measurement(record["step"], record["stage"], record["ends_stage"], record["task"], Score(**headline))

@@ -1,0 +1,124 @@
+"""The forgetting ledger: how well every task learnt so far is still done after each stage.
+
+A matrix with a row for each finished stage and a column for each task.  Continual learning is judged by what becomes
+of its columns: a task that later stages do not rehearse falls from its own best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ernie.metrics import Score
+from pretrain.history import Measurement
+
+# The headline metrics of the tasks that come with the library all rise; a task of one's own may choose this one.
+_LOWER_IS_BETTER = frozenset({"perplexity"})
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """`cells[row][column]` is the score of `tasks[column]` after stage `stages[row]` (from 0); None where the task
+    had not arrived."""
+
+    tasks: list[str]
+    stages: list[int]
+    cells: list[list[Score | None]]
+
+    def column(self, task: str) -> list[Score | None]:
+        """The scores of a task, stage by stage."""
+        place = self.tasks.index(task)
+        return [row[place] for row in self.cells]
+
+    def shortfalls(self, task: str) -> list[float | None]:
+        """How far the task stood below its own best so far after each stage, as a share of that best: 0 at a new
+        best."""
+        seen: list[Score] = []
+        found: list[float | None] = []
+        for score in self.column(task):
+            if score is not None:
+                seen.append(score)
+            found.append(None if score is None else shortfall(score, best(seen)))
+        return found
+
+    def forgetting(self, task: str) -> float | None:
+        """(best over the stages - last) / best, the other way round where lower is better; None before the task's
+        first measurement."""
+        measured = [found for found in self.shortfalls(task) if found is not None]
+        return measured[-1] if measured else None
+
+    def has_forgotten(self, task: str) -> bool:
+        """Whether the loss is larger than chance explains: the intervals of the best and the last score are apart."""
+        measured = [score for score in self.column(task) if score is not None]
+        if not measured:
+            return False
+        top, last = best(measured), measured[-1]
+        return last.low > top.high if _lower_is_better(top) else last.high < top.low
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ledger as plain data; stages count from 1, as people do."""
+        return {
+            "tasks": self.tasks,
+            "stages": [stage + 1 for stage in self.stages],
+            "scores": [[score and score.as_dict() for score in row] for row in self.cells],
+            "forgetting": {task: self.forgetting(task) for task in self.tasks},
+            "beyond_intervals": [task for task in self.tasks if self.has_forgotten(task)],
+        }
+
+    def rows(self) -> list[list[str]]:
+        """The ledger as a table of text: a head, the metrics, a row for each stage, and what was forgotten."""
+        columns = [[score for score in self.column(task) if score is not None] for task in self.tasks]
+        return [
+            ["after stage", *self.tasks],
+            ["metric", *(scores[0].name if scores else "" for scores in columns)],
+            *(
+                [str(stage + 1), *(_cell(score) for score in row)]
+                for stage, row in zip(self.stages, self.cells, strict=True)
+            ),
+            ["forgotten", *(self._forgotten(task) for task in self.tasks)],
+        ]
+
+    def _forgotten(self, task: str) -> str:
+        share = self.forgetting(task)
+        return "" if share is None else f"{share:.1%}{' *' if self.has_forgotten(task) else ''}"
+
+
+def make_ledger(measurements: Iterable[Measurement], tasks: Sequence[str]) -> Ledger:
+    """The ledger of the measurements that end a stage; `tasks` are the columns, in order of arrival."""
+    found = {(m.stage, m.task): m.score for m in measurements if m.ends_stage}
+    columns = list(dict.fromkeys([*tasks, *(task for _, task in found)]))  # also those a changed schedule dropped
+    stages = sorted({stage for stage, _ in found})
+    return Ledger(columns, stages, [[found.get((stage, task)) for task in columns] for stage in stages])
+
+
+def best(scores: Iterable[Score]) -> Score:
+    """The best of a task's scores, the earliest where several are equal."""
+    return max(scores, key=lambda score: -score.value if _lower_is_better(score) else score.value)
+
+
+def shortfall(score: Score, top: Score) -> float:
+    """How far a score is from a better one, as a share of the better one; 0 where that is 0."""
+    return abs(top.value - score.value) / abs(top.value) if top.value else 0.0
+
+
+def beats_majority(score: Score) -> bool:
+    """Whether the whole interval is better than always answering the most frequent label."""
+    return score.high < score.majority if _lower_is_better(score) else score.low > score.majority
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown, its columns padded so that it also reads well as plain text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
+
+
+def _cell(score: Score | None) -> str:
+    return "" if score is None else f"{score.value:.3f} [{score.low:.3f}, {score.high:.3f}]"
+
+
+def _lower_is_better(score: Score) -> bool:
+    return score.name in _LOWER_IS_BETTER

@@ -1,0 +1,1 @@
+"""A run as figures and one HTML page."""

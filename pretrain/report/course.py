@@ -1,0 +1,79 @@
+"""Figures of how the run went: learning rate and gradients, speed and waiting."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from pretrain.history import History
+from pretrain.report.curve import curve, fit_y
+from pretrain.report.panels import (
+    BLUE,
+    INK,
+    MUTED,
+    SMALL,
+    VERMILION,
+    Label,
+    margin_labels,
+    panels,
+    steps_axis,
+)
+from pretrain.report.words import compact, percent, plural
+from pretrain.schedule import Schedule
+
+_HEIGHT = 1.25  # inches
+
+
+def draw_optimization(history: History, schedule: Schedule, clip: float) -> Figure:
+    """The learning rate and the gradient norm over the steps."""
+    figure, (rate, norm) = panels(["learning rate", "gradient norm"], 2, _HEIGHT)
+    rate.plot(history.steps, history.rate, color=BLUE, linewidth=1.6)
+    fit_y(rate, history.rate, floor=0)
+    rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+    steps_axis(rate, schedule, history.done)
+    margin_labels(rate, [Label(history.rate[-1], f"{history.rate[-1]:.2g}", BLUE, bold=True)])
+
+    last = curve(norm, history.steps, history.gradient_norm, history.stages)
+    fit_y(norm, history.gradient_norm, floor=0)
+    steps_axis(norm, schedule, history.done)
+    labels = [Label(last, f"{last:.2f}", BLUE, bold=True)] if np.isfinite(last) else []
+    if clip and clip < norm.get_ylim()[1]:
+        norm.axhline(clip, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        labels.append(Label(clip, f"clipped at {clip:g}", INK))
+    _mark_skipped(norm, history)
+    margin_labels(norm, labels)
+    return figure
+
+
+def _mark_skipped(axes: Axes, history: History) -> None:
+    """A tick on the axis for each step that was skipped."""
+    at = history.steps[history.skipped]
+    if not len(at):
+        return
+    axes.plot(at, np.zeros(len(at)), "|", color=VERMILION, transform=axes.get_xaxis_transform(), clip_on=False)
+    says = f"{plural(len(at), 'step')} skipped"
+    axes.text(1, (_HEIGHT + 0.26) / _HEIGHT, says, transform=axes.transAxes, ha="right", color=VERMILION, size=SMALL)
+
+
+def draw_speed(history: History, schedule: Schedule) -> Figure:
+    """Tokens a second, the share of time waiting for data, and the padding that packing spares."""
+    speed = history.tokens / history.seconds
+    waiting = history.waited / history.seconds
+    figure, made = panels(["tokens a second", "waiting for data", "padding spared by packing"], 2, _HEIGHT)
+    for axes, values in zip(made, (speed, waiting, history.padding), strict=True):
+        curve(axes, history.steps, values, history.stages)
+        fit_y(axes, values, floor=0)
+        steps_axis(axes, schedule, history.done)
+    for axes in made[1:]:
+        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+    made[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    median = float(np.median(speed))
+    waited = float(history.waited.sum() / history.seconds.sum())
+    padding = float(history.padding.mean())
+    for axes, value, text in zip(
+        made, (median, waited, padding), (compact(median), percent(waited), percent(padding)), strict=True
+    ):
+        margin_labels(axes, [Label(value, text, BLUE, bold=True)])
+    return figure

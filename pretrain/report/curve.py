@@ -1,0 +1,63 @@
+"""A curve of any length: what a hundred thousand steps look like in four hundred pixels.
+
+Legend: S steps, B bins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from pretrain.report.panels import BLUE
+
+_BINS = 400  # about a panel's width in pixels
+_SMOOTHING = 1 / 40  # of a curve's points make one point of its smooth line
+
+
+def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray) -> float:
+    """Draw values (S,) over steps (S,): a smooth line over the range of what it smooths.  Returns where it ends.
+
+    The line is broken where whole stages had none of the values.  NaN are left out.
+    """
+    kept = np.isfinite(values)
+    steps, values, stages = steps[kept], values[kept], stages[kept]
+    last = float("nan")
+    for piece in np.split(np.arange(len(steps)), np.flatnonzero(np.diff(stages) > 1) + 1):
+        if not len(piece):
+            continue
+        middle, low, high = binned(steps[piece], values[piece])
+        # The edge keeps the band visible as a line where each bin has one value.
+        axes.fill_between(middle, low, high, color=BLUE, alpha=0.22, linewidth=0.7)
+        smooth = smoothed(values[piece], round(len(values) * _SMOOTHING))
+        middle, low, high = binned(steps[piece], smooth)
+        axes.plot(middle, (low + high) / 2, color=BLUE, linewidth=1.6, solid_capstyle="round")
+        last = float(smooth[-1])
+    return last
+
+
+def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Steps and values (S,) -> each bin's middle step, lowest and highest value (B,), however long the run."""
+    edges = np.unique(np.linspace(0, len(steps), min(_BINS, len(steps)), endpoint=False).astype(int))
+    counts = np.diff(edges, append=len(steps))
+    middle = np.add.reduceat(steps, edges) / counts
+    return middle, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges)
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of up to `window` values around each of (S,); fewer at the ends, so that nothing lags."""
+    reach = min(window, len(values)) // 2
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    places = np.arange(len(values))
+    first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def fit_y(axes: Axes, values: np.ndarray, *, floor: float | None = None) -> None:
+    """Set the range of y to the values' own, single spikes left out; `floor` is the lowest end there can be."""
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return
+    low, high = np.quantile(finite, [0.002, 0.998])
+    room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    low -= room
+    axes.set_ylim(low if floor is None else max(low, floor), high + room)

@@ -1,0 +1,56 @@
+"""Figures of what was learnt: the loss of every task in training, and its metric on held-out documents."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pretrain.history import History, Measurement
+from pretrain.report.curve import curve, fit_y
+from pretrain.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels, steps_axis
+from pretrain.schedule import Schedule
+
+_MOST_MARKERS = 40  # more would run into each other
+
+
+def draw_losses(history: History, schedule: Schedule) -> Figure:
+    """A panel a task: its loss in training, smooth over raw."""
+    figure, made = panels(list(history.losses), _columns(len(history.losses)), 1.25)
+    for axes, losses in zip(made, history.losses.values(), strict=True):
+        last = curve(axes, history.steps, losses, history.stages)
+        fit_y(axes, losses, floor=0)
+        steps_axis(axes, schedule, history.done)
+        if np.isfinite(last):
+            margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True)])
+    return figure
+
+
+def draw_metrics(history: History, schedule: Schedule) -> Figure:
+    """A panel a task: its headline metric on held-out documents with the interval, and the majority baseline."""
+    measured = {task: found for task in schedule.tasks if (found := history.measured(task))}
+    titles = [f"{task} · {found[0].score.name}" for task, found in measured.items()]
+    figure, made = panels(titles, _columns(len(titles)), 1.25)
+    for axes, found in zip(made, measured.values(), strict=True):
+        _draw_metric(axes, found)
+        steps_axis(axes, schedule, history.done)
+    return figure
+
+
+def _draw_metric(axes: Axes, found: list[Measurement]) -> None:
+    steps = [measurement.step + 1 for measurement in found]
+    scores = [measurement.score for measurement in found]
+    values, low, high = (np.array([getattr(score, name) for score in scores]) for name in ("value", "low", "high"))
+    majority = scores[-1].majority
+    if len(found) <= _MOST_MARKERS:
+        axes.errorbar(steps, values, (values - low, high - values), fmt="o", color=BLUE, markersize=3.5, linewidth=1)
+    axes.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
+    axes.plot(steps, values, color=BLUE, linewidth=1.6)
+    axes.axhline(majority, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    fit_y(axes, np.concatenate((low, high, [majority])))
+    last = scores[-1].value
+    margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True), Label(majority, f"majority {majority:.3f}", INK)])
+
+
+def _columns(count: int) -> int:
+    return 1 if count == 1 else 2

@@ -1,0 +1,158 @@
+"""What all figures share: colours, panels set out in inches, labels that keep apart.
+
+Figures are made through matplotlib's objects, never pyplot, so that nothing of a caller's own plots is touched.
+Two hues, blue and vermilion, which people who are colour-blind tell apart (Okabe and Ito, 2008); each panel says in
+words what its lines are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from pretrain.report.words import compact
+from pretrain.schedule import Schedule
+
+BLUE, VERMILION = "#0072B2", "#D55E00"
+INK, MUTED, FAINT = "#1f2933", "#65707c", "#d5dbe1"
+WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
+DPI = 200
+SMALL, NORMAL = 7.5, 9.0  # points
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.92, 0.52, 0.36  # inches around each panel
+_NARROWEST = 0.03  # of the axis that a stage must have to be numbered
+
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": NORMAL,
+    "text.color": INK,
+    "text.parse_math": False,  # a task may have a $ in its name
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+}
+
+
+class Label(NamedTuple):
+    """A text at the height `y` of a panel's data, to stand in its right margin."""
+
+    y: float
+    text: str
+    colour: str = MUTED
+    bold: bool = False
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """The look of all figures, for the time they are made and saved."""
+    with matplotlib.rc_context(_STYLE):
+        yield
+
+
+def panels(titles: Sequence[str], columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel a title, row by row; `height` is a panel's own, in inches."""
+    rows = -(-len(titles) // columns)
+    tall = height + _TOP + _BOTTOM
+    figure = Figure(figsize=(WIDTH, rows * tall), dpi=DPI)
+    wide = WIDTH / columns
+    made = []
+    for index, title in enumerate(titles):
+        row, column = divmod(index, columns)
+        left, bottom = column * wide + _LEFT, (rows - 1 - row) * tall + _BOTTOM
+        box = (left / WIDTH, bottom / (rows * tall), (wide - _LEFT - _RIGHT) / WIDTH, height / (rows * tall))
+        axes = figure.add_axes(box)
+        axes.grid(axis="y", color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
+        fitted = shortened(title, (wide - _LEFT - _RIGHT) * 72, NORMAL, bold=True)
+        above = (height + 0.26) / height
+        axes.text(0, above, fitted, transform=axes.transAxes, weight="bold", va="baseline")
+        made.append(axes)
+    return figure, made
+
+
+def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
+    """Steps along x up to `done`, the schedule's stages parted by lines and numbered above."""
+    axes.set_xlim(0, done)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: compact(step)))
+    above = axes.get_xaxis_transform()
+    stage_note: dict[str, Any] = {"transform": above, "color": MUTED, "size": SMALL, "va": "bottom"}
+    axes.text(-0.012 * done, 1.03, "stage", ha="right", **stage_note)
+    for stage in range(len(schedule.table)):
+        start, end = schedule.stage_start(stage), min(done, int(schedule.stage_ends[stage]))
+        if end - start > _NARROWEST * done:
+            axes.text((start + end) / 2, 1.03, str(stage + 1), ha="center", **stage_note)
+        if end < done:
+            axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
+
+
+def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
+    """Write labels beside the panel at their heights, pushed apart where they would touch."""
+    tall = axes.get_window_extent().height / DPI * 72
+    gap = 1.35 * SMALL / tall  # a line's height, as a share of the panel's
+    wanted = [(axes.transAxes.inverted().transform(axes.transData.transform((0, lb.y)))[1]) for lb in labels]
+    for label, place in zip(labels, apart(np.clip(wanted, 0, 1), gap), strict=True):
+        axes.text(
+            1.015,
+            place,
+            label.text,
+            transform=axes.transAxes,
+            color=label.colour,
+            weight="bold" if label.bold else "normal",
+            size=SMALL,
+            va="center",
+        )
+
+
+def apart(places: np.ndarray, gap: float) -> np.ndarray:
+    """Places moved as little as keeps their order and neighbours at least `gap` from each other."""
+    order = np.argsort(places, kind="stable")
+    sorted_places = places[order].astype(float)
+    # Neighbours that touch become a group around the mean of where its members wanted to be.
+    groups: list[tuple[float, int]] = []  # the group's lowest place, its size
+    for place in sorted_places:
+        start, size = float(place), 1
+        while groups and groups[-1][0] + groups[-1][1] * gap > start:
+            before, members = groups.pop()
+            centre = (before * members + (start - members * gap) * size) / (members + size)
+            start, size = centre, members + size
+        groups.append((start, size))
+    spread = np.concatenate([start + gap * np.arange(size) for start, size in groups] or [np.empty(0)])
+    moved = np.empty_like(spread)
+    moved[order] = spread
+    return moved
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float:
+    """How wide a text is, in points."""
+    return float(
+        TextPath((0, 0), text, size=size, prop=FontProperties(weight="bold" if bold else "normal")).get_extents().width
+    )
+
+
+def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str:
+    """The text, its end cut off where it is wider than `room` points."""
+    if not text or text_width(text, size, bold=bold) <= room:
+        return text
+    while len(text) > 1 and text_width(text + "…", size, bold=bold) > room:
+        text = text[:-1]
+    return text + "…"

@@ -1,0 +1,66 @@
+"""A run in words: its state, the result in two sentences, and a table with a row a task."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pretrain.history import History
+from pretrain.ledger import beats_majority, best
+from pretrain.report.words import amount, duration, percent, plural
+from pretrain.schedule import Schedule
+
+_LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's steps that make its last loss
+
+
+def state(history: History, schedule: Schedule) -> str:
+    """How far the run has come."""
+    if history.done >= len(schedule):
+        return "finished"
+    return f"at step {history.done:,} of {len(schedule):,}"
+
+
+def sentences(history: History, schedule: Schedule) -> str:
+    """What the run did, and at what cost, in two sentences."""
+    if not history.done:
+        return "The run has not done a step yet."
+    seconds = history.seconds.sum()
+    stages = plural(int(history.stages[-1]) + 1, "stage")
+    did = (
+        f"{plural(history.done, 'step')} in {stages} read {amount(history.tokens.sum())} tokens in "
+        f"{duration(seconds)} of training, at a median of {np.median(history.tokens / history.seconds):,.0f} tokens/s."
+    )
+    skipped = int(history.skipped.sum())
+    cost = (
+        f"{percent(history.waited.sum() / seconds)} of that time went into waiting for data; padded batches would have "
+        f"been {percent(history.padding.mean())} padding; "
+        + (f"{plural(skipped, 'step')} were" if skipped > 1 else "1 step was" if skipped else "no step was")
+        + " skipped for a loss or gradient that was not finite."
+    )
+    return f"{did} {cost}"
+
+
+def task_rows(history: History, schedule: Schedule) -> list[list[str]]:
+    """The table of tasks: the headline metric at the last measurement, what it is compared with, and the loss."""
+    head = ["task", "metric", "last [95 % interval]", "majority", "first", "best", "loss"]
+    return [head, *(_task_row(history, task) for task in schedule.tasks)]
+
+
+def _task_row(history: History, task: str) -> list[str]:
+    loss = last_loss(history.losses[task]) if task in history.losses else float("nan")
+    told = f"{loss:.3f}" if np.isfinite(loss) else "–"
+    scores = [measurement.score for measurement in history.measured(task)]
+    if not scores:
+        return [task, "–", "not measured yet", "–", "–", "–", told]
+    last = scores[-1]
+    verdict = "" if beats_majority(last) else " (not above majority)"
+    interval = f"{last.value:.3f} [{last.low:.3f}, {last.high:.3f}]{verdict}"
+    others = (last.majority, scores[0].value, best(scores).value)
+    return [task, last.name, interval, *(f"{value:.3f}" for value in others), told]
+
+
+def last_loss(losses: np.ndarray) -> float:
+    """The mean of a task's last losses: 5 % of its steps, at most 100; NaN when it has none."""
+    finite = losses[np.isfinite(losses)]
+    if not len(finite):
+        return float("nan")
+    return float(finite[-max(1, min(_LAST_MOST, int(_LAST_SHARE * len(finite)))) :].mean())

@@ -1,0 +1,56 @@
+"""Numbers as people say them."""
+
+from __future__ import annotations
+
+import math
+
+_SCALES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WORDS = ((1e9, " billion"), (1e6, " million"))
+
+
+def compact(number: float) -> str:
+    """At most three digits and a letter: 950, 2k, 12.5k, 1.6M."""
+    for scale, letter in _SCALES:
+        # Not from the scale itself: 999.6 thousand is shown as 1M, never as 1000k.
+        if abs(number) >= scale * 0.9995:
+            return f"{_three_digits(number / scale)}{letter}"
+    return _three_digits(number)
+
+
+def amount(number: float) -> str:
+    """A large number in words: 1.64 billion, 38.1 million, 52,100."""
+    for scale, word in _WORDS:
+        if number >= scale:
+            return f"{number / scale:.3g}{word}"
+    return f"{number:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun: 1 step, 2,000 steps."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time in its two largest units: 3 d 4 h, 12 h 5 min, 4 min 10 s, 9.5 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def percent(share: float) -> str:
+    """A share with as many places as it needs to be told from 0: 12 %, 3.4 %, 0.06 %."""
+    places = 0 if abs(share) >= 0.0995 else 1 if abs(share) >= 0.00995 or not share else 2
+    return f"{share:.{places}%}"
+
+
+def _three_digits(number: float) -> str:
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    places = max(0, 2 - math.floor(math.log10(abs(number))))
+    text = f"{number:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

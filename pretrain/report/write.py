@@ -1,0 +1,70 @@
+"""Write the report of a run: figures, ledger and page."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from ernie.config import dump
+from pretrain.ledger import markdown
+from pretrain.report import page
+from pretrain.report.chapters import chapters
+from pretrain.report.evidence import Evidence
+from pretrain.report.panels import style
+from pretrain.report.summary import sentences, state, task_rows
+
+FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
+
+
+def write_report(evidence: Evidence, output: Path | None = None) -> Path:
+    """Write `report/*.png` and `report/ledger.json` into the run's folder, and the page that holds all of it.
+
+    Returns the page's path: `output`, or `report.html` in the run's folder.
+    """
+    pictures = evidence.folder / FOLDER
+    pictures.mkdir(exist_ok=True)
+    (pictures / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
+    output = output or evidence.folder / PAGE
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(_page(evidence, _sections(evidence, pictures)), encoding="utf-8")
+    return output
+
+
+def _sections(evidence: Evidence, pictures: Path) -> list[str]:
+    """Draw the figures into `pictures`, and return each as a section of the page."""
+    found = []
+    with style():
+        for chapter in chapters(evidence):
+            png = _png(chapter.figure)
+            (pictures / f"{chapter.name}.png").write_bytes(png)
+            found.append(page.section(chapter.title, chapter.note, page.picture(png, chapter.title)))
+    return found
+
+
+def _page(evidence: Evidence, sections: list[str]) -> str:
+    history, schedule = evidence.history, evidence.schedule
+    origin = evidence.origin
+    rows = [
+        ["commit", origin["commit"] or "an installed library, not a checkout"],
+        *([name, version] for name, version in origin["versions"].items()),
+        ["machine", origin["machine"]],
+        ["command", " ".join(origin["command"])],
+    ]
+    parts = [
+        page.paragraph(sentences(history, schedule)),
+        page.table(task_rows(history, schedule)),
+        *sections,
+        page.section("Where it comes from", "What made this run.", page.table([["what", "which"], *rows])),
+        page.folded("The ledger as text", markdown(evidence.ledger.rows())),
+        page.folded("The configuration, with every default", dump(evidence.config)),
+    ]
+    return page.page(evidence.folder.resolve().name, state(history, schedule), parts)
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
