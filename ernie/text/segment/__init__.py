@@ -1,1 +1,15 @@
 """Words, phrases and entities in running text: segmenters, one file each."""
+
+from __future__ import annotations
+
+from ernie.text.segment import capitals, mined
+from ernie.text.segment.base import Segmenter
+
+__all__ = ["default_segmenters"]
+
+
+def default_segmenters(language: str) -> list[Segmenter]:
+    """What marks words, phrases and entities of a language when nobody says otherwise; none needs more than NumPy."""
+    if language == "zh":
+        return [mined.Mined(language="zh")]
+    return [capitals.Capitals(), mined.Mined(language="en")]

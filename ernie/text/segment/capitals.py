@@ -1,0 +1,129 @@
+"""`capitals`: English names, found by their capital letters.
+
+Legend: m words (and punctuation marks) of a batch, s sentences.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from ernie.text.segment import stopwords
+from ernie.text.segment.base import Batch, Kind, Segmenter, make_spans, segmenters
+
+# What a word is, as far as a name is concerned; one bit each.
+_CAPITAL, _INITIAL, _ABBREVIATION, _LINK, _DOT, _JOINT, _APOSTROPHE, _LETTERS = (1 << i for i in range(8))
+
+_LINKS = frozenset("of the de la du del della di da von van der den bin ibn".split())
+_MARKS = {".": _DOT, "-": _JOINT, "&": _JOINT, "'": _APOSTROPHE, "’": _APOSTROPHE}
+_ABBREVIATED = frozenset("St Mt Ft".split())
+# Written with a capital, but not names by themselves; nor are the stop words.
+_NO_NAMES = stopwords.ENGLISH | frozenset(
+    "january february march april june july august september october november december monday tuesday wednesday "
+    "thursday friday saturday sunday mr mrs ms dr".split()
+)
+_HEADLINE = 0.7  # share of a sentence's words above which its capitals are those of a headline
+_HEADLINE_WORDS = 3  # that a headline has at least
+_SEEN = 2  # times that a word stands in the sample before its usual case counts as known
+
+
+@segmenters.register("capitals")
+@dataclass(frozen=True)
+class Capitals(Segmenter):
+    """Entities: runs of capitalized words, also with "of", "de", initials, hyphens and "&" between them.
+
+    At the start of a sentence and in headlines any word has a capital; there, words count that the rest of the sample
+    does not usually write without.
+    """
+
+    needs_fit: ClassVar[bool] = True
+
+    def fit(self, batches: Iterable[Batch]) -> KnownCapitals:
+        """Learn which words are usually written without a capital."""
+        large: Counter[str] = Counter()
+        small: Counter[str] = Counter()
+        for words, starts in batches:
+            shapes = _shapes(words)
+            free = ~_any_capital(shapes, starts)
+            large.update(words[i].lower() for i in np.flatnonzero(free & (shapes & _CAPITAL > 0)).tolist())
+            small.update(words[i] for i in np.flatnonzero(shapes == _LETTERS).tolist())
+        return KnownCapitals(frozenset(word for word, n in small.items() if n >= _SEEN and n > large[word]))
+
+
+@dataclass(frozen=True)
+class KnownCapitals(Segmenter):
+    """What `capitals` has learnt: the words usually written `small`."""
+
+    small: frozenset[str]
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        shapes = _shapes(words)
+        named = shapes & (_CAPITAL | _INITIAL) > 0
+        for i in np.flatnonzero(named & _any_capital(shapes, starts)).tolist():
+            named[i] = words[i].lower() not in self.small
+        firsts, stops = _runs(named | _between(shapes, named), starts)
+        # An initial alone is the article A, or a label; two make a name: U.S.
+        weights = np.concatenate(([0], np.cumsum(2 * (shapes & _CAPITAL > 0) + (shapes & _INITIAL > 0))))
+        keep = weights[stops] - weights[firsts] >= 2
+        return make_spans(firsts[keep], stops[keep], Kind.ENTITY)
+
+
+@lru_cache(maxsize=1 << 18)
+def _shape(word: str) -> int:
+    """The bits of a word."""
+    if not word[:1].isalpha():
+        return _MARKS.get(word, 0)
+    bits = _LETTERS | _LINK * (word in _LINKS)
+    if not word[0].isupper() or (word.lower() in _NO_NAMES and len(word) > 1) or word == "I":
+        return bits
+    if len(word) == 1:
+        return bits | _INITIAL
+    return bits | _CAPITAL | _ABBREVIATION * (word in _ABBREVIATED)
+
+
+def _shapes(words: Sequence[str]) -> np.ndarray:
+    """The bits of each word, (m,)."""
+    return np.fromiter(map(_shape, words), np.int64, len(words))
+
+
+def _any_capital(shapes: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Where a capital tells nothing, (m,) bool: in headlines, and in the first word of a sentence."""
+    letters = np.concatenate(([0], np.cumsum(shapes & _LETTERS > 0)))
+    capitals = np.concatenate(([0], np.cumsum(shapes & (_CAPITAL | _INITIAL) > 0)))
+    stops = np.append(starts, len(shapes))[1:]
+    count = letters[stops] - letters[starts]
+    headline = (count >= _HEADLINE_WORDS) & (capitals[stops] - capitals[starts] >= _HEADLINE * count)
+    told = np.repeat(headline, stops - starts)
+    # The first word may stand behind a quotation mark or a bracket.
+    told |= (shapes & _LETTERS > 0) & (letters[:-1] == np.repeat(letters[starts], stops - starts))
+    return told
+
+
+def _between(shapes: np.ndarray, named: np.ndarray) -> np.ndarray:
+    """Which words hold two parts of a name together, (m,) bool: of, of the, a dot behind an initial, a hyphen."""
+    size = len(shapes)
+    ahead = np.concatenate((named, [False, False]))
+    behind = np.concatenate(([False, False], named))
+    before, after = behind[1 : size + 1], ahead[1 : size + 1]
+    link = np.concatenate(([False], shapes & _LINK > 0, [False]))
+    links = link[1:-1] & (before & after | before & link[2:] & ahead[2:] | behind[:size] & link[:-2] & after)
+    previous = np.concatenate(([0], shapes[:-1]))
+    dots = (shapes & _DOT > 0) & (previous & (_INITIAL | _ABBREVIATION) > 0)
+    apostrophes = (shapes & _APOSTROPHE > 0) & (previous & _INITIAL > 0)
+    return links | (dots | apostrophes | (shapes & _JOINT > 0)) & before & after
+
+
+def _runs(mask: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where runs of true values begin, and the places past their ends; no run crosses a sentence."""
+    begins = np.zeros(len(mask) + 1, dtype=bool)
+    begins[starts] = True
+    begins[-1] = True
+    padded = np.concatenate(([False], mask, [False]))
+    firsts = np.flatnonzero(mask & (~padded[:-2] | begins[:-1]))
+    stops = np.flatnonzero(mask & (~padded[2:] | begins[1:])) + 1
+    return firsts, stops

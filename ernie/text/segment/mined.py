@@ -1,0 +1,133 @@
+"""`mined`: phrases, and in Chinese words, learnt from the text itself.  No dictionary, no model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.text.segment import stopwords
+from ernie.text.segment.base import Batch, Kind, Segmenter, in_order, make_spans, segmenters
+from ernie.text.segment.ngrams import BREAK, LONGEST, MOST_SYMBOLS, Text
+from ernie.text.segment.phrases import Criteria, Phrases
+from ernie.text.segment.words import Lexicon
+from ernie.text.sentences import detect_language
+
+_LONGEST_CHINESE = 3  # words in a Chinese phrase
+_LANGUAGE_WORDS = 50_000  # looked at to tell the language
+
+
+@segmenters.register("mined")
+@dataclass(frozen=True)
+class Mined(Segmenter):
+    """Phrases of 2 to 4 words in English, of 2 or 3 words in Chinese, and the Chinese words themselves.
+
+    A phrase occurs at least `least` times in the sample; `cohesion` (0 to 1) is how much its parts must cling
+    together, `freedom` (nats) how much its neighbours must vary: higher means fewer and surer phrases.
+    """
+
+    language: Literal["auto", "en", "zh"] = "auto"
+    least: int = 5
+    cohesion: float = 0.3
+    freedom: float = 0.5
+    needs_fit: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.least < 2:
+            raise UserError(f"least: expected a count of at least 2, found {self.least}")
+
+    def fit(self, batches: Iterable[Batch]) -> Segmenter:
+        """Learn from the sample; it is held in memory."""
+        sample = list(batches)
+        language: str = self.language
+        if language == "auto":
+            words = chain.from_iterable(words for words, _ in sample)
+            language = detect_language("".join(islice(words, _LANGUAGE_WORDS)))
+        return self._fit_chinese(sample) if language == "zh" else self._fit_english(sample)
+
+    def _fit_english(self, sample: Sequence[Batch]) -> EnglishPhrases:
+        counts = Counter(word.lower() for words, _ in sample for word in words if word.isalpha())
+        numbers = _number(counts)
+        forms = {form: n for word, n in numbers.items() for form in (word.upper(), word.capitalize(), word)}
+        stop = {numbers[word] for word in stopwords.ENGLISH if word in numbers}
+        text = _join(sample, forms)
+        return EnglishPhrases(forms, Phrases.learn(text, self._criteria(LONGEST, stop)))
+
+    def _fit_chinese(self, sample: Sequence[Batch]) -> ChineseWords:
+        counts = Counter(word for words, _ in sample for word in words if _is_chinese(word))
+        characters = _number(counts)
+        text = _join(sample, characters)
+        lexicon = Lexicon.learn(text)
+        firsts, numbers = lexicon.cut(text)
+        often = np.argsort(-np.bincount(numbers[numbers >= 0], minlength=lexicon.size), kind="stable")[:MOST_SYMBOLS]
+        symbols = np.full(lexicon.size + 1, BREAK)  # the last one is that of the number -1
+        symbols[often] = np.arange(1, len(often) + 1)
+        stop = {int(symbols[lexicon.number(word, characters)]) for word in stopwords.CHINESE} - {BREAK}
+        starts = np.searchsorted(firsts, text.starts)
+        phrases = Phrases.learn(Text(symbols[numbers], starts), self._criteria(_LONGEST_CHINESE, stop))
+        return ChineseWords(characters, lexicon, symbols, phrases)
+
+    def _criteria(self, longest: int, stop: set[int]) -> Criteria:
+        return Criteria(longest, self.least, self.cohesion, self.freedom, frozenset(stop))
+
+
+@dataclass(frozen=True)
+class EnglishPhrases(Segmenter):
+    """What `mined` has learnt from English: the numbers of word forms, and phrases of these numbers."""
+
+    forms: dict[str, int]
+    phrases: Phrases
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        text = Text(_symbols(words, self.forms), starts)
+        return make_spans(*self.phrases.find(text), Kind.PHRASE)
+
+
+@dataclass(frozen=True)
+class ChineseWords(Segmenter):
+    """What `mined` has learnt from Chinese: a lexicon of words, the `symbols` of its entries, phrases of these."""
+
+    characters: dict[str, int]
+    lexicon: Lexicon
+    symbols: np.ndarray
+    phrases: Phrases
+
+    def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        text = Text(_symbols(words, self.characters), starts)
+        firsts, numbers = self.lexicon.cut(text)
+        edges = np.append(firsts, len(words))
+        long = np.flatnonzero(np.diff(edges) > 1)
+        first, stop = self.phrases.find(Text(self.symbols[numbers], np.searchsorted(firsts, starts)))
+        found = (
+            make_spans(edges[long], edges[long + 1], Kind.WORD),
+            make_spans(edges[first], edges[stop], Kind.PHRASE),
+        )
+        return in_order(np.concatenate(found))
+
+
+def _number(counts: Counter[str]) -> dict[str, int]:
+    """Numbers from 1 for the most frequent words; ties go by the alphabet, so that the order of the text is nothing."""
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_SYMBOLS]
+    return {word: number for number, word in enumerate(ranked, 1)}
+
+
+def _symbols(words: Sequence[str], numbers: dict[str, int]) -> np.ndarray:
+    return np.fromiter(map(numbers.get, words, repeat(BREAK)), np.int64, len(words))
+
+
+def _join(sample: Sequence[Batch], numbers: dict[str, int]) -> Text:
+    """The sample as one text."""
+    sizes = np.cumsum([0, *(len(words) for words, _ in sample)])
+    symbols = [_symbols(words, numbers) for words, _ in sample]
+    starts = [starts + size for (_, starts), size in zip(sample, sizes, strict=False)]
+    empty = [np.empty(0, np.int64)]
+    return Text(np.concatenate(symbols or empty), np.concatenate(starts or empty))
+
+
+def _is_chinese(word: str) -> bool:
+    return len(word) == 1 and "\u3400" <= word <= "\u9fff"

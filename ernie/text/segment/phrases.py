@@ -1,0 +1,93 @@
+"""Phrases learnt from counts: n-grams whose parts cling together and whose neighbours vary.
+
+Cohesion is the normalized pointwise mutual information of the weakest way to split the n-gram in two (Bouma, 2009);
+freedom is the smaller of the branching entropies at its two sides.
+
+Legend: m symbols of a text, g n-grams of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ernie.text.segment.base import disjoint
+from ernie.text.segment.ngrams import Table, Text, entropies
+
+_SIEVE_BITS = 20
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What makes an n-gram of 2 to `longest` symbols a phrase.
+
+    It occurs `least` times, its normalized mutual information (at most 1) is at least `cohesion`, the entropy of its
+    neighbours on either side at least `freedom` nats, and it neither begins nor ends with a symbol of `stop`.
+    """
+
+    longest: int
+    least: int
+    cohesion: float
+    freedom: float
+    stop: frozenset[int]
+
+
+class Phrases:
+    """A set of n-grams, found in a text by the longest match from left to right."""
+
+    def __init__(self, keys: Iterable[tuple[int, np.ndarray]]):
+        """From the sorted keys of each length."""
+        self._tables = [Table(n, found, np.ones(len(found), np.int64)) for n, found in keys]
+        # Most pairs of words begin no phrase; a look into this sieve says so before any search.
+        self._sieve = np.zeros(1 << _SIEVE_BITS, dtype=bool)
+        for table in self._tables:
+            self._sieve[_hash(table.part(0, 2))] = True
+
+    @classmethod
+    def learn(cls, text: Text, criteria: Criteria) -> Phrases:
+        tables = [Table.count(text, n, 1 if n == 1 else criteria.least) for n in range(1, criteria.longest + 1)]
+        stop = np.fromiter(criteria.stop, np.uint64)
+        found = []
+        for table in tables[1:]:
+            good = ~np.isin(table.part(0, 1), stop) & ~np.isin(table.part(table.n - 1, table.n), stop)
+            good &= _cohesion(table, tables) >= criteria.cohesion
+            table = Table(table.n, table.keys[good], table.counts[good])
+            before, after = entropies(text, table)
+            found.append((table.n, table.keys[np.minimum(before, after) >= criteria.freedom]))
+        return cls(found)
+
+    def find(self, text: Text) -> tuple[np.ndarray, np.ndarray]:
+        """Where the phrases in a text begin, and the places past their ends."""
+        places = text.at(2)
+        places = places[self._sieve[_hash(text.keys(places, 2))]]
+        lengths = np.zeros(len(places), dtype=np.int64)
+        for table in self._tables:
+            fits = np.flatnonzero(text.reach[places] >= table.n)
+            lengths[fits[table.find(text.keys(places[fits], table.n)) >= 0]] = table.n
+        firsts = places[lengths > 0]
+        stops = firsts + lengths[lengths > 0]
+        keep = disjoint(firsts, stops)
+        return firsts[keep], stops[keep]
+
+
+def _cohesion(table: Table, tables: list[Table]) -> np.ndarray:
+    """The normalized mutual information (g,) of the weakest split."""
+    total = np.log(tables[0].counts.sum())
+    joint = np.log(table.counts) - total
+    weakest = np.full(len(table.keys), np.inf)
+    for at in range(1, table.n):
+        left, right = tables[at - 1], tables[table.n - at - 1]
+        apart = (
+            np.log(left.counts[left.find(table.part(0, at))])
+            + np.log(right.counts[right.find(table.part(at, table.n))])
+            - 2 * total
+        )
+        weakest = np.minimum(weakest, (joint - apart) / -joint)
+    return weakest
+
+
+def _hash(keys: np.ndarray) -> np.ndarray:
+    """Keys spread over 2**_SIEVE_BITS places (Fibonacci hashing)."""
+    return (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SIEVE_BITS)
