@@ -6,13 +6,9 @@ depend on how many processes there are.  Only a few chunks are under way at a ti
 
 from __future__ import annotations
 
-import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,9 +23,9 @@ from pretrain.corpus.chunk import Chunk, Encoder, Rules
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
+from pretrain.corpus.workers import Shared, Workers
 
 _CHUNK = 1 << 20  # characters of text in a chunk, or one document
-_AHEAD = 2  # chunks under way for each process
 
 Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
 
@@ -57,11 +53,15 @@ def build_corpus(
     check_output(Path(output), overwrite)
     tokenizer = load_tokenizer(config.tokenizer)
     inputs = find_inputs(config.input)
-    encoder, language = prepare(config, inputs, tokenizer)
     counts = Counts()
     total = sum(source.size for source in inputs) if all(source.size for source in inputs) else 0
-    with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
-        for done, chunk in _encode(encoder, _batches(inputs, config.read), processes):
+    with (
+        Workers(processes) as workers,
+        CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer,
+    ):
+        encoder, language = prepare(config, inputs, tokenizer, workers)
+        encode = partial(_encode, workers.share(encoder))
+        for done, chunk in workers.map(encode, _batches(inputs, config.read)):
             writer.write("train", chunk.train)
             writer.write("held_out", chunk.held_out)
             counts.add(chunk.counts)
@@ -73,13 +73,20 @@ def build_corpus(
     return report
 
 
-def prepare(config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer) -> tuple[Encoder, str]:
+def prepare(
+    config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: Workers
+) -> tuple[Encoder, str]:
     """What encodes the documents of `inputs`, its segmenters having learnt; and the language."""
     language = sample_language(inputs, config.read) if config.language == "auto" else config.language
     segmenters = default_segmenters(language) if config.segmenters is None else config.segmenters
-    fitted = fit(segmenters, sample(inputs, config.read, int(config.sample_mb * 1e6)), language, tokenizer)
+    documents = sample(inputs, config.read, int(config.sample_mb * 1e6))
+    fitted = fit(segmenters, documents, language, workers.share(tokenizer), workers)
     rules = Rules(language, config.held_out, config.min_sentences, config.min_tokens)
     return Encoder(tokenizer, fitted, rules), language
+
+
+def _encode(encoder: Shared[Encoder], batch: _Batch) -> tuple[int, Chunk]:
+    return batch.bytes_read, encoder.thing(batch.items)
 
 
 def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
@@ -100,43 +107,6 @@ def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
         before, current = before + source.size, 0
     if items:
         yield _Batch(items, before)
-
-
-def _encode(encoder: Encoder, batches: Iterator[_Batch], processes: int) -> Iterator[tuple[int, Chunk]]:
-    """The batches encoded, in order, each with the bytes read up to its end."""
-    if processes == 0:
-        for batch in batches:
-            yield batch.bytes_read, encoder(batch.items)
-        return
-    executor = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_adopt, initargs=(encoder,))
-    under_way: deque[tuple[int, Future[Chunk]]] = deque()
-    try:
-        for batch in batches:
-            under_way.append((batch.bytes_read, executor.submit(_encode_adopted, batch.items)))
-            if len(under_way) > _AHEAD * processes:
-                done, future = under_way.popleft()
-                yield done, future.result()
-        for done, future in under_way:
-            yield done, future.result()
-    except BrokenProcessPool:
-        raise UserError(
-            "a worker process ended abruptly; the usual reason is that the machine ran out of memory. "
-            "Try again with fewer --processes."
-        ) from None
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
-
-
-_adopted: list[Encoder] = []  # a worker process's copy
-
-
-def _adopt(encoder: Encoder) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends the workers
-    _adopted.append(encoder)
-
-
-def _encode_adopted(items: list[tuple[int, RawDocument | Dropped]]) -> Chunk:
-    return _adopted[0](items)
 
 
 def _check_any(report: CorpusReport) -> None:

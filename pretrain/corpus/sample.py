@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ernie.text.segment.base import Segmenter
 from ernie.text.sentences import detect_language
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import Sentences, cut_sentences
+from pretrain.corpus.workers import Shared, Workers
 
 _LEAST_SHARE = 50_000  # bytes read of an input that is opened at all
 _BATCH = 1 << 20  # characters of text handed to a segmenter at a time
@@ -45,35 +47,42 @@ def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
 
 
 def fit(
-    segmenters: Sequence[Segmenter], documents: Iterator[RawDocument], language: str, tokenizer: Tokenizer
+    segmenters: Sequence[Segmenter],
+    documents: Iterable[RawDocument],
+    language: str,
+    tokenizer: Shared[Tokenizer],
+    workers: Workers,
 ) -> list[Segmenter]:
     """The segmenters, those that learn having learnt from `documents`."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
-    batches = list(_batches(documents, language, tokenizer))
+    known: dict[str, str] = {}  # one string object for each distinct word: the sample is held in memory
+    batches = []
+    for distinct, numbers, starts in workers.map(partial(_cut, tokenizer, language), _batches(documents)):
+        own = [known.setdefault(word, word) for word in distinct]
+        batches.append(([own[number] for number in numbers], starts))
     return [segmenter.fit(batches) if segmenter.needs_fit else segmenter for segmenter in segmenters]
 
 
-def _batches(
-    documents: Iterator[RawDocument], language: str, tokenizer: Tokenizer
-) -> Iterator[tuple[list[str], np.ndarray]]:
-    """The words of about _BATCH characters of text at a time, and where each sentence starts among them."""
-    known: dict[str, str] = {}  # one string object a distinct word: the sample is held in memory
-    waiting: list[list[tuple[str, int]]] = []
+def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
+    waiting: list[RawDocument] = []
     size = 0
     for document in documents:
-        waiting.append(list(cut_sentences(document, language)))
+        waiting.append(document)
         size += len(document.text)
         if size > _BATCH:
-            yield _words(waiting, tokenizer, known)
+            yield waiting
             waiting, size = [], 0
     if waiting:
-        yield _words(waiting, tokenizer, known)
+        yield waiting
 
 
-def _words(
-    cut: list[list[tuple[str, int]]], tokenizer: Tokenizer, known: dict[str, str]
-) -> tuple[list[str], np.ndarray]:
-    sentences = Sentences(cut, tokenizer)
-    words = [known.setdefault(word, word) for word in sentences.words]
-    return words, sentences.starts
+def _cut(
+    tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The distinct words of documents, which of them stands where, and where each sentence starts."""
+    cut = [list(cut_sentences(document, language)) for document in documents]
+    sentences = Sentences(cut, tokenizer.thing)
+    numbers: dict[str, int] = {word: number for number, word in enumerate(dict.fromkeys(sentences.words))}
+    places = np.fromiter(map(numbers.__getitem__, sentences.words), np.int32, len(sentences.words))
+    return list(numbers), places, sentences.starts
