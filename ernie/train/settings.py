@@ -25,6 +25,10 @@ class AdamConfig:
         for name in ("beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name}: expected a number from 0 to below 1, found {getattr(self, name)}")
+        if self.epsilon <= 0:
+            raise UserError(f"epsilon: expected a number above 0, found {self.epsilon}")
+        if self.weight_decay < 0:
+            raise UserError(f"weight_decay: expected at least 0, found {self.weight_decay}")
 
 
 @dataclass(frozen=True)

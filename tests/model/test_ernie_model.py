@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_a_padded_call_equals_a_packed_one(model: ErnieModel, lengths: list[int]
 def test_a_sequence_is_encoded_as_if_it_were_alone(model: ErnieModel, lengths: list[int]) -> None:
     together = batch(lengths)
     encoded = model.encode_packed(together).numpy()
-    for start, stop in zip(together.layout.offsets, together.layout.offsets[1:], strict=False):
+    for start, stop in pairwise(together.layout.offsets):
         alone = pack([Sample(together.ids[start:stop], together.segments[start:stop], {"label": 0})])
         np.testing.assert_allclose(model.encode_packed(alone).numpy(), encoded[start:stop], rtol=1e-4, atol=1e-5)
 

@@ -1,0 +1,218 @@
+"""Checkpoints: whole or not at all whenever the process dies, thinned out, and damage is named."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.train.checkpoint import MANIFEST, Checkpoints, check, read_manifest
+
+
+def content(text: str) -> Callable[[Path], None]:
+    """A `write` that fills a checkpoint with two files, one of them in a folder."""
+
+    def write(folder: Path) -> None:
+        (folder / "model").mkdir()
+        (folder / "model" / "weights").write_text(text * 50)
+        (folder / "state.json").write_text(json.dumps(text))
+
+    return write
+
+
+def stored(path: Path) -> str:
+    """What a checkpoint holds, after it was compared with its checksums."""
+    check(path)
+    text = json.loads((path / "state.json").read_text())
+    assert (path / "model" / "weights").read_text() == text * 50
+    return text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# -------------------------------------------------------------------------------------------- what is kept
+
+
+def test_what_was_saved_is_found(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "new" / "checkpoints")
+    assert checkpoints.latest() is None
+    assert checkpoints.steps() == []
+    path = checkpoints.save(7, content("seven"), score=0.5)
+    assert path == checkpoints.latest() == tmp_path / "new" / "checkpoints" / "step-00000007"
+    assert stored(path) == "seven"
+    assert read_manifest(path)["step"] == 7
+    assert read_manifest(path)["score"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "keep_best", "kept"),
+    [
+        (1, False, [60]),
+        (2, False, [50, 60]),
+        (9, False, [10, 20, 30, 40, 50, 60]),
+        (2, True, [30, 50, 60]),
+        (3, True, [30, 40, 50, 60]),
+    ],
+)
+def test_the_newest_are_kept_and_the_best_if_asked(
+    tmp_path: Path, keep_last: int, keep_best: bool, kept: list[int]
+) -> None:
+    checkpoints = Checkpoints(tmp_path, keep_last, keep_best)
+    for step, score in ((10, 0.1), (20, 0.9), (30, 0.9), (40, None), (50, 0.3), (60, -0.5)):
+        checkpoints.save(step, content(str(step)), score)
+    assert checkpoints.steps() == kept
+    assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
+    assert all(stored(checkpoints.path(step)) == str(step) for step in kept)
+
+
+def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for text in ("once", "twice"):
+        checkpoints.save(3, content(text))
+    assert stored(checkpoints.path(3)) == "twice"
+    assert names(tmp_path) == ["step-00000003"]
+
+
+# --------------------------------------------------------------------------------------------- dying midway
+
+
+def dies_at(moment: int, action: Callable[[], object]) -> bool:
+    """Run `action` in a process of its own that kills itself at its `moment`-th touch of the disk; False when it came
+    to its end before."""
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def watched(function: Callable) -> Callable:
+            def wrapper(*arguments: object, **keywords: object) -> object:
+                nonlocal seen
+                if seen == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                seen += 1
+                return function(*arguments, **keywords)
+
+            return wrapper
+
+        for owner, name in (
+            (os, "fsync"),
+            (os, "unlink"),
+            (os, "rmdir"),
+            (Path, "mkdir"),
+            (Path, "rename"),
+            (Path, "write_text"),
+            (shutil, "rmtree"),
+        ):
+            setattr(owner, name, watched(getattr(owner, name)))
+        try:
+            action()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("before", "step", "keep_last"),
+    [((1,), 2, 1), ((1, 2), 3, 2), ((1, 2), 2, 2)],  # the last one writes a step anew
+)
+def test_a_kill_at_any_moment_leaves_a_good_checkpoint(
+    tmp_path: Path, before: tuple[int, ...], step: int, keep_last: int
+) -> None:
+    outcomes, moment, died = set(), 0, True
+    while died:
+        folder = tmp_path / str(moment)
+        checkpoints = Checkpoints(folder, keep_last)
+        for old in before:
+            checkpoints.save(old, content(f"old {old}"))
+        died = dies_at(moment, lambda: Checkpoints(folder, keep_last).save(step, content("new")))  # noqa: B023
+        latest = checkpoints.latest()
+        assert latest is not None
+        outcomes.add(stored(latest))
+        for found in checkpoints.steps():
+            stored(checkpoints.path(found))
+        checkpoints.save(9, content("nine"))  # whoever comes next finds its way and leaves nothing behind
+        assert names(folder) == [f"step-{kept:08d}" for kept in checkpoints.steps()]
+        moment += 1
+    assert moment > 10
+    assert len(outcomes) > 1
+    assert "new" in outcomes
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: No space left on device")]
+)
+def test_a_full_disk_is_a_sentence_and_costs_nothing(tmp_path: Path, error: Exception) -> None:
+    checkpoints = Checkpoints(tmp_path, keep_last=1)
+    checkpoints.save(1, content("one"))
+
+    def write(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise error
+
+    with pytest.raises(UserError, match="the disk is full, the checkpoint of step 2 was not written") as caught:
+        checkpoints.save(2, write)
+    assert "Make room and run the same command again" in str(caught.value)
+    assert names(tmp_path) == ["step-00000001"]
+    assert stored(checkpoints.path(1)) == "one"
+
+
+def test_any_other_error_comes_through_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "half").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Checkpoints(tmp_path).save(2, write)
+    assert names(tmp_path) == []
+
+
+# -------------------------------------------------------------------------------------------------- damage
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["state.json", "model/weights"]), st.integers(min_value=0), st.integers(min_value=0, max_value=7)
+)
+def test_a_flipped_bit_is_found_and_its_file_named(
+    tmp_path_factory: pytest.TempPathFactory, name: str, place: int, bit: int
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "flipped"
+    path = Checkpoints(folder).save(1, content("some text"))
+    data = bytearray((path / name).read_bytes())
+    data[place % len(data)] ^= 1 << bit
+    (path / name).write_bytes(data)
+    with pytest.raises(UserError) as caught:
+        check(path)
+    assert str(caught.value).startswith(f"{path / name}: does not match its checksum: the checkpoint is damaged.")
+    assert f"Delete the folder {path}" in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = Checkpoints(tmp_path).save(1, content("text"))
+    (path / "model" / "weights").unlink()
+    with pytest.raises(UserError, match="model/weights: is missing: the checkpoint is damaged"):
+        check(path)
+
+
+@pytest.mark.parametrize("manifest", ["", '{"step": 1', "[]", "{}", '{"step": 1, "score": null, "sha257": {}}', "\xff"])
+def test_a_damaged_manifest_is_a_sentence(tmp_path: Path, manifest: str) -> None:
+    path = Checkpoints(tmp_path).save(1, content("text"))
+    (path / MANIFEST).write_text(manifest, encoding="latin-1")
+    with pytest.raises(UserError, match=r"manifest.json: is damaged; delete .*step-00000001"):
+        check(path)
+
+
+def test_a_folder_that_is_no_checkpoint_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a checkpoint: it has no manifest.json"):
+        check(tmp_path)

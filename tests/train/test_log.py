@@ -1,0 +1,77 @@
+"""The log of a run: one record a line, resumed without a trace of what is done again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ernie.errors import UserError
+from ernie.train.log import METRICS_FILE, Log, read_records
+
+
+def test_records_are_lines_that_others_can_read_at_once(tmp_path: Path) -> None:
+    log = Log(tmp_path, 10, quiet=True)
+    log.record("step", 0, loss={"red": 1.5})
+    log.record("probe", 0, task="red")
+    assert read_records(tmp_path) == [
+        {"kind": "step", "step": 0, "loss": {"red": 1.5}},
+        {"kind": "probe", "step": 0, "task": "red"},
+    ]
+    assert [record["kind"] for record in read_records(tmp_path, "probe")] == ["probe"]
+    log.close()
+
+
+def test_a_resumed_run_drops_the_records_that_it_writes_anew(tmp_path: Path) -> None:
+    log = Log(tmp_path, 10, quiet=True)
+    for step in range(6):
+        log.record("step", step)
+    log.close()
+    with (tmp_path / METRICS_FILE).open("a") as file:
+        file.write('{"kind": "step", "st')  # the kill came in the middle of a line
+    assert [record["step"] for record in read_records(tmp_path)] == list(range(6))
+    log = Log(tmp_path, 10, resume_at=3, quiet=True)
+    log.record("step", 3, again=True)
+    log.close()
+    assert [(record["step"], "again" in record) for record in read_records(tmp_path)] == [
+        (0, False),
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
+
+
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).write_text('{"kind": "step", "step": 0}\n{"kin\n{"kind": "step", "step": 1}\n')
+    with pytest.raises(UserError, match=r"metrics.jsonl:2: is not JSON; the file is damaged"):
+        read_records(tmp_path)
+
+
+def test_a_folder_without_a_log_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is it the folder of a run"):
+        read_records(tmp_path)
+
+
+def test_people_are_told_on_standard_error_unless_they_want_quiet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for quiet in (False, True):
+        log = Log(tmp_path, 2, quiet=quiet)
+        log.say("a sentence")
+        log.progress(0, loss="1.5")
+        log.progress(1, loss="1.2")
+        log.close()
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert shown.err == ("" if quiet else "a sentence\nstep 2/2  loss 1.2  left 00:00:00\n")
+
+
+def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    log = Log(tmp_path, 2, quiet=True, tensorboard=True)
+    log.record("step", 0, loss={"red": 1.5}, task="red")
+    log.close()
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    assert b"step/loss/red" in events.read_bytes()
+    assert json.loads((tmp_path / METRICS_FILE).read_text())["loss"] == {"red": 1.5}

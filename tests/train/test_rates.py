@@ -1,0 +1,66 @@
+"""Learning rates as a pure function of the step, by tables."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.train.settings import AdamConfig, RateConfig
+
+
+@pytest.mark.parametrize(
+    ("config", "steps", "rates"),
+    [
+        (RateConfig(1.0, "linear", warmup=2), 6, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        (RateConfig(1.0, "linear", warmup=0.5), 4, [0.5, 1.0, 1.0, 0.5]),  # a share of all steps
+        (RateConfig(2.0, "linear", warmup=0, floor=0.5), 4, [2.0, 1.75, 1.5, 1.25]),
+        (RateConfig(1.0, "constant", warmup=2), 4, [0.5, 1.0, 1.0, 1.0]),
+        (RateConfig(1.0, "noam", warmup=4), 9, [0.25, 0.5, 0.75, 1.0, *(math.sqrt(4 / n) for n in (5, 6, 7, 8, 9))]),
+        (RateConfig(1.0, "cosine", warmup=0), 4, [1.0, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
+        (RateConfig(1.0, "cosine", warmup=0, floor=0.2), 2, [1.0, 0.6]),
+        (RateConfig(1.0, "linear", warmup=10), 4, [0.1, 0.2, 0.3, 0.4]),  # a warm-up that never ends
+    ],
+)
+def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: list[float]) -> None:
+    assert [config.at(step, steps) for step in range(steps)] == pytest.approx(rates)
+
+
+@given(
+    st.builds(
+        RateConfig,
+        peak=st.floats(1e-6, 1.0),
+        decay=st.sampled_from(["linear", "cosine", "noam", "constant"]),
+        warmup=st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float)),
+        floor=st.floats(0, 1),
+    ),
+    st.integers(min_value=1, max_value=200),
+)
+def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(config: RateConfig, steps: int) -> None:
+    rates = [config.at(step, steps) for step in range(steps)]
+    top = rates.index(max(rates))
+    assert all(0 < rate <= config.peak * (1 + 1e-9) for rate in rates)
+    assert all(before < after for before, after in pairwise(rates[: top + 1]))
+    assert all(before >= after - 1e-15 for before, after in pairwise(rates[top:]))
+
+
+@pytest.mark.parametrize(
+    ("cls", "fields", "message"),
+    [
+        (RateConfig, {"peak": 0.0}, "peak: expected a rate above 0, found 0.0"),
+        (RateConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a share below 1, found -1.0"),
+        (RateConfig, {"floor": 1.5}, "floor: expected a share of the peak from 0 to 1, found 1.5"),
+        (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
+        (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),
+        (AdamConfig, {"epsilon": 0.0}, "epsilon: expected a number above 0, found 0.0"),
+        (AdamConfig, {"weight_decay": -0.01}, "weight_decay: expected at least 0, found -0.01"),
+    ],
+)
+def test_impossible_settings_are_a_sentence(cls: type, fields: dict, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        cls(**fields)
+    assert str(caught.value) == message
