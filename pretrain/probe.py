@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-import paddle
-import paddle.nn.functional as F
+from functools import partial
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
+from ernie.data.stream import Source
 from ernie.errors import UserError
-from ernie.metrics import Score, score
+from ernie.metrics import Score
+from ernie.train.evaluate import evaluate
 from pretrain.config import PretrainConfig
 from pretrain.feeds import sources
 from pretrain.model import MultiTaskModel
@@ -33,7 +33,7 @@ class Probe:
             self._batches[source.name] = self._take(source, per_block, config.probe.batches)
 
     @staticmethod
-    def _take(source, per_block: int, wanted: int) -> list[Packed]:  # type: ignore[no-untyped-def]
+    def _take(source: Source, per_block: int, wanted: int) -> list[Packed]:
         found: list[Packed] = []
         for first in range(0, len(source.items), per_block):
             found += source.batches(0, first, min(len(source.items), first + per_block))
@@ -41,16 +41,6 @@ class Probe:
                 break
         return found[:wanted]
 
-    @paddle.no_grad()
     def measure(self, model: MultiTaskModel, name: str) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first."""
-        model.eval()
-        predicted, labels, losses = [], [], []
-        for batch in self._batches[name]:
-            result = model.loss(name, batch)
-            predicted.append(result.logits.argmax(-1).numpy())
-            labels.append(result.labels)
-            each = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
-            losses.append(each.numpy().reshape(-1))
-        joined = [np.concatenate(parts) for parts in (predicted, labels, losses)]
-        return {metric: score(metric, *joined) for metric in model.objectives[name].metrics}
+        return evaluate(model, partial(model.loss, name), self._batches[name], model.objectives[name].metrics)

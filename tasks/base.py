@@ -94,7 +94,7 @@ class SequenceTask(ClassifierTask):
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
 
-        return SequenceHead(model.config, self.class_count())
+        return SequenceHead(model, self.class_count())
 
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy

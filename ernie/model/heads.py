@@ -32,16 +32,19 @@ class Pooler(nn.Layer):
 
 
 class SequenceHead(nn.Layer):
-    """A classifier of whole sequences with a pooler of its own, (T, D) -> (N, C)."""
+    """A classifier of whole sequences on the model's pooler, (T, D) -> (N, C).
 
-    def __init__(self, config: EncoderConfig, classes: int):
+    All such heads share that pooler, as in BERT and ERNIE, so that fine-tuning finds it trained.
+    """
+
+    def __init__(self, model: ErnieModel, classes: int):
         super().__init__()
-        self.pooler = Pooler(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.out = nn.Linear(config.hidden_size, classes)
+        self.dropout = nn.Dropout(model.config.dropout)
+        self.out = nn.Linear(model.config.hidden_size, classes)
+        self._pooler = (model.pooler,)  # in a tuple: the encoder's own, not to be registered a second time
 
     def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
-        return self.out(self.dropout(self.pooler(hidden_TD, layout)))
+        return self.out(self.dropout(self._pooler[0](hidden_TD, layout)))
 
 
 class TokenHead(nn.Layer):
@@ -69,7 +72,7 @@ class MaskedTokenHead(nn.Layer):
         self.norm = nn.LayerNorm(config.hidden_size, epsilon=config.layer_norm_epsilon)
         self.activation = getattr(F, config.activation)
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
-        # In a tuple, so that Paddle does not register the encoder's own table a second time under this layer.
+        # In a tuple: the encoder's own table, not to be registered a second time under this layer.
         self._table = (model.embedding.token.weight,)
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
