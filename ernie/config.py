@@ -306,9 +306,18 @@ def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) ->
         return kind(**given)
     except UserError as error:
         # By custom the message begins with the key it is about, which may stand lines below the mapping's own.
-        place = value.data.get(str(error).partition(":")[0], value)
-        mistakes.append(f"{place.where}: {path + ': ' if path else ''}{error}")
+        where = _place(value, str(error).partition(":")[0])
+        mistakes.append(f"{where}: {path + ': ' if path else ''}{error}")
         return None
+
+
+def _place(value: Value, key_path: str) -> str:
+    """Where the key `a.b` under a value was written, or the innermost mapping around it."""
+    for key in key_path.split("."):
+        if not isinstance(value.data, dict) or key not in value.data:
+            break
+        value = value.data[key]
+    return value.where
 
 
 def _build_variant(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:

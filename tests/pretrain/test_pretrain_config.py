@@ -1,0 +1,128 @@
+"""The configuration of a pretraining run: what the schedule names is there, and every mistake is a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.cli import main
+from ernie.config import ConfigError, dump
+from ernie.errors import UserError
+from pretrain.config import PretrainConfig, load
+from tasks.base import pretrain_tasks
+from tasks.objectives.knowledge_masking import KnowledgeMasking
+from tasks.objectives.sentence_reordering import SentenceReordering
+
+PLAIN = "corpus: c\nschedule: {stages: [{capitalization: 1}]}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_task_of_the_schedule_has_an_objective_in_the_order_of_arrival(tmp_path: Path) -> None:
+    text = """
+        corpus: c
+        schedule: {stages: [{phrases: 2}, {phrases: 1, capitalization: 3}]}
+        objectives:
+          words: {task: knowledge_masking, units: [word]}
+          phrases: {task: knowledge_masking, units: [word, phrase], head_of: words}
+        data: {max_len: 64}
+    """
+    config = load(write(tmp_path, text))
+    assert list(config.objectives) == ["phrases", "capitalization", "words"]
+    assert config.objectives["phrases"] == KnowledgeMasking(units=("word", "phrase"), head_of="words", max_len=64)
+    assert {task.length for task in config.objectives.values()} == {64}
+
+
+def test_a_task_keeps_its_own_longest_sample(tmp_path: Path) -> None:
+    text = "corpus: c\nschedule: {steps_per_task: 1, tasks: [sentence_reordering]}\n"
+    text += "objectives: {sentence_reordering: {max_len: 40, segments: 4}}"
+    assert load(write(tmp_path, text)).objectives == {"sentence_reordering": SentenceReordering(segments=4, max_len=40)}
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.sampled_from(list(pretrain_tasks)), min_size=1, unique=True),
+    st.sampled_from(["runs/a", "2024", "1e5", "~"]),
+    st.integers(),
+)
+def test_a_run_is_what_its_folder_says(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], output: str, seed: int
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    first = load(
+        write(folder, f"corpus: c\nschedule: {{steps_per_task: 9, tasks: [{', '.join(names)}]}}"),
+        [f"output='{output}'", f"seed={seed}"],
+    )
+    assert load(write(folder, dump(first))) == first
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("data: {max_len: 7}", "data: max_len: expected at least 8, found 7"),
+        ("data: {max_len: 512, batch_tokens: 256}", "data: batch_tokens: 256 cannot hold one sample of max_len 512"),
+        ("data: {workers: -1}", "data: workers: expected at least 0, found -1"),
+        ("train: {micro_batches: 0}", "train: micro_batches: expected at least 1, found 0"),
+        ("train: {patience: 0}", "train: patience: expected at least 1, found 0"),
+        ("train: {clip: -1}", "train: clip: expected at least 0, found -1"),
+        ("save: {every: 0}", "save: every: expected at least 1, found 0"),
+        ("save: {keep_last: 0}", "save: keep_last: expected at least 1, found 0"),
+        ("probe: {batches: 0}", "probe: batches: expected at least 1, found 0"),
+        ("objectives: {capitalization: {max_len: 2}}", "objectives.capitalization.max_len: expected at least 8 tokens"),
+        (
+            "objectives: {capitalization: {max_len: 9000}}",
+            "objectives.capitalization.max_len: 9000 tokens do not fit into data.batch_tokens 8192",
+        ),
+        (
+            "objectives: {capitalization: {head_of: capitalisation}}",
+            "objectives.capitalization.head_of: no objective 'capitalisation'. Did you mean 'capitalization'?",
+        ),
+        ("objectives: {capitalization: {task: [a]}}", "objectives.capitalization: no pretraining task is called '['a'"),
+        ("objectives: {capitalization: {task: 5}}", "objectives.capitalization: no pretraining task is called '5'."),
+        ("objectives: {capitalization: {clases: 5}}", "objectives.capitalization.clases: unknown key."),
+        ("plugins: my_lab", "plugins: expected a list, found 'my_lab'"),
+        ("plugins: 5", "plugins: expected a list, found 5"),
+    ],
+)
+def test_a_mistake_is_reported_on_its_line(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, PLAIN + more))
+    (mistake,) = caught.value.mistakes
+    assert mistake.startswith(f"{tmp_path}/run.yaml:3: {message}")
+
+
+def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path: Path) -> None:
+    text = "corpus: c\nschedule:\n  stages:\n  - {knowledge_masking: 3}\n  - {capitalisation: 3}\n"
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, text))
+    assert caught.value.mistakes == [
+        f"{tmp_path}/run.yaml:5: objectives.capitalisation: no pretraining task is called 'capitalisation'. "
+        "Did you mean 'capitalization'?"
+    ]
+
+
+def test_a_plugin_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="plugins: the module 'no_such_lab' cannot be imported"):
+        load(write(tmp_path, PLAIN + "plugins: [no_such_lab]"))
+
+
+def test_a_run_may_go_to_a_folder_with_a_number_for_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, PLAIN)
+    assert main(["pretrain", "run.yaml", "--output", "2024"]) == 2
+    assert capsys.readouterr().err.startswith("ernie: error: c: ")  # what is missing is the corpus
+
+
+def test_defaults_stand_in_the_schema_alone(tmp_path: Path) -> None:
+    config = load(write(tmp_path, PLAIN))
+    written_out = PretrainConfig(corpus=Path("c"), schedule=config.schedule, objectives=dict(config.objectives))
+    assert config == written_out
