@@ -1,0 +1,216 @@
+"""Configuration files as trees: every value knows the line it came from.
+
+YAML as people read it (version 1.2's scalars), with `include:` files and the overrides of `--set`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ernie.errors import UserError
+
+
+class ConfigError(UserError):
+    """All mistakes of a configuration, one a line, each with file, line and key."""
+
+    def __init__(self, mistakes: list[str]):
+        super().__init__(mistakes)
+        self.mistakes = mistakes
+
+    def __str__(self) -> str:
+        return "\n".join(self.mistakes)
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of a YAML tree, with the place it was written.  `data` is a scalar, list[Value] or dict[str, Value]."""
+
+    data: Any
+    where: str
+
+    def plain(self) -> Any:
+        """The value without its places."""
+        if isinstance(self.data, dict):
+            return {key: value.plain() for key, value in self.data.items()}
+        if isinstance(self.data, list):
+            return [value.plain() for value in self.data]
+        return self.data
+
+    def get(self, key: str) -> Any:
+        """The plain value under `key` of a mapping, or None."""
+        found = self.data.get(key) if isinstance(self.data, dict) else None
+        return None if found is None else found.plain()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's scalars: `yes` and `on` are words, `5e-5` is a number.  PyYAML's own rules are those of 1.1."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+_SCALARS = (
+    ("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF"),
+    ("tag:yaml.org,2002:null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("tag:yaml.org,2002:int", re.compile(r"^[-+]?[0-9]+$"), "-+0123456789"),
+    (
+        "tag:yaml.org,2002:float",
+        re.compile(r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan)$"),
+        "-+0123456789.",
+    ),
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes whatever YAML 1.1 or this module's own rules would read as something else than text."""
+
+
+for _tag, _pattern, _first in _SCALARS:
+    _Loader.add_implicit_resolver(_tag, _pattern, list(_first))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list(_first))
+# PyYAML's own rule reads a leading zero as octal.
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
+
+
+def read(path: str | Path | None, overrides: Sequence[str] = ()) -> Value:
+    """Read a YAML file (None: an empty one) with its includes and the overrides `a.b=value`.
+
+    `include:` names a file or a list of files, relative to the file that includes them; local keys win, mappings
+    merge.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
+    """
+    tree = Value({}, "command line") if path is None else _read(Path(path), ())
+    for override in overrides:
+        tree = _override(tree, override)
+    return tree
+
+
+def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
+    """A tree of Values from plain Python data, every value placed at `where`."""
+    if isinstance(data, dict):
+        return Value({str(key): from_dict(value, where) for key, value in data.items()}, where)
+    if isinstance(data, (list, tuple)):
+        return Value([from_dict(value, where) for value in data], where)
+    return Value(data, where)
+
+
+def _read(path: Path, including: tuple[Path, ...]) -> Value:
+    resolved = path.resolve()
+    if resolved in including:
+        chain = " -> ".join(str(step) for step in (*including, resolved))
+        raise ConfigError([f"{path}: include: the files include each other in a circle: {chain}"])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError([f"{path}: there is no such file"]) from None
+    except IsADirectoryError:
+        raise ConfigError([f"{path}: is a folder, expected a YAML file"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"]) from None
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    tree = _parse(text, str(path))
+    if not isinstance(tree.data, dict):
+        raise ConfigError([f"{tree.where}: expected a mapping of keys, found {found(tree)}"])
+    include = tree.data.pop("include", None)
+    if include is None:
+        return tree
+    names = include.plain()
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError([f"{include.where}: include: expected a file name or a list of them"])
+    base = Value({}, str(path))
+    for name in names:
+        target = path.parent / name
+        if not target.is_file():
+            raise ConfigError([f"{include.where}: include: there is no file {target}"])
+        base = _merge(base, _read(target, (*including, resolved)))
+    return _merge(base, tree)
+
+
+def _parse(text: str, name: str) -> Value:
+    mistakes: list[str] = []
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return Value({}, f"{name}:1")
+        value = _convert(loader, node, name, "", mistakes)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError([f"{name}:{line}: holds the control character U+{error.character:04X}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{name}: is nested too deeply, or an alias stands inside its own anchor"]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError([f"{name}:{line}: is not valid YAML: {problem}"]) from None
+    if mistakes:
+        raise ConfigError(mistakes)
+    return value
+
+
+def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistakes: list[str]) -> Value:
+    where = f"{name}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            path = f"{key_path}.{key}" if key_path else key
+            place = f"{name}:{key_node.start_mark.line + 1}"
+            value = Value(_convert(loader, value_node, name, path, mistakes).data, place)
+            if mapping.setdefault(key, value) is not value:
+                mistakes.append(f"{place}: {path}: this key stands twice (first at {mapping[key].where})")
+        return Value(mapping, where)
+    if isinstance(node, yaml.SequenceNode):
+        items = [_convert(loader, item, name, f"{key_path}[{i}]", mistakes) for i, item in enumerate(node.value)]
+        return Value(items, where)
+    try:
+        return Value(loader.construct_object(node), where)
+    except (yaml.YAMLError, ValueError) as error:
+        mistakes.append(f"{where}: {key_path}: cannot be read as a value: {error}")
+        return Value(None, where)
+
+
+def _merge(base: Value, over: Value) -> Value:
+    if isinstance(base.data, dict) and isinstance(over.data, dict):
+        merged = dict(base.data)
+        for key, value in over.data.items():
+            merged[key] = _merge(merged[key], value) if key in merged else value
+        return Value(merged, over.where)
+    return over
+
+
+def _override(tree: Value, override: str) -> Value:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError([f"--set {override}: expected key=value, for instance --set train.lr=5e-5"])
+    where = f"--set {key.strip()}"
+    parsed = _parse(text, where)
+    value = Value(parsed.data if text.strip() else None, where)
+    for part in reversed(key.strip().split(".")):
+        value = Value({part: value}, where)
+    return _merge(tree, value)
+
+
+def dump_plain(data: Any) -> str:
+    """Plain data as YAML that `read` reads back as its equal."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def found(value: Value) -> str:
+    """A value as a message names it."""
+    if isinstance(value.data, dict):
+        return "a mapping"
+    if isinstance(value.data, list):
+        return "a list"
+    if value.data is None:
+        return "nothing"
+    if isinstance(value.data, bool):
+        return f"{str(value.data).lower()} (quote it if you mean the word)"
+    return f"'{value.data}'" if isinstance(value.data, str) else str(value.data)
