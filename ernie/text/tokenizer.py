@@ -74,7 +74,7 @@ class Tokenizer(ABC):
 
     def surface(self, units: Sequence[str]) -> list[str]:
         """The units as a reader knows them, without any marker of the model's."""
-        return list(units)
+        return units if isinstance(units, list) else list(units)
 
     def words(self, text: str, units: Sequence[str]) -> list[str]:
         """The `units` of `text` as they stand in it, capitals and all: what a segmenter sees."""

@@ -91,7 +91,7 @@ class Encoder:
         """Set the flags of what the segmenters find, but for the kinds that a document's annotation decides."""
         if not self._segmenters or not sentences.units:
             return
-        spans = combine(self._segmenters, sentences.words, sentences.starts)
+        spans = combine(self._segmenters, tokens.words, sentences.starts)
         decided = np.zeros((len(documents), len(Kind)), dtype=bool)
         for i, document in enumerate(documents):
             decided[i, list(document.annotated)] = True

@@ -10,7 +10,7 @@ import numpy as np
 from ernie.data import order
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, read_input
-from ernie.text.segment.base import Segmenter
+from ernie.text.segment.base import Segmenter, Words
 from ernie.text.sentences import detect_language
 from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import Sentences, cut_sentences
@@ -56,11 +56,7 @@ def fit(
     """The segmenters, those that learn having learnt from `documents`."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
-    known: dict[str, str] = {}  # one string object for each distinct word: the sample is held in memory
-    batches = []
-    for distinct, numbers, starts in workers.map(partial(_cut, tokenizer, language), _batches(documents)):
-        own = [known.setdefault(word, word) for word in distinct]
-        batches.append(([own[number] for number in numbers], starts))
+    batches = list(workers.map(partial(_cut, tokenizer, language), _batches(documents)))
     return [segmenter.fit(batches) if segmenter.needs_fit else segmenter for segmenter in segmenters]
 
 
@@ -77,12 +73,7 @@ def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
         yield waiting
 
 
-def _cut(
-    tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]
-) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The distinct words of documents, which of them stands where, and where each sentence starts."""
-    cut = [list(cut_sentences(document, language)) for document in documents]
-    sentences = Sentences(cut, tokenizer.thing)
-    numbers: dict[str, int] = {word: number for number, word in enumerate(dict.fromkeys(sentences.words))}
-    places = np.fromiter(map(numbers.__getitem__, sentences.words), np.int32, len(sentences.words))
-    return list(numbers), places, sentences.starts
+def _cut(tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]) -> tuple[Words, np.ndarray]:
+    """The words of documents, and where each sentence starts."""
+    sentences = Sentences([list(cut_sentences(document, language)) for document in documents], tokenizer.thing)
+    return Words.of(sentences.words), sentences.starts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ernie.data.document import Flag
 from ernie.data.shards import dtypes
+from ernie.text.segment.base import Words
 from ernie.text.tokenizer import Tokenizer
 
 MAX_UNITS = 400_000  # about 100 MB; a table that has grown beyond starts anew
@@ -22,15 +24,19 @@ _CHINESE = re.compile("[\u3400-\u9fff]")
 
 
 class Tokenized(NamedTuple):
-    """The tokens of a run of units: ids (n,), flags (n,), and where each unit's tokens begin, starts (m + 1,)."""
+    """The tokens of a run of units: ids (n,), flags (n,), and where each unit's begin, starts (m + 1,).
+
+    `words` (m) are the units as they stand in the text.
+    """
 
     ids: np.ndarray
     flags: np.ndarray
     starts: np.ndarray
+    words: Words
 
 
 class UnitTable:
-    """What is known of every unit met so far: its token ids, and the flags that its letters decide."""
+    """What is known of every unit met so far: its token ids."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
@@ -43,20 +49,26 @@ class UnitTable:
             self._clear()
         numbers = self._units.of(units)
         self._learn_units()
-        letters = self._letters[numbers] if units == words else self._word_letters.of(words)
+        in_text = self._words(numbers) if units == words else Words.of(words)
         counts = self._counts[numbers]
         starts = np.concatenate(([0], np.cumsum(counts)))
         # A token's place in the table: that of its unit's first piece, and one more for every token since.
         places = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
-        flags = np.repeat(letters, counts) | self._continues[places]
-        return Tokenized(self._pieces[places], flags, starts)
+        flags = np.repeat(in_text.map(_letters).astype(np.uint8), counts) | self._continues[places]
+        return Tokenized(self._pieces[places], flags, starts, in_text)
+
+    def _words(self, numbers: np.ndarray) -> Words:
+        """The units with these numbers as words: of all units of the table only those that occur here."""
+        here = np.flatnonzero(np.bincount(numbers, minlength=len(self._units)))
+        renumbered = np.zeros(len(self._units), np.int64)
+        renumbered[here] = np.arange(len(here))
+        return Words([self._names[i] for i in here.tolist()], renumbered[numbers])
 
     def _clear(self) -> None:
         self._units = _Numbers()
-        self._word_letters = _Letters()
+        self._names: list[str] = []  # (u) the units themselves
         self._firsts = np.empty(0, np.int64)  # (u,) the place of a unit's first piece
         self._counts = np.empty(0, np.int64)  # (u,) how many pieces it has
-        self._letters = np.empty(0, np.uint8)  # (u,) CASED and CAPITALIZED, if the unit is the word
         self._pieces = np.empty(0, self._id_type)  # (p,)
         self._continues = np.empty(0, np.uint8)  # (p,) CONTINUES_WORD or nothing
 
@@ -68,7 +80,7 @@ class UnitTable:
         firsts = len(self._pieces) + np.cumsum(counts) - counts
         self._firsts = np.concatenate((self._firsts, firsts))
         self._counts = np.concatenate((self._counts, counts))
-        self._letters = np.concatenate((self._letters, np.array([_letters(unit) for unit in new], np.uint8)))
+        self._names += new
         self._pieces = np.concatenate((self._pieces, np.fromiter(chain.from_iterable(pieces), self._id_type)))
         continues = [flag for unit, count in zip(new, counts, strict=True) for flag in _continuing(unit, count)]
         self._continues = np.concatenate((self._continues, np.array(continues, np.uint8)))
@@ -94,19 +106,6 @@ class _Numbers(dict[str, int]):
         return number
 
 
-class _Letters(dict[str, int]):
-    """The flags of words that are not the units, each worked out once."""
-
-    def of(self, words: Sequence[str]) -> np.ndarray:
-        if len(self) > MAX_UNITS:
-            self.clear()
-        return np.fromiter(map(self.__getitem__, words), np.uint8, len(words))
-
-    def __missing__(self, word: str) -> int:
-        flags = self[word] = _letters(word)
-        return flags
-
-
 def _continuing(unit: str, count: int) -> list[int]:
     """CONTINUES_WORD for all pieces of a unit but its first.
 
@@ -115,6 +114,7 @@ def _continuing(unit: str, count: int) -> list[int]:
     return [0] * count if _CHINESE.search(unit) else [0, *[int(Flag.CONTINUES_WORD)] * (count - 1)][:count]
 
 
+@lru_cache(maxsize=MAX_UNITS)
 def _letters(word: str) -> int:
     """The flags CASED and CAPITALIZED of a word."""
     cased = word.lower() != word.upper()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, ClassVar
+from itertools import repeat
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
@@ -18,6 +19,55 @@ class Kind(IntEnum):
     WORD = 0
     PHRASE = 1
     ENTITY = 2
+
+
+class Words(Sequence[str]):
+    """Words as numbers into the distinct ones, so that what is to know of a word is worked out once.
+
+    `distinct` (g) are the different words, `numbers` (m,) tells which of them stands at each place.
+    """
+
+    def __init__(self, distinct: Sequence[str], numbers: np.ndarray):
+        self.distinct = distinct
+        self.numbers = numbers
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Words:
+        """Any words in this form."""
+        if isinstance(words, Words):
+            return words
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
+        return cls(list(numbers), np.fromiter(map(numbers.__getitem__, words), np.int64, len(words)))
+
+    def map(self, function: Callable[[str], int]) -> np.ndarray:
+        """The value of `function` for the word at each place, (m,) int64."""
+        return np.fromiter(map(function, self.distinct), np.int64, len(self.distinct))[self.numbers]
+
+    def look_up(self, values: Mapping[str, int], default: int) -> np.ndarray:
+        """The value of the word at each place, (m,) int64; `default` where it has none."""
+        found = map(values.get, self.distinct, repeat(default))
+        return np.fromiter(found, np.int64, len(self.distinct))[self.numbers]
+
+    def counts(self, where: np.ndarray | None = None) -> Iterator[tuple[str, int]]:
+        """Each word that stands at one of the places where `where` (m,) holds, and how often."""
+        numbers = self.numbers if where is None else self.numbers[where]
+        counts = np.bincount(numbers, minlength=len(self.distinct))
+        return ((self.distinct[i], int(counts[i])) for i in np.flatnonzero(counts).tolist())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.distinct.__getitem__, self.numbers.tolist())
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self.distinct[number] for number in self.numbers[i].tolist()]
+        return self.distinct[self.numbers[i]]
 
 
 Batch = tuple[Sequence[str], np.ndarray]  # words, starts: see Segmenter.spans

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from ernie.text.segment import stopwords
-from ernie.text.segment.base import Batch, Kind, Segmenter, make_spans, segmenters
+from ernie.text.segment.base import Batch, Kind, Segmenter, Words, make_spans, segmenters
 
 # What a word is, as far as a name is concerned; one bit each.
 _CAPITAL, _INITIAL, _ABBREVIATION, _LINK, _DOT, _JOINT, _APOSTROPHE, _LETTERS = (1 << i for i in range(8))
@@ -50,8 +50,9 @@ class Capitals(Segmenter):
         for words, starts in batches:
             shapes = _shapes(words)
             free = ~_any_capital(shapes, starts)
-            large.update(words[i].lower() for i in np.flatnonzero(free & (shapes & _CAPITAL > 0)).tolist())
-            small.update(words[i] for i in np.flatnonzero(shapes == _LETTERS).tolist())
+            for word, count in Words.of(words).counts(free & (shapes & _CAPITAL > 0)):
+                large[word.lower()] += count
+            small.update(dict(Words.of(words).counts(shapes == _LETTERS)))
         return KnownCapitals(frozenset(word for word, n in small.items() if n >= _SEEN and n > large[word]))
 
 
@@ -64,8 +65,7 @@ class KnownCapitals(Segmenter):
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         shapes = _shapes(words)
         named = shapes & (_CAPITAL | _INITIAL) > 0
-        for i in np.flatnonzero(named & _any_capital(shapes, starts)).tolist():
-            named[i] = words[i].lower() not in self.small
+        named &= ~(_any_capital(shapes, starts) & Words.of(words).map(lambda word: word.lower() in self.small) > 0)
         firsts, stops = _runs(named | _between(shapes, named), starts)
         # An initial alone is the article A, or a label; two make a name: U.S.
         weights = np.concatenate(([0], np.cumsum(2 * (shapes & _CAPITAL > 0) + (shapes & _INITIAL > 0))))
@@ -88,7 +88,7 @@ def _shape(word: str) -> int:
 
 def _shapes(words: Sequence[str]) -> np.ndarray:
     """The bits of each word, (m,)."""
-    return np.fromiter(map(_shape, words), np.int64, len(words))
+    return Words.of(words).map(_shape)
 
 
 def _any_capital(shapes: np.ndarray, starts: np.ndarray) -> np.ndarray:

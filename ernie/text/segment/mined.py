@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from ernie.errors import UserError
 from ernie.text.segment import stopwords
-from ernie.text.segment.base import Batch, Kind, Segmenter, in_order, make_spans, segmenters
+from ernie.text.segment.base import Batch, Kind, Segmenter, Words, in_order, make_spans, segmenters
 from ernie.text.segment.ngrams import BREAK, LONGEST, MOST_SYMBOLS, Text
 from ernie.text.segment.phrases import Criteria, Phrases
 from ernie.text.segment.words import Lexicon
@@ -51,7 +51,11 @@ class Mined(Segmenter):
         return self._fit_chinese(sample) if language == "zh" else self._fit_english(sample)
 
     def _fit_english(self, sample: Sequence[Batch]) -> EnglishPhrases:
-        counts = Counter(word.lower() for words, _ in sample for word in words if word.isalpha())
+        counts: Counter[str] = Counter()
+        for words, _ in sample:
+            for word, count in Words.of(words).counts():
+                if word.isalpha():
+                    counts[word.lower()] += count
         numbers = _number(counts)
         forms = {form: n for word, n in numbers.items() for form in (word.upper(), word.capitalize(), word)}
         stop = {numbers[word] for word in stopwords.ENGLISH if word in numbers}
@@ -117,7 +121,7 @@ def _number(counts: Counter[str]) -> dict[str, int]:
 
 
 def _symbols(words: Sequence[str], numbers: dict[str, int]) -> np.ndarray:
-    return np.fromiter(map(numbers.get, words, repeat(BREAK)), np.int64, len(words))
+    return Words.of(words).look_up(numbers, BREAK)
 
 
 def _join(sample: Sequence[Batch], numbers: dict[str, int]) -> Text:
