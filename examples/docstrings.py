@@ -1,0 +1,105 @@
+"""Real, human-written text that every Python has: the documentation inside it and inside its installed packages.
+
+Not imported, only parsed: nothing of the packages is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import pydoc_data.topics
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+_MARKUP = re.compile(r":[\w:]+:`~?([^`<]+)(?:<[^`]*>)?`|``([^`]*)``|`([^`<]+)(?:<[^`]*>)?`_?|\*\*([^*]+)\*\*")
+_HEADING = re.compile(r"^[-=~^\"'#*+]{3,}$")
+_NOT_PROSE = re.compile(r"^\s*(?:>>>|\.\.\.|\.\. |:\w|@|[-*+] ?$|[|+]|[\w.]+\(|\w+\s*[:=]\s|\d+$)")
+_SKIPPED_FOLDERS = ("tests", "test", "idlelib", "lib2to3", "_vendor", "site-packages", "__pycache__", "turtledemo")
+_OURS = ("ernie", "tasks", "pretrain", "finetune")
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The documentation of one thing: its package, its dotted name, a summary sentence, and more paragraphs."""
+
+    package: str
+    name: str
+    summary: str
+    paragraphs: list[str]
+
+
+def entries() -> Iterator[Entry]:
+    """All documentation with a summary and at least two more sentences, each text once."""
+    seen: set[str] = set()
+    for package, name, text in _sources():
+        paragraphs = clean(text)
+        if len(paragraphs) < 2 or len(" ".join(paragraphs[1:])) < 120:
+            continue
+        content = " ".join(paragraphs)
+        if content not in seen:
+            seen.add(content)
+            yield Entry(package, name, paragraphs[0], paragraphs[1:])
+
+
+def clean(text: str) -> list[str]:
+    """The paragraphs of prose in a docstring: no examples, signatures, tables or markup."""
+    found = []
+    for block in re.split(r"\n\s*\n", text.expandtabs()):
+        lines = [line.strip() for line in block.splitlines()]
+        if any(_HEADING.match(line) for line in lines) or any(_NOT_PROSE.match(line) for line in lines):
+            continue
+        paragraph = _MARKUP.sub(lambda match: next(filter(None, match.groups()), ""), " ".join(lines))
+        paragraph = re.sub(r"\s+", " ", paragraph).strip().removesuffix("::")
+        letters = sum(character.isalpha() or character == " " for character in paragraph)
+        if len(paragraph.split()) >= 4 and letters > 0.85 * len(paragraph):
+            found.append(paragraph)
+    return found
+
+
+def _sources() -> Iterator[tuple[str, str, str]]:
+    """Package, dotted name and text of every docstring and help topic, in a fixed order."""
+    for name, topic in sorted(pydoc_data.topics.topics.items()):
+        yield "python", f"the {name} topic", topic
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as parsers:
+        for found in parsers.map(_docstrings, *zip(*_files(), strict=True), chunksize=50):
+            yield from found
+
+
+def _files() -> Iterator[tuple[str, Path, str]]:
+    """Package, file and module name of every Python file worth reading."""
+    folders = {"python": Path(sysconfig.get_path("stdlib"))}
+    for folder in sorted(Path(sysconfig.get_path("purelib")).iterdir()):
+        if (folder / "__init__.py").is_file() and folder.name not in _OURS:
+            folders[folder.name] = folder
+    for package, folder in folders.items():
+        for file in sorted(folder.rglob("*.py")):
+            inside = file.relative_to(folder)
+            if not any(part in _SKIPPED_FOLDERS for part in inside.parts):
+                yield package, file, ".".join((package, *inside.with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _docstrings(package: str, file: Path, module: str) -> list[tuple[str, str, str]]:
+    """Package, dotted name and text of a file's docstrings."""
+    warnings.simplefilter("ignore")  # of the files' syntax, which is not ours to mend
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return []  # a template, or a test of the parser: not text to learn from
+    found = []
+    waiting: list[tuple[str, ast.AST]] = [(module, tree)]
+    while waiting:
+        name, node = waiting.pop()
+        if isinstance(node, (ast.Module, *_DEFINITIONS)):
+            text = ast.get_docstring(node)
+            if text:
+                found.append((package, name, text))
+        waiting += [
+            (f"{name}.{part.name}", part) for part in ast.iter_child_nodes(node) if isinstance(part, _DEFINITIONS)
+        ]
+    return found

@@ -1,0 +1,140 @@
+"""The whole way in five minutes: text, tokenizer, corpus, pretraining, report, fine-tuning.
+
+The text is the documentation inside Python and its installed packages (examples/docstrings.py).  Each command is
+printed before it runs, as you would type it.  Then the pretrained encoder and the same one untrained learn, from a
+few labelled examples that were not in the corpus, which package a piece of documentation belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import statistics
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from docstrings import Entry, entries
+from matplotlib.figure import Figure
+
+from ernie import ErnieModel
+from ernie.cli import main as ernie
+from ernie.data.order import generator, key
+from ernie.train.settings import RateConfig
+from finetune.loop import FinetuneSettings, finetune
+from tasks.downstream.classify import Classify
+
+HOME = Path("runs/quickstart")
+CONFIG = "configs/pretrain/quickstart.yaml"
+CLASSES, TRAIN, DEV = 8, 32, 60  # packages, and labelled examples of each
+SEEDS = (0, 1, 2)
+
+
+def main() -> None:
+    """Run all of it, from a clean folder."""
+    started = time.monotonic()
+    shutil.rmtree(HOME, ignore_errors=True)
+    (HOME / "text").mkdir(parents=True)
+    print("Collecting the documentation inside Python and its packages ...", flush=True)
+    train, dev, packages = write_text(HOME / "text" / "documentation.jsonl")
+    text, tokenizer, corpus, run = (str(HOME / name) for name in ("text", "tokenizer", "corpus", "pretrain"))
+    command("tokenizer", "train", "--input", text, "--vocab-size", "6000", "--output", tokenizer)
+    command("data", "build", "--input", text, "--tokenizer", tokenizer, "--output", corpus, "--set", "held_out=0.05")
+    command("pretrain", CONFIG)
+    print(f"\nFine-tuning: which of {CLASSES} packages? {len(train)} labelled examples, {len(dev)} to be judged on.\n")
+    scores = compare(run, train, dev, packages)
+    print_scores(scores)
+    draw(scores, HOME / "finetuning.png")
+    command("report", run)
+    print(f"\nThe plot of the fine-tuning scores: {HOME / 'finetuning.png'}")
+    print(f"The whole took {(time.monotonic() - started) / 60:.1f} minutes. Open {run}/report.html in a browser.")
+
+
+def command(*words: str) -> None:
+    """Print a command and run it."""
+    print(f"\n$ ernie {shlex.join(words)}", flush=True)
+    status = ernie(words)
+    if status:
+        sys.exit(status)
+
+
+def write_text(file: Path) -> tuple[list[dict[str, str]], list[dict[str, str]], list[str]]:
+    """Write the corpus's text; returns labelled rows to learn from and to be judged on, and the packages they name.
+
+    The labelled entries are chosen by a hash and kept out of the corpus.
+    """
+    found = list(entries())
+    counts = Counter(entry.package for entry in found)
+    packages = sorted(name for name, _ in counts.most_common(CLASSES))
+    chosen: dict[str, list[Entry]] = defaultdict(list)
+    for entry in sorted(found, key=lambda entry: key(entry.name, entry.summary)):
+        if entry.package in packages and len(chosen[entry.package]) < TRAIN + DEV:
+            chosen[entry.package].append(entry)
+    labelled = {id(entry) for group in chosen.values() for entry in group}
+    size = 0
+    with file.open("w", encoding="utf-8") as out:
+        for entry in found:
+            if id(entry) not in labelled:
+                size += out.write(json.dumps({"title": entry.summary, "paragraphs": entry.paragraphs}) + "\n")
+    print(f"{len(found) - len(labelled):,} texts, {size / 1e6:.1f} MB, of {len(counts)} packages")
+    rows = {name: [as_row(entry) for entry in group] for name, group in chosen.items()}
+    train = [row for group in rows.values() for row in group[:TRAIN]]
+    dev = [row for group in rows.values() for row in group[TRAIN:]]
+    return train, dev, packages
+
+
+def as_row(entry: Entry) -> dict[str, str]:
+    """A labelled row: the text, with the package's own name taken out of it."""
+    text = " ".join([entry.summary, *entry.paragraphs])
+    hidden = " ".join(word for word in text.split() if entry.package not in word.lower())
+    return {"text": hidden, "label": entry.package}
+
+
+def compare(
+    run: str, train: list[dict[str, str]], dev: list[dict[str, str]], packages: list[str]
+) -> dict[str, list[float]]:
+    """Accuracy on `dev` for each seed, of the pretrained encoder and of the same one untrained, learning alike."""
+    task = Classify(labels=tuple(packages), max_len=64)
+    scores: dict[str, list[float]] = {"untrained": [], "pretrained": []}
+    for seed in SEEDS:
+        rows = [train[i] for i in generator(seed, "rows").permutation(len(train))]
+        for start, found in scores.items():
+            model = ErnieModel.from_pretrained(run)
+            tokenizer = model.tokenizer
+            assert tokenizer is not None
+            if start == "untrained":
+                model = ErnieModel(model.config)
+            settings = FinetuneSettings(epochs=8, tokens=1024, rate=RateConfig(peak=1e-3), seed=seed)
+            _, after = finetune(model, tokenizer, task, rows, dev, settings)
+            found.append(after[-1].value)
+            print(f"seed {seed}, {start}: {after[-1].value:.1%}", flush=True)
+    return scores
+
+
+def print_scores(scores: dict[str, list[float]]) -> None:
+    """A small table."""
+    print(f"\n{'':<12}accuracy (mean of {len(SEEDS)} seeds, lowest to highest)")
+    for start, found in scores.items():
+        print(f"{start:<12}{statistics.mean(found):.1%}  ({min(found):.1%} to {max(found):.1%})")
+    print(f"{'guessing':<12}{1 / CLASSES:.1%}")
+
+
+def draw(scores: dict[str, list[float]], file: Path) -> None:
+    """The same as a picture."""
+    figure = Figure(figsize=(6, 2.2), layout="constrained")
+    axes = figure.subplots()
+    for place, found in enumerate(scores.values()):
+        axes.barh(place, statistics.mean(found), color=("#9aa5b1", "#0072b2")[place], height=0.6)
+        axes.plot(found, [place] * len(found), "o", color="black", markersize=4)
+        axes.text(max(found) + 0.015, place, f"{statistics.mean(found):.1%}", va="center")
+    axes.axvline(1 / CLASSES, color="grey", linestyle="--", linewidth=1)
+    axes.text(1 / CLASSES, 1.45, " guessing", color="grey", va="bottom", fontsize=8)
+    axes.set(yticks=[0, 1], yticklabels=list(scores), xlim=(0, 1), xlabel=f"accuracy, which of {CLASSES} packages?")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=150)
+
+
+if __name__ == "__main__":
+    main()
