@@ -77,17 +77,24 @@ class Log:
 
 def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The records of a run, in order.  A last line cut off by a kill is left out."""
+    file = folder / METRICS_FILE
     try:
-        lines = (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"{folder}: there is no {METRICS_FILE} in it; is it the folder of a run?") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: is not UTF-8 text (byte {error.start}); the file is damaged") from None
     records = []
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
+            record = json.loads(line)
         except json.JSONDecodeError:
             if number < len(lines):
-                raise UserError(f"{folder / METRICS_FILE}:{number}: is not JSON; the file is damaged") from None
+                raise UserError(f"{file}:{number}: is not JSON; the file is damaged") from None
+            continue
+        if not isinstance(record, dict) or not {"kind", "step"} <= record.keys():
+            raise UserError(f"{file}:{number}: is no record of a run; the file is damaged")
+        records.append(record)
     return [record for record in records if kind in (None, record["kind"])]
 
 

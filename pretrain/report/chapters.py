@@ -28,8 +28,9 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
     history, schedule = evidence.history, evidence.schedule
     if evidence.ledger.stages:
         note = (
-            "Each task's held-out metric after each stage, with its 95 % interval. The darker a cell, the further the "
-            "task stands below its own best so far; a dashed cell: the task had not arrived."
+            "Each task's held-out metric after each stage, with its 95% interval. The darker a cell, the further the "
+            "task stands below its own best so far; a dashed cell: the task had not arrived. Forgotten is "
+            "(best − last) / best."
         )
         yield Chapter("ledger", "Forgetting ledger", note, draw_ledger(evidence.ledger, schedule))
     if history.losses:
@@ -37,7 +38,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         yield Chapter("losses", "Loss in training", note, draw_losses(history, schedule))
     if history.measurements:
         note = (
-            "Measured on documents that are never trained on, with 95 % intervals. The dashed line is what always "
+            "Measured on documents that are never trained on, with 95% intervals. The dashed line is what always "
             "answering the most frequent label scores: a task whose interval lies above it has learnt something."
         )
         yield Chapter("metrics", "Held-out metrics", note, draw_metrics(history, schedule))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from pretrain.history import History
-from pretrain.report.curve import curve, fit_y
+from pretrain.report.curve import curve, fit_y, line
 from pretrain.report.panels import (
     BLUE,
     INK,
@@ -20,7 +20,7 @@ from pretrain.report.panels import (
     panels,
     steps_axis,
 )
-from pretrain.report.words import compact, percent, plural
+from pretrain.report.words import compact, percent, plural, power
 from pretrain.schedule import Schedule
 
 _HEIGHT = 1.25  # inches
@@ -29,14 +29,15 @@ _HEIGHT = 1.25  # inches
 def draw_optimization(history: History, schedule: Schedule, clip: float) -> Figure:
     """The learning rate and the gradient norm over the steps."""
     figure, (rate, norm) = panels(["learning rate", "gradient norm"], 2, _HEIGHT)
-    rate.plot(history.steps, history.rate, color=BLUE, linewidth=1.6)
-    fit_y(rate, history.rate, floor=0)
-    rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2g}"))
+    line(rate, history.steps, history.rate)
+    fit_y(rate, history.rate, from_zero=True)
+    rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
     steps_axis(rate, schedule, history.done)
-    margin_labels(rate, [Label(history.rate[-1], f"{history.rate[-1]:.2g}", BLUE, bold=True)])
+    highest = float(history.rate.max())
+    margin_labels(rate, [Label(highest, f"peak {power(highest)}", BLUE, bold=True)])
 
-    last = curve(norm, history.steps, history.gradient_norm, history.stages)
-    fit_y(norm, history.gradient_norm, floor=0)
+    _, last = curve(norm, history.steps, history.gradient_norm, history.stages)
+    fit_y(norm, history.gradient_norm, from_zero=True)
     steps_axis(norm, schedule, history.done)
     labels = [Label(last, f"{last:.2f}", BLUE, bold=True)] if np.isfinite(last) else []
     if clip and clip < norm.get_ylim()[1]:
@@ -64,10 +65,10 @@ def draw_speed(history: History, schedule: Schedule) -> Figure:
     figure, made = panels(["tokens a second", "waiting for data", "padding spared by packing"], 2, _HEIGHT)
     for axes, values in zip(made, (speed, waiting, history.padding), strict=True):
         curve(axes, history.steps, values, history.stages)
-        fit_y(axes, values, floor=0)
+        fit_y(axes, values, from_zero=True)
         steps_axis(axes, schedule, history.done)
     for axes in made[1:]:
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=None))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
     made[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     median = float(np.median(speed))
     waited = float(history.waited.sum() / history.seconds.sum())

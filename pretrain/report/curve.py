@@ -5,23 +5,32 @@ Legend: S steps, B bins.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
-from pretrain.report.panels import BLUE
+from pretrain.report.panels import BLUE, SMALL
 
 _BINS = 400  # about a panel's width in pixels
 _SMOOTHING = 1 / 40  # of a curve's points make one point of its smooth line
 
 
-def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray) -> float:
-    """Draw values (S,) over steps (S,): a smooth line over the range of what it smooths.  Returns where it ends.
+def line(axes: Axes, steps: np.ndarray, values: np.ndarray) -> None:
+    """Draw values (S,) over steps (S,) as they are; a single one as a dot."""
+    marker = "o" if len(steps) == 1 else ""
+    axes.plot(steps, values, color=BLUE, linewidth=1.6, marker=marker, markersize=4, clip_on=not marker)
 
-    The line is broken where whole stages had none of the values.  NaN are left out.
+
+def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray) -> tuple[float, float]:
+    """Draw values (S,) over steps (S,): a smooth line over the range of what it smooths.
+
+    The line is broken where whole stages had none of the values.  NaN are left out.  Returns where the smooth line
+    ends, NaN where there is none.
     """
     kept = np.isfinite(values)
     steps, values, stages = steps[kept], values[kept], stages[kept]
-    last = float("nan")
+    end = (float("nan"), float("nan"))
     for piece in np.split(np.arange(len(steps)), np.flatnonzero(np.diff(stages) > 1) + 1):
         if not len(piece):
             continue
@@ -30,9 +39,17 @@ def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray)
         axes.fill_between(middle, low, high, color=BLUE, alpha=0.22, linewidth=0.7)
         smooth = smoothed(values[piece], round(len(values) * _SMOOTHING))
         middle, low, high = binned(steps[piece], smooth)
-        axes.plot(middle, (low + high) / 2, color=BLUE, linewidth=1.6, solid_capstyle="round")
-        last = float(smooth[-1])
-    return last
+        line(axes, middle, (low + high) / 2)
+        end = (float(steps[piece[-1]]), float(smooth[-1]))
+    return end
+
+
+def name_end(axes: Axes, end: tuple[float, float], text: str) -> None:
+    """Write a text beside the end of a curve."""
+    if np.isfinite(end[1]):
+        box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
+        look: dict[str, Any] = {"color": BLUE, "size": SMALL, "weight": "bold", "va": "center", "bbox": box}
+        axes.annotate(text, end, (5, 0), textcoords="offset points", annotation_clip=False, **look)
 
 
 def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,12 +69,11 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
     return (sums[last] - sums[first]) / (last - first)
 
 
-def fit_y(axes: Axes, values: np.ndarray, *, floor: float | None = None) -> None:
-    """Set the range of y to the values' own, single spikes left out; `floor` is the lowest end there can be."""
+def fit_y(axes: Axes, values: np.ndarray, *, from_zero: bool = False) -> None:
+    """Set the range of y to that of values (S,), none below 0, with single spikes left out."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return
     low, high = np.quantile(finite, [0.002, 0.998])
     room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    low -= room
-    axes.set_ylim(low if floor is None else max(low, floor), high + room)
+    axes.set_ylim(0 if from_zero else max(0, low - room), high + room)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pretrain.history import History, Measurement
-from pretrain.report.curve import curve, fit_y
+from pretrain.report.curve import curve, fit_y, line, name_end
 from pretrain.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels, steps_axis
 from pretrain.schedule import Schedule
 
@@ -18,11 +18,10 @@ def draw_losses(history: History, schedule: Schedule) -> Figure:
     """A panel a task: its loss in training, smooth over raw."""
     figure, made = panels(list(history.losses), _columns(len(history.losses)), 1.25)
     for axes, losses in zip(made, history.losses.values(), strict=True):
-        last = curve(axes, history.steps, losses, history.stages)
-        fit_y(axes, losses, floor=0)
+        end = curve(axes, history.steps, losses, history.stages)
+        fit_y(axes, losses)
         steps_axis(axes, schedule, history.done)
-        if np.isfinite(last):
-            margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True)])
+        name_end(axes, end, f"{end[1]:.3f}")
     return figure
 
 
@@ -38,16 +37,17 @@ def draw_metrics(history: History, schedule: Schedule) -> Figure:
 
 
 def _draw_metric(axes: Axes, found: list[Measurement]) -> None:
-    steps = [measurement.step + 1 for measurement in found]
+    steps = np.array([measurement.step + 1 for measurement in found])
     scores = [measurement.score for measurement in found]
     values, low, high = (np.array([getattr(score, name) for score in scores]) for name in ("value", "low", "high"))
     majority = scores[-1].majority
     if len(found) <= _MOST_MARKERS:
-        axes.errorbar(steps, values, (values - low, high - values), fmt="o", color=BLUE, markersize=3.5, linewidth=1)
+        bars = (values - low, high - values)
+        axes.errorbar(steps, values, bars, fmt="o", color=BLUE, markersize=3.5, linewidth=1, clip_on=False)
     axes.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
-    axes.plot(steps, values, color=BLUE, linewidth=1.6)
+    line(axes, steps, values)
     axes.axhline(majority, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    fit_y(axes, np.concatenate((low, high, [majority])))
+    axes.margins(y=0.06)
     last = scores[-1].value
     margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True), Label(majority, f"majority {majority:.3f}", INK)])
 

@@ -27,7 +27,7 @@ th, td { text-align: left; white-space: nowrap; padding: 0.3rem 0.75rem 0.3rem 0
 th { font-weight: 600; }
 pre { font-size: 0.8rem; overflow-x: auto; }
 summary { cursor: pointer; }
-@media print { body { max-width: none; padding: 0; } h2 { break-after: avoid; } .wide { break-inside: avoid; }
+@media print { body { max-width: none; padding: 0; } h2, .note { break-after: avoid; } .wide { break-inside: avoid; }
   .wide img { min-width: 0; } details { display: none; } }
 """
 

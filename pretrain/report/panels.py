@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+from matplotlib import style as matplotlib_style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -28,7 +28,6 @@ WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
 DPI = 200
 SMALL, NORMAL = 7.5, 9.0  # points
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.92, 0.52, 0.36  # inches around each panel
-_NARROWEST = 0.03  # of the axis that a stage must have to be numbered
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -62,8 +61,8 @@ class Label(NamedTuple):
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all figures, for the time they are made and saved."""
-    with matplotlib.rc_context(_STYLE):
+    """The look of all figures, whatever the user's own settings, for the time they are made and saved."""
+    with matplotlib_style.context(["default", _STYLE]):
         yield
 
 
@@ -97,22 +96,26 @@ def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
     above = axes.get_xaxis_transform()
     stage_note: dict[str, Any] = {"transform": above, "color": MUTED, "size": SMALL, "va": "bottom"}
     axes.text(-0.012 * done, 1.03, "stage", ha="right", **stage_note)
+    points = axes.get_window_extent().width / DPI * 72 / done  # a step
     for stage in range(len(schedule.table)):
         start, end = schedule.stage_start(stage), min(done, int(schedule.stage_ends[stage]))
-        if end - start > _NARROWEST * done:
-            axes.text((start + end) / 2, 1.03, str(stage + 1), ha="center", **stage_note)
+        number = str(stage + 1)
+        if (end - start) * points > text_width(number, SMALL) + 2:
+            axes.text((start + end) / 2, 1.03, number, ha="center", **stage_note)
         if end < done:
             axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Write labels beside the panel at their heights, pushed apart where they would touch."""
-    tall = axes.get_window_extent().height / DPI * 72
-    gap = 1.35 * SMALL / tall  # a line's height, as a share of the panel's
-    wanted = [(axes.transAxes.inverted().transform(axes.transData.transform((0, lb.y)))[1]) for lb in labels]
+    box = axes.get_window_extent()
+    gap = 1.35 * SMALL * DPI / 72 / box.height  # a line's height, as a share of the panel's
+    beside = 1 + 6 * DPI / 72 / box.width
+    low, high = axes.get_ylim()
+    wanted = np.array([(label.y - low) / (high - low) for label in labels])
     for label, place in zip(labels, apart(np.clip(wanted, 0, 1), gap), strict=True):
         axes.text(
-            1.015,
+            beside,
             place,
             label.text,
             transform=axes.transAxes,
@@ -150,9 +153,10 @@ def text_width(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str:
-    """The text, its end cut off where it is wider than `room` points."""
-    if not text or text_width(text, size, bold=bold) <= room:
-        return text
-    while len(text) > 1 and text_width(text + "…", size, bold=bold) > room:
-        text = text[:-1]
-    return text + "…"
+    """The text, its middle cut out where it is wider than `room` points: names often differ in their ends."""
+    kept = len(text)
+    short = text
+    while kept > 2 and text_width(short, size, bold=bold) > room:
+        kept -= 1
+        short = f"{text[: (kept + 1) // 2]}…{text[-(kept // 2) :]}"
+    return short

@@ -10,6 +10,10 @@ from pretrain.report.words import amount, duration, percent, plural
 from pretrain.schedule import Schedule
 
 _LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's steps that make its last loss
+TASKS_NOTE = (
+    "The metric is measured on held-out documents; majority is what always answering the most frequent label scores. "
+    f"The loss is the mean over the last {_LAST_SHARE:.0%} of the task's steps, at most {_LAST_MOST}."
+)
 
 
 def state(history: History, schedule: Schedule) -> str:
@@ -41,7 +45,7 @@ def sentences(history: History, schedule: Schedule) -> str:
 
 def task_rows(history: History, schedule: Schedule) -> list[list[str]]:
     """The table of tasks: the headline metric at the last measurement, what it is compared with, and the loss."""
-    head = ["task", "metric", "last [95 % interval]", "majority", "first", "best", "loss"]
+    head = ["task", "metric", "last [95% interval]", "majority", "first", "best", "loss"]
     return [head, *(_task_row(history, task) for task in schedule.tasks)]
 
 
@@ -59,7 +63,7 @@ def _task_row(history: History, task: str) -> list[str]:
 
 
 def last_loss(losses: np.ndarray) -> float:
-    """The mean of a task's last losses: 5 % of its steps, at most 100; NaN when it has none."""
+    """The mean of a task's last losses, as the note says; NaN when it has none."""
     finite = losses[np.isfinite(losses)]
     if not len(finite):
         return float("nan")

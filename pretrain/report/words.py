@@ -32,7 +32,7 @@ def plural(number: int, noun: str) -> str:
 
 def duration(seconds: float) -> str:
     """A time in its two largest units: 3 d 4 h, 12 h 5 min, 4 min 10 s, 9.5 s."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -43,9 +43,17 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share with as many places as it needs to be told from 0: 12 %, 3.4 %, 0.06 %."""
-    places = 0 if abs(share) >= 0.0995 else 1 if abs(share) >= 0.00995 or not share else 2
+    """A share with as many places as it needs to be told from 0: 12%, 3.4%, 0.06%."""
+    places = 0 if not share or abs(share) >= 0.0995 else 1 if abs(share) >= 0.00995 else 2
     return f"{share:.{places}%}"
+
+
+def power(number: float) -> str:
+    """A small number by its power of ten: 1e-4, 2.5e-5, 0."""
+    if not number:
+        return "0"
+    digits, exponent = f"{number:.1e}".split("e")
+    return f"{digits.removesuffix('.0')}e{int(exponent)}"
 
 
 def _three_digits(number: float) -> str:

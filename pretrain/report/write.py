@@ -14,7 +14,7 @@ from pretrain.report import page
 from pretrain.report.chapters import chapters
 from pretrain.report.evidence import Evidence
 from pretrain.report.panels import style
-from pretrain.report.summary import sentences, state, task_rows
+from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows
 
 FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
 
@@ -56,6 +56,7 @@ def _page(evidence: Evidence, sections: list[str]) -> str:
     parts = [
         page.paragraph(sentences(history, schedule)),
         page.table(task_rows(history, schedule)),
+        page.paragraph(TASKS_NOTE, "note"),
         *sections,
         page.section("Where it comes from", "What made this run.", page.table([["what", "which"], *rows])),
         page.folded("The ledger as text", markdown(evidence.ledger.rows())),
