@@ -148,7 +148,7 @@ def test_an_error_in_a_task_reaches_whoever_asks_for_a_batch() -> None:
 # -------------------------------------------------------------------------------------------------- resume
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(min_value=0, max_value=150), st.integers(min_value=0, max_value=60))
 def test_a_resumed_stream_equals_one_that_never_stopped(taken: int, more: int) -> None:
     whole = stream(source(50))

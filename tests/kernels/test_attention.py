@@ -13,7 +13,7 @@ from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
 
 layouts = st.lists(st.integers(min_value=1, max_value=24), min_size=1, max_size=7)
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=30)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

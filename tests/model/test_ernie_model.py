@@ -24,7 +24,7 @@ SHAPE = EncoderConfig(
     vocab_size=50, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=24, task_vocab_size=4
 )
 layouts = st.lists(st.integers(min_value=1, max_value=SHAPE.max_positions), min_size=1, max_size=5)
-quick = settings(max_examples=25, deadline=None)
+quick = settings(max_examples=25)
 
 
 def make(seed: int = 0) -> ErnieModel:

@@ -46,7 +46,7 @@ def test_a_task_keeps_its_own_longest_sample(tmp_path: Path) -> None:
     assert load(write(tmp_path, text)).objectives == {"sentence_reordering": SentenceReordering(segments=4, max_len=40)}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from(list(pretrain_tasks)), min_size=1, unique=True),
     st.sampled_from(["runs/a", "2024", "1e5", "~"]),

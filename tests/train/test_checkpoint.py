@@ -180,7 +180,7 @@ def test_any_other_error_comes_through_and_leaves_nothing_behind(tmp_path: Path)
 # -------------------------------------------------------------------------------------------------- damage
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(["state.json", "model/weights"]), st.integers(min_value=0), st.integers(min_value=0, max_value=7)
 )
