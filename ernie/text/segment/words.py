@@ -108,7 +108,7 @@ def _best_cut(text: Text, worth: np.ndarray) -> np.ndarray:
     Viterbi's algorithm on all runs at once, a step a symbol.
     """
     firsts, sizes = _runs(text)
-    base = firsts + np.arange(len(firsts))  # a run of n symbols has n + 1 nodes
+    base = firsts + np.argsort(np.argsort(firsts))  # a run of n symbols has n + 1 nodes, in the order of the text
     value = np.full(len(text) + len(firsts) + 1, -np.inf)
     step_in = np.zeros(len(value), dtype=np.int64)
     value[base] = 0.0
