@@ -7,6 +7,8 @@ symbol BREAK stands for whatever no n-gram may contain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ BREAK = 0
 LONGEST = 4  # symbols in a key
 MOST_SYMBOLS = (1 << 16) - 1
 _BITS = np.uint64(16)
+_SIEVE_BITS = 20
 
 
 class Text:
@@ -75,15 +78,36 @@ class Table:
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The place of each key in the table, or -1."""
-        if not len(self.keys):
-            return np.full(len(keys), -1)
-        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[places] == keys, places, -1)
+        found = np.full(len(keys), -1, dtype=np.int64)
+        likely = np.flatnonzero(self._sieve[_hash(keys)])
+        places = np.minimum(np.searchsorted(self.keys, keys[likely]), len(self.keys) - 1)
+        hits = self.keys[places] == keys[likely]
+        found[likely[hits]] = places[hits]
+        return found
+
+    def keep(self, good: np.ndarray) -> Table:
+        """The table without the n-grams for which `good` (g,) is false."""
+        return Table(self.n, self.keys[good], self.counts[good])
+
+    @cached_property
+    def _sieve(self) -> np.ndarray:
+        """Most n-grams of a text are in no table; a look into this sieve says so before any search."""
+        sieve = np.zeros(1 << _SIEVE_BITS, dtype=bool)
+        sieve[_hash(self.keys)] = True
+        return sieve
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Table, (self.n, self.keys, self.counts)  # the sieve is quickly made again
 
     def part(self, start: int, stop: int) -> np.ndarray:
         """The keys (g,) of the symbols [start, stop) of each n-gram."""
         shifted = self.keys >> np.uint64(16 * (self.n - stop))
         return shifted & np.uint64((1 << 16 * (stop - start)) - 1)
+
+
+def _hash(keys: np.ndarray) -> np.ndarray:
+    """Keys spread over 2**_SIEVE_BITS places (Fibonacci hashing)."""
+    return (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SIEVE_BITS)
 
 
 def entropies(text: Text, table: Table) -> tuple[np.ndarray, np.ndarray]:

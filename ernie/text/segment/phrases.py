@@ -8,15 +8,13 @@ Legend: m symbols of a text, g n-grams of a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ernie.text.segment.base import disjoint
 from ernie.text.segment.ngrams import Table, Text, entropies
-
-_SIEVE_BITS = 20
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,9 @@ class Criteria:
 class Phrases:
     """A set of n-grams, found in a text by the longest match from left to right."""
 
-    def __init__(self, keys: Iterable[tuple[int, np.ndarray]]):
-        """From the sorted keys of each length."""
-        self._tables = [Table(n, found, np.ones(len(found), np.int64)) for n, found in keys]
-        # Most pairs of words begin no phrase; a look into this sieve says so before any search.
-        self._sieve = np.zeros(1 << _SIEVE_BITS, dtype=bool)
-        for table in self._tables:
-            self._sieve[_hash(table.part(0, 2))] = True
+    def __init__(self, tables: Sequence[Table]):
+        """From a table of each length, the shortest first."""
+        self._tables = tables
 
     @classmethod
     def learn(cls, text: Text, criteria: Criteria) -> Phrases:
@@ -53,15 +47,13 @@ class Phrases:
         for table in tables[1:]:
             good = ~np.isin(table.part(0, 1), stop) & ~np.isin(table.part(table.n - 1, table.n), stop)
             good &= _cohesion(table, tables) >= criteria.cohesion
-            table = Table(table.n, table.keys[good], table.counts[good])
-            before, after = entropies(text, table)
-            found.append((table.n, table.keys[np.minimum(before, after) >= criteria.freedom]))
+            cohesive = table.keep(good)
+            found.append(cohesive.keep(np.minimum(*entropies(text, cohesive)) >= criteria.freedom))
         return cls(found)
 
     def find(self, text: Text) -> tuple[np.ndarray, np.ndarray]:
         """Where the phrases in a text begin, and the places past their ends."""
         places = text.at(2)
-        places = places[self._sieve[_hash(text.keys(places, 2))]]
         lengths = np.zeros(len(places), dtype=np.int64)
         for table in self._tables:
             fits = np.flatnonzero(text.reach[places] >= table.n)
@@ -86,8 +78,3 @@ def _cohesion(table: Table, tables: list[Table]) -> np.ndarray:
         )
         weakest = np.minimum(weakest, (joint - apart) / -joint)
     return weakest
-
-
-def _hash(keys: np.ndarray) -> np.ndarray:
-    """Keys spread over 2**_SIEVE_BITS places (Fibonacci hashing)."""
-    return (keys * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SIEVE_BITS)
