@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
+from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,7 @@ class Workers:
         self._processes = processes
         self._executor: ProcessPoolExecutor | None = None
         self._folder: Path | None = None
+        self._numbers = count()
 
     def __enter__(self) -> Workers:
         if self._processes:
@@ -51,7 +53,7 @@ class Workers:
         """Hand something large to all workers: through a file, which each reads once."""
         if self._folder is None:
             return Shared(thing, None)
-        path = Path(tempfile.mkstemp(dir=self._folder)[1])
+        path = self._folder / f"shared-{next(self._numbers)}.pickle"
         path.write_bytes(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
         return Shared(thing, path)
 
