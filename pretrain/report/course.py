@@ -14,8 +14,10 @@ from pretrain.report.panels import (
     INK,
     MUTED,
     SMALL,
+    TITLE_ABOVE,
     VERMILION,
     Label,
+    above,
     margin_labels,
     panels,
     steps_axis,
@@ -55,7 +57,8 @@ def _mark_skipped(axes: Axes, history: History) -> None:
         return
     axes.plot(at, np.zeros(len(at)), "|", color=VERMILION, transform=axes.get_xaxis_transform(), clip_on=False)
     says = f"{plural(len(at), 'step')} skipped"
-    axes.text(1, (_HEIGHT + 0.26) / _HEIGHT, says, transform=axes.transAxes, ha="right", color=VERMILION, size=SMALL)
+    place = (1, above(axes, TITLE_ABOVE))
+    axes.text(*place, says, transform=axes.transAxes, ha="right", color=VERMILION, size=SMALL)
 
 
 def draw_speed(history: History, schedule: Schedule) -> Figure:

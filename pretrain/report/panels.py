@@ -27,6 +27,7 @@ INK, MUTED, FAINT = "#1f2933", "#65707c", "#d5dbe1"
 WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
 DPI = 200
 SMALL, NORMAL = 7.5, 9.0  # points
+TITLE_ABOVE = 20.0  # points above the panel
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.92, 0.52, 0.36  # inches around each panel
 
 _STYLE: dict[Any, Any] = {
@@ -81,11 +82,21 @@ def panels(titles: Sequence[str], columns: int, height: float) -> tuple[Figure, 
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        fitted = shortened(title, (wide - _LEFT - _RIGHT) * 72, NORMAL, bold=True)
-        above = (height + 0.26) / height
-        axes.text(0, above, fitted, transform=axes.transAxes, weight="bold", va="baseline")
+        fitted = shortened(title, size(axes)[0], NORMAL, bold=True)
+        axes.text(0, above(axes, TITLE_ABOVE), fitted, transform=axes.transAxes, weight="bold")
         made.append(axes)
     return figure, made
+
+
+def size(axes: Axes) -> tuple[float, float]:
+    """A panel's width and height in points."""
+    box = axes.get_window_extent()
+    return box.width / DPI * 72, box.height / DPI * 72
+
+
+def above(axes: Axes, points: float) -> float:
+    """The place so many points above a panel, as a share of its height."""
+    return 1 + points / size(axes)[1]
 
 
 def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
@@ -93,24 +104,24 @@ def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
     axes.set_xlim(0, done)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=2))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: compact(step)))
-    above = axes.get_xaxis_transform()
-    stage_note: dict[str, Any] = {"transform": above, "color": MUTED, "size": SMALL, "va": "bottom"}
-    axes.text(-0.012 * done, 1.03, "stage", ha="right", **stage_note)
-    points = axes.get_window_extent().width / DPI * 72 / done  # a step
+    height = above(axes, 5)  # clear of the label of a tick at the very top
+    look: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": MUTED, "size": SMALL}
+    axes.text(-0.012 * done, height, "stage", ha="right", **look)
+    points_a_step = size(axes)[0] / done
     for stage in range(len(schedule.table)):
         start, end = schedule.stage_start(stage), min(done, int(schedule.stage_ends[stage]))
         number = str(stage + 1)
-        if (end - start) * points > text_width(number, SMALL) + 2:
-            axes.text((start + end) / 2, 1.03, number, ha="center", **stage_note)
+        if (end - start) * points_a_step > text_width(number, SMALL) + 2:
+            axes.text((start + end) / 2, height, number, ha="center", **look)
         if end < done:
             axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Write labels beside the panel at their heights, pushed apart where they would touch."""
-    box = axes.get_window_extent()
-    gap = 1.35 * SMALL * DPI / 72 / box.height  # a line's height, as a share of the panel's
-    beside = 1 + 6 * DPI / 72 / box.width
+    width, height = size(axes)
+    gap = 1.35 * SMALL / height  # a line's height, as a share of the panel's
+    beside = 1 + 6 / width
     low, high = axes.get_ylim()
     wanted = np.array([(label.y - low) / (high - low) for label in labels])
     for label, place in zip(labels, apart(np.clip(wanted, 0, 1), gap), strict=True):

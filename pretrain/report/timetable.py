@@ -9,7 +9,19 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pretrain.report.panels import DPI, INK, MUTED, NORMAL, SMALL, VERMILION, WIDTH, shortened, steps_axis, text_width
+from pretrain.report.panels import (
+    DPI,
+    INK,
+    MUTED,
+    NORMAL,
+    SMALL,
+    VERMILION,
+    WIDTH,
+    above,
+    shortened,
+    steps_axis,
+    text_width,
+)
 from pretrain.report.words import compact
 from pretrain.schedule import Schedule
 
@@ -44,7 +56,7 @@ def draw_schedule(schedule: Schedule, done: int) -> Figure:
             "size": SMALL,
             "weight": "bold",
         }
-        axes.text(done, 1 + 0.27 / rows, f"now at {compact(done)}", ha="center", **now)
+        axes.text(done, above(axes, 19), f"now at {compact(done)}", ha="center", **now)
     return figure
 
 

@@ -1,0 +1,191 @@
+"""`ernie report` on runs of every shape, and what its figures and its page promise."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import python
+from made_up_run import SEVEN, made_up_run
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from ernie.cli import main
+from pretrain.report.chapters import chapters
+from pretrain.report.evidence import read_evidence
+from pretrain.report.learning import draw_losses
+from pretrain.report.panels import style
+from pretrain.report.summary import sentences, state, task_rows
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "one task": {"tasks": SEVEN[:1], "steps_per_task": 30},
+    "three tasks, probed often": {"probe_every": 10, "skipped": (3, 50)},
+    "seven tasks in sequence": {"tasks": SEVEN, "method": "sequential", "forgets": 1.5},
+    "seven tasks at once": {"tasks": SEVEN, "method": "joint"},
+    "ten tasks": {"tasks": [*SEVEN, *(f"masking_of_long_phrases_{i}" for i in range(3))], "steps_per_task": 22},
+    "odd names": {"tasks": ["<b>bold & brave</b>", "$a_{1}$", SEVEN[0]], "steps_per_task": 8},
+    "in its second stage": {"done": 35},
+    "without a measurement": {"done": 15},
+    "one step": {"done": 1},
+    "no step": {"done": 0},
+}
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return made_up_run(tmp_path / "run", **request.param)
+
+
+def texts(figure: Figure) -> list[tuple[str, Any]]:
+    """What a figure shows in letters, with the box that each text takes in pixels."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    hidden = [label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in out_of_view(axis)]
+    every = [found for found in figure.findobj(Text) if found not in hidden]
+    shown = [found for found in every if found.get_visible() and found.get_text().strip()]
+    return [(found.get_text(), found.get_window_extent(canvas.get_renderer())) for found in shown]
+
+
+def test_no_two_labels_of_a_figure_touch_and_none_is_cut_off(run: Path) -> None:
+    with style():
+        for chapter in chapters(read_evidence(run)):
+            found = texts(chapter.figure)
+            width, height = chapter.figure.bbox.width, chapter.figure.bbox.height
+            for text, box in found:
+                assert box.x0 >= 0, (chapter.name, text)
+                assert box.y0 >= 0, (chapter.name, text)
+                assert box.x1 <= width, (chapter.name, text)
+                assert box.y1 <= height, (chapter.name, text)
+            for (one, a), (other, b) in itertools.combinations(found, 2):
+                apart = a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 or b.y1 <= a.y0
+                assert apart, (chapter.name, one, other)
+
+
+def out_of_view(axis: Axis) -> list[Text]:
+    """The labels of ticks that matplotlib makes but does not draw: beyond the ends of an axis, or of a hidden one."""
+    low, high = sorted(axis.get_view_interval())
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+    return [label for place, label in ticks if not axis.axes.axison or not low <= place <= high]
+
+
+class Page(HTMLParser):
+    """What a page loads, and whether its elements are closed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.sources: list[str] = []
+        self.tags: set[str] = set()
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.sources += [value or "" for key, value in attrs if key in ("src", "href")]
+        if tag not in ("img", "meta"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize(
+    "run", [SHAPES[name] for name in ("odd names", "without a measurement", "no step")], indirect=True
+)
+def test_the_page_holds_all_its_figures_and_loads_nothing(run: Path) -> None:
+    assert main(["report", str(run)]) == 0
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert not page.tags & {"script", "link", "iframe", "b"}
+    held = [base64.b64decode(source.removeprefix("data:image/png;base64,")) for source in page.sources]
+    assert sorted(held) == sorted(file.read_bytes() for file in (run / "report").glob("*.png"))
+    assert held
+
+
+def test_the_ledger_and_the_path_of_the_page_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_up_run(tmp_path / "run")
+    assert main(["report", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("finished: 120 steps in 3 stages")
+    assert lines[2].split() == ["|", "after", "stage", "|", SEVEN[0], "|", SEVEN[1], "|", SEVEN[2], "|"]
+    assert lines[-1] == str(run / "report.html")
+    assert json.loads((run / "report" / "ledger.json").read_text())["tasks"] == list(SEVEN[:3])
+
+
+def test_the_page_can_be_put_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_up_run(tmp_path / "run", done=3)
+    target = tmp_path / "new" / "mine.html"
+    assert main(["report", str(run), "--output", str(target)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(target)
+    assert target.is_file()
+    assert not (run / "report.html").exists()
+
+
+def test_a_report_can_be_made_again_as_the_run_goes_on(tmp_path: Path) -> None:
+    assert main(["report", str(made_up_run(tmp_path / "run", done=20))]) == 0
+    later = made_up_run(tmp_path / "later")
+    shutil.copy(later / "metrics.jsonl", tmp_path / "run")
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run" / "report" / "ledger.png").is_file()
+
+
+def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_a_damaged_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_up_run(tmp_path / "run", done=3)
+    (run / "metrics.jsonl").write_text("{\n{\n")
+    assert main(["report", str(run)]) == 2
+    assert "metrics.jsonl:1: is not JSON; the file is damaged" in capsys.readouterr().err
+    (run / "origin.json").unlink()
+    (run / "metrics.jsonl").write_text("")
+    assert main(["report", str(run)]) == 2
+    assert "origin.json: is missing or damaged" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_says_where_it_is(tmp_path: Path) -> None:
+    evidence = read_evidence(made_up_run(tmp_path / "run", done=35, skipped=(4,)))
+    assert state(evidence.history, evidence.schedule) == "at step 35 of 120"
+    assert sentences(evidence.history, evidence.schedule) == (
+        "35 steps in 2 stages read 140,000 tokens in 17.5 s of training, at a median of 8,000 tokens/s. 1.0% of that "
+        "time went into waiting for data; padded batches would have been 12% padding; 1 step was skipped for a loss or "
+        "gradient that was not finite."
+    )
+
+
+def test_the_table_of_tasks_tells_which_were_not_measured(tmp_path: Path) -> None:
+    evidence = read_evidence(made_up_run(tmp_path / "run", done=25))
+    head, first, second, third = task_rows(evidence.history, evidence.schedule)
+    assert head[:3] == ["task", "metric", "last [95% interval]"]
+    assert first[1:6] == ["accuracy", "0.800 [0.790, 0.810]", "0.300", "0.800", "0.800"]
+    assert second[2] == "not measured yet"
+    assert re.fullmatch(r"\d\.\d{3}", second[-1])
+    assert third[1:] == ["–", "not measured yet", "–", "–", "–", "–"]
+
+
+def test_a_long_run_is_drawn_with_few_points(tmp_path: Path) -> None:
+    evidence = read_evidence(made_up_run(tmp_path / "run", SEVEN[:2], steps_per_task=5000))
+    with style():
+        figure = draw_losses(evidence.history, evidence.schedule)
+    for axes in figure.axes:
+        assert max(len(line.get_xdata()) for line in axes.lines) <= 400
+
+
+def test_a_report_needs_neither_paddle_nor_the_corpus_nor_pyplot(tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", done=30)
+    heavy = "{'paddle', 'matplotlib.pyplot'} & set(sys.modules)"
+    done = python(
+        "-c", f"import sys; from ernie.cli import main; main(['report', {str(run)!r}]); sys.exit({heavy} or 0)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
