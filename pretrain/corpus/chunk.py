@@ -88,15 +88,17 @@ class Encoder:
         return _documents(tokens, starts, sentences, np.asarray(sources, np.int64).reshape(-1, 2))
 
     def _mark_spans(self, documents: Sequence[RawDocument], sentences: Sentences, tokens: Tokenized) -> None:
-        """Set the flags of what the segmenters find, but for the kinds that a document's annotation decides."""
+        """Set the flags of what the segmenters find, but for what a document's annotation decides: not its title."""
         if not self._segmenters or not sentences.units:
             return
         spans = combine(self._segmenters, tokens.words, sentences.starts)
         decided = np.zeros((len(documents), len(Kind)), dtype=bool)
         for i, document in enumerate(documents):
             decided[i, list(document.annotated)] = True
-        home = np.searchsorted(sentences.unit_starts[sentences.firsts], spans[:, 0], side="right") - 1
-        spans = spans[~decided[home, spans[:, 2]]]
+        home = np.searchsorted(sentences.unit_starts, spans[:, 0], side="right") - 1
+        document_of = np.searchsorted(sentences.firsts, home, side="right") - 1
+        in_title = (sentences.marks[home] & int(Mark.TITLE)) != 0
+        spans = spans[in_title | ~decided[document_of, spans[:, 2]]]
         mark(tokens.flags, tokens.starts[spans[:, 0]], tokens.starts[spans[:, 1]], spans[:, 2])
 
     def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> np.ndarray:

@@ -203,6 +203,15 @@ class TestSpans:
         assert flagged(corpus, document, Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE) == list("北京")
         assert flagged(corpus, document, Flag.CONTINUES_WORD) == list("民京话")
 
+    def test_segmenters_mark_the_title_of_an_annotated_document(self, made):
+        row = {"text": "Anna saw New York.", "title": "New York", "spans": [[0, 4, "entity"]]}
+        corpus = made(json.dumps(row), "in.jsonl", segmenters=[Fixed(("New", "York"))])
+        document = corpus.train[0]
+        marked = (document.flags & int(Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)) != 0
+        title = len(document.sentence(0).ids)
+        assert marked[:title].all()
+        assert not marked[title:].any()
+
     def test_a_title_takes_no_part_in_the_annotation(self, made):
         row = {"text": "Anna saw it.", "title": "The River", "spans": [[0, 4, "entity"]]}
         corpus = made(json.dumps(row), "in.jsonl")
