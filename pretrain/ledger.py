@@ -49,12 +49,14 @@ class Ledger:
         return measured[-1] if measured else None
 
     def has_forgotten(self, task: str) -> bool:
-        """Whether the loss is larger than chance explains: the intervals of the best and the last score are apart."""
+        """Whether something learnt was lost: the best score beat the majority, and the interval of the last one lies
+        wholly below the best one's."""
         measured = [score for score in self.column(task) if score is not None]
         if not measured:
             return False
         top, last = best(measured), measured[-1]
-        return last.low > top.high if _lower_is_better(top) else last.high < top.low
+        apart = last.low > top.high if _lower_is_better(top) else last.high < top.low
+        return apart and beats_majority(top)
 
     def as_dict(self) -> dict[str, Any]:
         """The ledger as plain data; stages count from 1, as people do."""

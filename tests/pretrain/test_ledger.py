@@ -71,12 +71,20 @@ def test_a_run_without_measurements_has_an_empty_ledger() -> None:
 
 
 def test_where_lower_is_better_forgetting_is_a_rise() -> None:
-    rising = [measured("a", stage, value, name="perplexity") for stage, value in enumerate([8.0, 4.0, 5.0])]
+    rising = [
+        measured("a", stage, value, name="perplexity", majority=20.0) for stage, value in enumerate([8.0, 4.0, 5.0])
+    ]
     ledger = make_ledger(rising, ["a"])
     assert ledger.shortfalls("a") == pytest.approx([0, 0, 0.25])
     assert ledger.has_forgotten("a")
     assert best(found for found in ledger.column("a") if found).value == 4.0
     assert beats_majority(score(5.0, majority=6.0, name="perplexity"))
+
+
+def test_a_task_that_never_beat_the_majority_had_nothing_to_forget() -> None:
+    ledger = make_ledger([measured("a", 0, 0.29), measured("a", 1, 0.10)], ["a"])
+    assert ledger.forgetting("a") == pytest.approx(0.19 / 0.29)
+    assert not ledger.has_forgotten("a")
 
 
 def test_a_task_that_never_scored_has_forgotten_nothing() -> None:
