@@ -11,10 +11,10 @@ import numpy as np
 import yaml
 
 from ernie.config import dump
+from ernie.metrics import Score
 from ernie.train.log import Log
 from pretrain.config import load
 from pretrain.history import Measurement
-from pretrain.ledger import Score
 from pretrain.schedule import Schedule
 
 SEVEN = (
