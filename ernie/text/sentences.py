@@ -53,7 +53,7 @@ _CHINESE = re.compile(
 )
 _SPEAKER = re.compile(r"[^，。！？；：“”‘’「」\s]{0,6}?(?:说|道|问|答|喊|叫|写|表示|指出|回答|强调)(?!.{0,3}[：:]“)")
 
-_CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _LEAST_CJK = 0.2  # share of the letters; one Chinese character says as much as four or five Latin ones
 
@@ -77,7 +77,7 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 def detect_language(text: str) -> str:
     """'zh' when at least a fifth of the letters are Chinese characters, else 'en'."""
-    chinese = len(_CJK.findall(text))
+    chinese = len(CJK.findall(text))
     return "zh" if chinese and chinese >= _LEAST_CJK * len(_LETTER.findall(text)) else "en"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ernie.text.segment import capitals, mined
+from ernie.text.segment import capitals, dictionary, jieba, mined, spacy
 from ernie.text.segment.base import Segmenter
 
-__all__ = ["default_segmenters"]
+__all__ = ["capitals", "default_segmenters", "dictionary", "jieba", "mined", "spacy"]
 
 
 def default_segmenters(language: str) -> list[Segmenter]:
