@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ernie.text.segment import chinese_lists as lists
-from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, in_order, segmenters
+from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, segmenters
 
 
 def _any(words: Sequence[str]) -> str:
