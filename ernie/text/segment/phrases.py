@@ -8,7 +8,7 @@ Legend: m symbols of a text, g n-grams of a table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,17 @@ class Phrases:
     def __init__(self, tables: Sequence[Table]):
         """From a table of each length, the shortest first."""
         self._tables = tables
+
+    @classmethod
+    def of(cls, grams: Iterable[Sequence[int]], longest: int) -> Phrases:
+        """From n-grams of 2 to `longest` symbols, told one by one."""
+        found = list(grams)
+        tables = []
+        for n in range(2, longest + 1):
+            rows = np.array([gram for gram in found if len(gram) == n], np.int64).reshape(-1, n)
+            text = Text(rows.ravel(), np.arange(0, rows.size, n))
+            tables.append(Table.count(text, n, 1))
+        return cls(tables)
 
     @classmethod
     def learn(cls, text: Text, criteria: Criteria) -> Phrases:
