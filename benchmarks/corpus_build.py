@@ -4,7 +4,7 @@
 
 Builds a corpus of INPUT with the default segmenters and a vocabulary trained on INPUT, with one and with two worker
 processes, and runs `tokenizers`' encode_batch alone on the same paragraphs in as many threads.  Time is that of the
-whole command, from its start to its end.  Memory is the sum over all its processes, looked at 20 times a second:
+whole command, from its start to its end.  Memory is the sum over all its processes, looked at 5 times a second:
 resident (pages that processes share count in each) and proportional (they count once).  Linux only.
 Prints a Markdown table.
 """
@@ -67,7 +67,7 @@ def watch(command: Sequence[str]) -> tuple[float, float, float]:
             sums = [_memory(pid) for pid in _family(process.pid)]
             resident = max(resident, sum(rss for rss, _ in sums))
             proportional = max(proportional, sum(pss for _, pss in sums))
-            time.sleep(0.05)
+            time.sleep(0.2)
         seconds = time.perf_counter() - started
     if process.returncode:
         sys.exit(f"{' '.join(command)} failed with status {process.returncode}")

@@ -6,8 +6,9 @@ Legend: d documents of the chunk, s sentences, m units (words, punctuation), n t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,8 @@ from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
 
-_NOT_BODY = Mark.TITLE | Mark.HEADING
+_NOT_BODY = int(Mark.TITLE | Mark.HEADING)
+_TITLE, _HEADING, _FIRST = (int(Mark.BEGINS_PARAGRAPH | mark) for mark in (Mark.TITLE, Mark.HEADING, 0))
 _FLAGS = {  # the flags of a span's first token and of its others
     Kind.WORD: (0, Flag.CONTINUES_WORD),
     Kind.PHRASE: (Flag.BEGINS_PHRASE, Flag.CONTINUES_PHRASE),
@@ -75,7 +77,7 @@ class Encoder:
         return Chunk(train, kept_out, counts)
 
     def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
-        cut = [list(cut_sentences(document, self._rules.language)) for document in documents]
+        cut = [cut_sentences(document, self._rules.language) for document in documents]
         sentences = Sentences(cut, self._tokenizer)
         tokens = self._table.tokenize(sentences.units, sentences.words)
         starts = tokens.starts[sentences.unit_starts]
@@ -97,13 +99,13 @@ class Encoder:
             decided[i, list(document.annotated)] = True
         home = np.searchsorted(sentences.unit_starts, spans[:, 0], side="right") - 1
         document_of = np.searchsorted(sentences.firsts, home, side="right") - 1
-        in_title = (sentences.marks[home] & int(Mark.TITLE)) != 0
+        in_title = sentences.marks[home] == _TITLE
         spans = spans[in_title | ~decided[document_of, spans[:, 2]]]
         mark(tokens.flags, tokens.starts[spans[:, 0]], tokens.starts[spans[:, 1]], spans[:, 2])
 
     def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> np.ndarray:
         """Which documents are kept (d,); the others are counted with the reason."""
-        body = np.concatenate(([0], np.cumsum((arrays.marks & int(_NOT_BODY)) == 0)))
+        body = np.concatenate(([0], np.cumsum((arrays.marks & _NOT_BODY) == 0)))
         sentences = np.diff(body[arrays.docs[:, 1]], prepend=0)
         tokens = np.diff(arrays.docs[:, 0], prepend=0)
         keep = np.ones(len(documents), dtype=bool)
@@ -136,14 +138,14 @@ class Sentences:
     unit in `units` (m), and `words` (m) are the units as they stand in the text.
     """
 
-    def __init__(self, cut: Sequence[Sequence[tuple[str, int]]], tokenizer: Tokenizer):
-        self.firsts = np.cumsum([0, *map(len, cut)])
-        self.marks = np.fromiter((mark for document in cut for _, mark in document), np.uint8)
+    def __init__(self, cut: Sequence[Cut], tokenizer: Tokenizer):
+        self.firsts = np.cumsum([0, *(len(document.texts) for document in cut)])
+        self.marks = np.fromiter(chain.from_iterable(document.marks for document in cut), np.uint8)
         self.units: list[str] = []
         self.words: list[str] = []
         lengths = [0]
         for document in cut:
-            for text, _ in document:
+            for text in document.texts:
                 units = tokenizer.split(text)
                 self.units += units
                 self.words += tokenizer.words(text, units)
@@ -156,27 +158,27 @@ class Sentences:
         return self.unit_starts[:-1][np.diff(self.unit_starts) > 0]
 
 
-def cut_sentences(document: RawDocument, language: str) -> Iterator[tuple[str, int]]:
+class Cut(NamedTuple):
+    """The sentences of one document, and their marks."""
+
+    texts: list[str]
+    marks: list[int]
+
+
+def cut_sentences(document: RawDocument, language: str) -> Cut:
     """The sentences of a document with their marks; the title and headings are one sentence each."""
-    if document.title:
-        yield document.title, Mark.TITLE | Mark.BEGINS_PARAGRAPH
+    texts, marks = ([document.title], [_TITLE]) if document.title else ([], [])
     for number, paragraph in enumerate(document.text.split("\n")):
         if number in document.headings:
-            yield paragraph, Mark.HEADING | Mark.BEGINS_PARAGRAPH
-            continue
-        begins: int = Mark.BEGINS_PARAGRAPH
-        for sentence in split_sentences(paragraph, language):
-            yield sentence, begins
-            begins = 0
+            texts.append(paragraph)
+            marks.append(_HEADING)
+        elif found := split_sentences(paragraph, language):
+            texts += found
+            marks += [_FIRST, *[0] * (len(found) - 1)]
+    return Cut(texts, marks)
 
 
-def annotate(
-    document: RawDocument,
-    sentences: Sequence[tuple[str, int]],
-    lengths: np.ndarray,
-    flags: np.ndarray,
-    tokenizer: Tokenizer,
-) -> None:
+def annotate(document: RawDocument, cut: Cut, lengths: np.ndarray, flags: np.ndarray, tokenizer: Tokenizer) -> None:
     """Set the `flags` of a document's tokens by its annotation; `lengths` are the tokens of each sentence.
 
     A token belongs to a span when its first character does.
@@ -184,8 +186,8 @@ def annotate(
     assert document.spans is not None
     characters = np.full(len(flags), -1, dtype=np.int64)  # a title's tokens stand before the text
     at, token = 0, 0
-    for (text, kind), length in zip(sentences, lengths, strict=True):
-        if not kind & Mark.TITLE:
+    for text, kind, length in zip(cut.texts, cut.marks, lengths, strict=True):
+        if kind != _TITLE:
             at = document.text.index(text, at)
             characters[token : token + length] = at + tokenizer.encode(text).offsets[:, 0]
             at += len(text)

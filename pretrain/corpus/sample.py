@@ -75,5 +75,5 @@ def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
 
 def _cut(tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]) -> tuple[Words, np.ndarray]:
     """The words of documents, and where each sentence starts."""
-    sentences = Sentences([list(cut_sentences(document, language)) for document in documents], tokenizer.thing)
+    sentences = Sentences([cut_sentences(document, language) for document in documents], tokenizer.thing)
     return Words.of(sentences.words), sentences.starts
