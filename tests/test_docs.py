@@ -32,7 +32,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs")
     (folder / "texts").mkdir()
     made_up_text(folder / "texts" / "stories.txt")
-    built = build_corpus(folder / "texts" / "stories.txt", folder)
+    built = build_corpus(folder / "texts" / "stories.txt", folder / "made")
     (folder / "configs" / "pretrain").mkdir(parents=True)
     config = folder / "configs" / "pretrain" / "ernie2-en.yaml"
     config.write_text(CONFIG.format(corpus=built), encoding="utf-8")
