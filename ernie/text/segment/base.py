@@ -107,6 +107,7 @@ segmenters: Registry[type[Segmenter]] = Registry("segmenter", "ernie.segmenters"
 
 def combine(chosen: Sequence[Segmenter], words: Sequence[str], starts: np.ndarray) -> np.ndarray:
     """The spans (k, 3) of several segmenters; of spans of one kind that overlap, those of the earlier one stay."""
+    words = Words.of(words)
     taken = np.zeros((len(Kind), len(words)), dtype=bool)
     kept = []
     for segmenter in chosen:

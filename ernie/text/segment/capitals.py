@@ -52,7 +52,7 @@ class Capitals(Segmenter):
             free = ~_any_capital(shapes, starts)
             for word, count in Words.of(words).counts(free & (shapes & _CAPITAL > 0)):
                 large[word.lower()] += count
-            small.update(dict(Words.of(words).counts(shapes == _LETTERS)))
+            small.update({word: n for word, n in Words.of(words).counts(shapes & _LETTERS > 0) if word.islower()})
         return KnownCapitals(frozenset(word for word, n in small.items() if n >= _SEEN and n > large[word]))
 
 
@@ -79,7 +79,7 @@ def _shape(word: str) -> int:
     if not word[:1].isalpha():
         return _MARKS.get(word, 0)
     bits = _LETTERS | _LINK * (word in _LINKS)
-    if not word[0].isupper() or (word.lower() in _NO_NAMES and len(word) > 1) or word == "I":
+    if not word[0].isupper() or word == "I" or (word.lower() in _NO_NAMES and not word.isupper()):
         return bits
     if len(word) == 1:
         return bits | _INITIAL

@@ -104,7 +104,8 @@ def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("# "):
             continue
-        entry, tab, kind = (part.strip() for part in line.partition("\t"))
+        entry, tab, kind = line.partition("\t")
+        entry, kind = entry.strip(), kind.strip()
         if not entry:
             raise UserError(f"{path}:{number}: expected an entry before the tab")
         if tab and kind not in _NAMES:

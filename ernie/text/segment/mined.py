@@ -32,8 +32,8 @@ class Mined(Segmenter):
     """
 
     language: Literal["auto", "en", "zh"] = "auto"
-    least: int = 5
-    cohesion: float = 0.3
+    least: int = 3
+    cohesion: float = 0.2
     freedom: float = 0.5
     needs_fit: ClassVar[bool] = True
 

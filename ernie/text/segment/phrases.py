@@ -77,7 +77,7 @@ class Phrases:
 
 def _cohesion(table: Table, tables: list[Table]) -> np.ndarray:
     """The normalized mutual information (g,) of the weakest split."""
-    total = np.log(tables[0].counts.sum())
+    total = np.log(max(1, tables[0].counts.sum()))
     joint = np.log(table.counts) - total
     weakest = np.full(len(table.keys), np.inf)
     for at in range(1, table.n):

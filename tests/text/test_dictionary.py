@@ -1,0 +1,86 @@
+"""`dictionary`: the entries of a user's file."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.text.segment.base import Kind
+from ernie.text.segment.dictionary import Dictionary, Entries
+
+
+def make(folder: Path, content: str | bytes, **keys) -> Dictionary:
+    file = folder / "words.tsv"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return Dictionary(file, **keys)
+
+
+def found(dictionary: Dictionary, sentence: list[str]) -> list[tuple[str, str]]:
+    spans = dictionary.spans(sentence, np.array([0])).tolist()
+    return [("".join(sentence[first:stop]), Kind(kind).name.lower()) for first, stop, kind in spans]
+
+
+def test_entries_are_found_with_their_kinds(tmp_path):
+    dictionary = make(tmp_path, "new york\tentity\nstone mill\n# a comment\n\n北京大学\tentity\n")
+    assert found(dictionary, ["The", "stone", "mill", "in", "New", "York"]) == [
+        ("stonemill", "phrase"),
+        ("NewYork", "entity"),
+    ]
+    assert found(dictionary, list("在北京大学")) == [("北京大学", "entity")]
+    assert found(dictionary, ["在", "北京", "大学"]) == [("北京大学", "entity")]
+
+
+def test_the_longest_entry_wins_from_left_to_right(tmp_path):
+    dictionary = make(tmp_path, "a b\na b c\nc d\n")
+    assert found(dictionary, ["a", "b", "c", "d", "a", "b"]) == [("abc", "phrase"), ("ab", "phrase")]
+
+
+def test_an_entry_ends_where_a_word_does_and_crosses_no_sentence(tmp_path):
+    dictionary = make(tmp_path, "stone mill\n")
+    assert found(dictionary, ["stone", "mills"]) == []
+    assert dictionary.spans(["stone", "mill"], np.array([0, 1])).tolist() == []
+
+
+def test_case_counts_when_asked(tmp_path):
+    dictionary = make(tmp_path, "New York\n", match_case=True, entry_kind="entity")
+    assert found(dictionary, ["new", "york", "New", "York"]) == [("NewYork", "entity")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("mill\tprase\n", r"words\.tsv:1: 'prase' is no kind of entry.* Did you mean 'phrase'\?"),
+        ("mill\n\tword\n", r"words\.tsv:2: expected an entry before the tab"),
+        (b"mill\n\xff", r"words\.tsv: is not UTF-8 text \(byte 5\)"),
+    ],
+)
+def test_a_bad_line_is_told_with_its_number(tmp_path, content, message):
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, content)
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"none\.tsv: cannot be read: No such file"):
+        Dictionary(tmp_path / "none.tsv")
+
+
+def test_it_can_be_sent_to_another_process_without_its_file(tmp_path):
+    dictionary = make(tmp_path, "stone mill\n")
+    data = pickle.dumps(dictionary)
+    dictionary.file.unlink()
+    assert found(pickle.loads(data), ["stone", "mill"]) == [("stonemill", "phrase")]
+
+
+words_of_two_letters = st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=6)
+
+
+@given(st.sets(st.text("ab", min_size=1, max_size=5)), words_of_two_letters)
+def test_the_longest_beginning_is_that_of_trying_all(entries, words):
+    expected = max((n for n in range(1, len(words) + 1) if "".join(words[:n]) in entries), default=0)
+    assert Entries(entries).longest(words) == expected
