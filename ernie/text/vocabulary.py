@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ernie.text.load import load_tokenizer
 from ernie.text.subword import SentencePiece
-from ernie.text.wordpiece import SPECIAL_TOKENS, VOCABULARY_FILE, read_vocabulary
+from ernie.text.tokenizer import SETTINGS_FILE
+from ernie.text.wordpiece import SPECIAL_TOKENS, VOCABULARY_FILE, WordPiece, read_vocabulary
 
 
 def check_vocabulary(path: Path) -> list[str]:
@@ -57,17 +58,27 @@ def _problem(token: str) -> str | None:
 
 
 def _unreachable(path: Path, tokens: list[str]) -> list[str]:
-    """Entries with capitals in a vocabulary that lower-cases: no text can reach them."""
-    lowercase = load_tokenizer(path).lowercase
-    if not lowercase:
-        return []
-    odd = [token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused")]
-    capitals = [token for token in odd if token != token.lower()]
-    if not capitals:
-        return []
-    examples = ", ".join(f"'{token}'" for token in capitals[:5])
-    return [
-        f"{path}: {len(capitals)} of {len(tokens)} entries hold capitals ({examples}) that this tokenizer, which "
-        'lower-cases, can never produce. If the vocabulary is cased, write {"do_lower_case": false} into '
-        f"{path.with_name('tokenizer_config.json')}."
-    ]
+    """Entries that no text can reach, in one finding for those with capitals and one for the others."""
+    tokenizer = load_tokenizer(path)
+    assert isinstance(tokenizer, WordPiece)
+    ordinary = [token for token in tokens if token and not (token.startswith("[") and token.endswith("]"))]
+    dead = [token for token in ordinary if not tokenizer.can_produce(token)]
+    capitals = [token for token in dead if tokenizer.lowercase and token != token.lower()]
+    others = sorted(set(dead).difference(capitals))
+    findings = []
+    if capitals:
+        findings.append(
+            f"{path}: {len(capitals)} of {len(tokens)} entries hold capitals ({_examples(capitals)}) that this "
+            'tokenizer, which lower-cases, can never produce. If the vocabulary is cased, write {"do_lower_case": '
+            f"false}} into {path.with_name(SETTINGS_FILE)}."
+        )
+    if others:
+        findings.append(
+            f"{path}: {len(others)} of {len(tokens)} entries can never be produced ({_examples(others)}): text is cut "
+            "at punctuation and Chinese characters, cleaned, and stripped of accents where it is lower-cased"
+        )
+    return findings
+
+
+def _examples(tokens: list[str]) -> str:
+    return ", ".join(f"'{token}'" for token in tokens[:5])

@@ -106,6 +106,12 @@ class WordPiece(Tokenizer):
     def decode(self, ids: Sequence[int]) -> str:
         return self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
 
+    def can_produce(self, token: str) -> bool:
+        """Whether some text has the entry `token` among its pieces."""
+        word = f"a{token.removeprefix('##')}" if token.startswith("##") else token  # "##x" stands inside a word
+        cut = self._engine.pre_tokenizer.pre_tokenize_str(self._engine.normalizer.normalize_str(word))
+        return [part for part, _ in cut] == [word]
+
     def write_files(self, folder: Path) -> None:
         (folder / VOCABULARY_FILE).write_text("".join(f"{token}\n" for token in self._tokens), encoding="utf-8")
 

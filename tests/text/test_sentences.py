@@ -23,6 +23,10 @@ from ernie.text.sentences import detect_language, split_sentences
         ["Was it true?!", "Perhaps."],
         ["He used tools, e.g. Paddle, i.e. a library.", "Fine."],
         ["See Smith et al. 2019 for more.", "Others differ."],
+        ["The clause (see No. 5 of vol. 3) was struck (by Gen. Grant).", "It was long."],
+        ["He lived in the U.S.", "The house was small."],
+        ["“Stop!”", "The door opened."],
+        ["1. First things first.", "Then came I.", "But no one saw me."],
     ],
 )
 def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
@@ -39,6 +43,8 @@ def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
         ["他说：“我来了。”", "然后走了。"],
         ["大门开了；", "他走进去……", "再没有出来。"],
         ["价格是3.5元。", "很便宜！"],
+        ["“你好。”他说。", "她喊道：“快走！”", "没有人动。"],
+        ["《你好！》，是一本书。", "（真的？）", "是。"],
     ],
 )
 def test_chinese_text_is_cut_into_its_sentences(sentences: list[str]) -> None:

@@ -141,6 +141,14 @@ def test_capitals_in_a_lower_casing_vocabulary_are_reported(tmp_path: Path) -> N
     assert "1 of 7 entries hold capitals ('Cat')" in finding
 
 
+def test_entries_that_no_text_can_reach_are_reported(tmp_path: Path) -> None:
+    file = tmp_path / "vocab.txt"
+    entries = ["dog", "##s", "中", "!", "well-known", "##中", "##!", "café", "中文"]
+    file.write_text("\n".join([*SPECIAL_TOKENS, *entries, "[unused1]"]), encoding="utf-8")
+    (finding,) = check_vocabulary(file)
+    assert "5 of 15 entries can never be produced ('##!', '##中', 'café', 'well-known', '中文')" in finding
+
+
 def test_other_faults_of_a_vocabulary_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join([*SPECIAL_TOKENS, "", "cat ", "e\u0301"]) + "\n", encoding="utf-8")
