@@ -63,6 +63,7 @@ class KnownCapitals(Segmenter):
     small: frozenset[str]
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
+        words = Words.of(words)
         shapes = _shapes(words)
         named = shapes & (_CAPITAL | _INITIAL) > 0
         named &= ~(_any_capital(shapes, starts) & Words.of(words).map(lambda word: word.lower() in self.small) > 0)
