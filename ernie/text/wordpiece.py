@@ -24,7 +24,10 @@ VOCABULARY_FILE = "vocab.txt"
 _FEW = 0.01  # share of the entries
 
 # The blocks that BERT sets apart as Chinese characters.
-_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+_CJK = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
+    "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
 # The punctuation of everyday text, all of which BERT cuts at.  Rarer marks stay in a unit and are cut with its pieces.
 _PUNCTUATION = (
     r"!-/:-@\[-`{-~"

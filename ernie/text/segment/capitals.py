@@ -66,7 +66,7 @@ class KnownCapitals(Segmenter):
         words = Words.of(words)
         shapes = _shapes(words)
         named = shapes & (_CAPITAL | _INITIAL) > 0
-        named &= ~(_any_capital(shapes, starts) & Words.of(words).map(lambda word: word.lower() in self.small) > 0)
+        named &= ~(_any_capital(shapes, starts) & words.map(lambda word: word.lower() in self.small) > 0)
         firsts, stops = _runs(named | _between(shapes, named), starts)
         # An initial alone is the article A, or a label; two make a name: U.S.
         weights = np.concatenate(([0], np.cumsum(2 * (shapes & _CAPITAL > 0) + (shapes & _INITIAL > 0))))
