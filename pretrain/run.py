@@ -42,6 +42,8 @@ class Run:
         self.trainer = Trainer(self.model, train.adam, clip=train.clip, patience=train.patience, seed=config.seed)
         self._probe = Probe(config, corpus)
         self._feed, self.streams = open_streams(config, corpus)
+        for name, head in self.model.heads.items():
+            config.objectives[name].begin(head, self.streams[name].source.items)
         self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0

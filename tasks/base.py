@@ -71,6 +71,9 @@ class PretrainTask(ABC):
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into logits."""
 
+    def begin(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
+        """Give a fresh head what can be known of its labels before training."""
+
     @abstractmethod
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         """The sum of the loss over the batch's targets, with their number and the logits."""

@@ -75,6 +75,10 @@ class MaskedTokenHead(nn.Layer):
         # In a tuple: the encoder's own table, not to be registered a second time under this layer.
         self._table = (model.embedding.token.weight,)
 
+    def begin_at(self, frequencies_V: np.ndarray) -> None:
+        """Set the bias so that the head, knowing nothing else, predicts tokens as often as they occur."""
+        self.bias.set_value(paddle.to_tensor(np.log(frequencies_V).astype("float32")))
+
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
         x_PD = self.norm(self.activation(self.transform(x_PD)))

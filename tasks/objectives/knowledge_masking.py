@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 Unit = Literal["token", "word", "phrase", "entity"]
+_COUNTED = 5_000  # documents whose tokens are counted
 _CONTINUES = {"word": Flag.CONTINUES_WORD, "phrase": Flag.CONTINUES_PHRASE, "entity": Flag.CONTINUES_ENTITY}
 
 
@@ -67,6 +68,13 @@ class KnowledgeMasking(PretrainTask):
 
         return MaskedTokenHead(model)
 
+    def begin(self, head: nn.Layer, items: Sequence[Document]) -> None:
+        """Start the output bias at the logarithm of the tokens' frequencies.
+
+        Otherwise the first hundreds of steps teach the embeddings nothing but these frequencies.
+        """
+        head.begin_at(_frequencies(items, head.bias.shape[0]))
+
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy
 
@@ -108,3 +116,11 @@ class KnowledgeMasking(PretrainTask):
         replaced = chosen & (draw >= self.mask) & (draw < self.mask + self.random)
         hidden[replaced] = rng.choice(tokenizer.ordinary_ids, size=int(replaced.sum()))
         return hidden
+
+
+def _frequencies(documents: Sequence[Document], size: int) -> np.ndarray:
+    """The share of each token (size,) in some millions of the corpus's tokens, never quite zero."""
+    counts, step = np.ones(size), max(1, len(documents) // _COUNTED)
+    for i in range(0, len(documents), step):
+        counts += np.bincount(documents[i].ids, minlength=size)
+    return counts / counts.sum()
