@@ -35,7 +35,7 @@ class Jieba(Segmenter):
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         cut = _load(self.entities)
         found: list[tuple[int, int, Kind]] = []
-        for first, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(words)], strict=True):
+        for first, stop in zip(starts.tolist(), np.append(starts, len(words))[1:].tolist(), strict=True):
             found += _sentence(cut, words[first:stop], first)
         return in_order(np.array(found, np.int64).reshape(-1, 3))
 

@@ -25,7 +25,7 @@ class Spacy(Segmenter):
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         pipeline = _load(self.model)
-        stops = [*starts[1:].tolist(), len(words)]
+        stops = np.append(starts, len(words))[1:].tolist()
         sentences = (words[first:stop] for first, stop in zip(starts.tolist(), stops, strict=True))
         found: list[tuple[int, int, Kind]] = []
         for first, document in zip(starts.tolist(), pipeline.pipe(_documents(pipeline, sentences)), strict=True):
