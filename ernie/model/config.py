@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -73,7 +74,13 @@ class EncoderConfig:
 
 def _square(hidden_size: int, layers: int, heads: int) -> EncoderConfig:
     return EncoderConfig(
-        hidden_size=hidden_size, layers=layers, heads=heads, intermediate_size=4 * hidden_size, layer_norm_epsilon=1e-5
+        hidden_size=hidden_size,
+        layers=layers,
+        heads=heads,
+        intermediate_size=4 * hidden_size,
+        layer_norm_epsilon=1e-5,
+        # 0.02 suits 768 units; fewer need larger weights for the same outputs, or attention starts too even to learn.
+        initializer_range=round(0.02 * math.sqrt(768 / hidden_size), 4),
     )
 
 
