@@ -1,7 +1,8 @@
-"""How well the default segmenters mark words, phrases and entities, beside gold annotation, and how fast.
+"""How well segmenters mark words, phrases and entities, beside gold annotation, and how fast.
 
     python benchmarks/segmenters.py --fit-en WIKI... --conll2000 conll2000.zip --conll2003 eng.testb
     python benchmarks/segmenters.py --fit-zh NEWS.jsonl... --peoples-daily 199801.txt --msra msra_test_bio.txt
+    python benchmarks/segmenters.py --use jieba --msra msra_test_bio.txt
 
 The segmenters learn from about 8 MB of the plain text in --fit-en or --fit-zh (what `ernie data build` reads), or,
 left out, of the words of the gold files themselves, never of their annotation.  Then each gold file is segmented, and
@@ -24,7 +25,7 @@ import numpy as np
 from ernie.data.raw import ReadOptions
 from ernie.data.read import find_inputs
 from ernie.text.segment import default_segmenters
-from ernie.text.segment.base import Batch, Kind, Segmenter, combine
+from ernie.text.segment.base import Batch, Kind, Segmenter, combine, segmenters
 from ernie.text.sentences import split_sentences
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from pretrain.corpus.sample import sample
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--conll2003", type=Path, metavar="FILE")
     parser.add_argument("--peoples-daily", type=Path, metavar="FILE", help="word/tag, a paragraph a line")
     parser.add_argument("--msra", type=Path, metavar="FILE", help="a character and its BIO tag a line")
+    parser.add_argument("--use", nargs="+", metavar="KIND", help="measure these in place of the default segmenters")
     given = parser.parse_args()
     files = (
         ("CoNLL-2000 noun phrases", "en", given.fit_en, Kind.PHRASE, given.conll2000, read_conll2000),
@@ -63,12 +65,12 @@ def main() -> None:
     for name, language, text, kind, path, read in files:
         if path is not None:
             gold = read(path)
-            print(f"| {name} | {measure(learn(language, text, gold), gold, kind)} |", flush=True)
+            chosen = [segmenters[use]() for use in given.use] if given.use else default_segmenters(language)
+            print(f"| {name} | {measure(learn(chosen, language, text, gold), gold, kind)} |", flush=True)
 
 
-def learn(language: str, text: Sequence[str] | None, gold: Gold) -> list[Segmenter]:
-    """The default segmenters of a language, having learnt from plain text or from the gold sentences' words."""
-    chosen = default_segmenters(language)
+def learn(chosen: Sequence[Segmenter], language: str, text: Sequence[str] | None, gold: Gold) -> list[Segmenter]:
+    """The segmenters, having learnt from plain text or from the gold sentences' words."""
     batches = [(gold.words, gold.starts)] if text is None else list(plain(text, language))
     return [segmenter.fit(batches) for segmenter in chosen]
 
