@@ -13,6 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any, Protocol
@@ -195,9 +196,21 @@ class Stream:
         self._cancel()
 
     def _current(self) -> list[Packed]:
+        """The batches of the block that the position lies in."""
         want = (self.position.epoch, self.position.block)
         if self._ahead and self._ahead[0][0] != want:
             self._cancel()
+        try:
+            self._make_ahead(want)
+            return self._ahead[0][1].result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a worker process that makes batches was killed, perhaps for want of memory. Run the same command "
+                "again to go on from the last checkpoint, with fewer of them (--set data.workers=0 makes batches in "
+                "a thread)."
+            ) from None
+
+    def _make_ahead(self, want: tuple[int, int]) -> None:
         upcoming = want if not self._ahead else self._following(self._ahead[-1][0])
         while len(self._ahead) < _AHEAD:
             epoch, block = upcoming
@@ -205,7 +218,6 @@ class Stream:
             last = min(len(self.source.items), first + self._per_block)
             self._ahead.append((upcoming, self._submit(epoch, first, last)))
             upcoming = self._following(upcoming)
-        return self._ahead[0][1].result()
 
     def _following(self, block: tuple[int, int]) -> tuple[int, int]:
         epoch, number = block

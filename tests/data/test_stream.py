@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -238,3 +238,18 @@ def test_too_few_documents_for_a_window_are_a_sentence() -> None:
         stream(source(2, task=Pieces(window=3)))
     with pytest.raises(UserError, match="needs at least 1 documents, the corpus has 0"):
         stream(source(0))
+
+
+def test_a_killed_worker_is_a_sentence() -> None:
+    made = source()
+    feed = Feed([made], processes=1)
+    stream = feed.stream(made.name)
+    next(stream)
+    assert isinstance(feed._executor, ProcessPoolExecutor)
+    for process in list(feed._executor._processes.values()):
+        process.kill()
+        process.join()
+    with pytest.raises(UserError, match="a worker process that makes batches was killed"):
+        for _ in range(100):
+            next(stream)
+    feed.close()
