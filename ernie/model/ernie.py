@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -15,7 +15,7 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
-from ernie.model.heads import Pooler
+from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
@@ -35,6 +35,9 @@ class ErnieModel(nn.Layer):
 
     `ErnieModel.from_pretrained(folder)` loads one; calling it takes padded batches as in other libraries;
     `encode_packed` takes batches without padding.  Inside there is only the packed path.
+
+    `tokenizer` and `masked_head`, which predicts masked tokens, are there where the folder has them.  The head is no
+    part of the encoder: its parameters are not among the model's.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -44,7 +47,14 @@ class ErnieModel(nn.Layer):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config)
         self.tokenizer: Tokenizer | None = None
+        self.masked_head: MaskedTokenHead | None = None
         initialize(self, config.initializer_range)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "masked_head":  # Paddle would register it, also behind a property
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def encode_packed(self, batch: Packed, task_id: int = 0) -> Tensor:
         """Encode a packed batch, (T, D)."""
