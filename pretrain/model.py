@@ -12,8 +12,9 @@ from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
+from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
-from ernie.model.weights import initialize
+from ernie.model.weights import arrays, initialize, set_weights
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import ModelConfig, PretrainConfig
 from tasks.base import PretrainTask
@@ -36,6 +37,20 @@ class MultiTaskModel(nn.Layer):
         task = self.objectives[name]
         hidden_TD = self.ernie.encode_packed(batch, self.task_ids[name])
         return task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+
+    def adopt_masked_head(self) -> None:
+        """Have the first objective that predicts masked tokens train the encoder's head for them.
+
+        It goes on from what that head knows, where the encoder came with one.
+        """
+        known, self.ernie.masked_head = self.ernie.masked_head, None
+        for name, head in self.heads.items():
+            if isinstance(head, MaskedTokenHead):
+                if known is not None:
+                    set_weights(head, arrays(known), "the model to start from")
+                head.task_id = self.task_ids[name]
+                self.ernie.masked_head = head
+                return
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:

@@ -44,6 +44,7 @@ class Run:
         self._feed, self.streams = open_streams(config, corpus)
         for name, head in self.model.heads.items():
             config.objectives[name].begin(head, self.streams[name].source.items)
+        self.model.adopt_masked_head()
         self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0

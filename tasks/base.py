@@ -19,6 +19,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Sample, Tokens
 from ernie.registry import Registry
+from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -140,21 +141,13 @@ def pretrain_task(name: str) -> Callable[[TaskClass], TaskClass]:
 def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | np.ndarray) -> Sample:
     """[CLS] tokens [SEP] as one sample.  A label array (n,) of the tokens gets IGNORE at the special tokens."""
     ids = tokens.ids if isinstance(tokens, Tokens) else tokens
-    joined = np.concatenate(([tokenizer.cls_id], ids, [tokenizer.sep_id]))
-    return Sample(joined, np.zeros(len(joined), np.int64), {key: _framed(label) for key, label in labels.items()})
+    return Sample(*frame(tokenizer, ids), {key: _framed(label) for key, label in labels.items()})
 
 
 def pair(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray, max_len: int, **labels: int) -> Sample:
     """[CLS] first [SEP] second [SEP] as one sample of at most `max_len` tokens; the longer side is cut at its end."""
-    room = max_len - 3
-    excess = len(first) + len(second) - room
-    if excess > 0:
-        keep_first = max(room - len(second), min(len(first), room // 2))
-        first, second = first[:keep_first], second[: room - keep_first]
-    ids = np.concatenate(([tokenizer.cls_id], first, [tokenizer.sep_id], second, [tokenizer.sep_id]))
-    segments = np.zeros(len(ids), np.int64)
-    segments[len(first) + 2 :] = 1
-    return Sample(ids, segments, dict(labels))
+    keep_first, keep_second = kept(len(first), len(second), max_len)
+    return Sample(*frame(tokenizer, first[:keep_first], second[:keep_second]), dict(labels))
 
 
 def _framed(label: int | np.ndarray) -> int | np.ndarray:

@@ -122,6 +122,16 @@ def plan(lengths: Sequence[int], budget: int, rng: np.random.Generator) -> list[
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
+def plan_by_length(lengths: Sequence[int], budget: int) -> list[np.ndarray]:
+    """As `plan`, but the longest together first, so that a batch holds samples of about one length.
+
+    A sample longer than the budget has a batch of its own.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(-sizes, kind="stable")
+    return _fill(order, np.minimum(sizes[order], budget), budget)
+
+
 def _fill(order: np.ndarray, sizes: np.ndarray, budget: int) -> list[np.ndarray]:
     ends = np.cumsum(sizes)
     batches, first = [], 0

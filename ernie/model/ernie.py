@@ -1,8 +1,12 @@
-"""The pretrained encoder as Python users meet it.  Legend: N sequences, L padded length, T packed tokens, D width."""
+"""The pretrained encoder as Python users meet it.
+
+Legend: N sequences or texts, L padded length, T packed tokens, D width.
+"""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,24 +14,32 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.data.batch import Layout, Packed
+from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
+from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
+from ernie.model.padded import Ids, Padding, check_shapes, read_ids
+from ernie.model.vectors import Pooling, Text, encode
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
+MASKED_HEAD_FILE = "masked_head.safetensors"
 
 
 class Output(NamedTuple):
-    """What the model returns: a vector for each token (N, L, D), zeros at padding, and one a sequence (N, D)."""
+    """What the model returns: a vector for each token (N, L, D), zeros at padding, and one a sequence (N, D).
+
+    `hidden_states`, if asked for, are the embeddings and then each layer's output, all (N, L, D).
+    """
 
     last_hidden_state: Tensor
     pooler_output: Tensor
+    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class ErnieModel(nn.Layer):
@@ -69,44 +81,82 @@ class ErnieModel(nn.Layer):
 
     def forward(
         self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        task_type_ids: Tensor | None = None,
+        input_ids: Ids,
+        token_type_ids: Ids | None = None,
+        attention_mask: Ids | None = None,
+        task_type_ids: Ids | None = None,
+        output_hidden_states: bool = False,
     ) -> Output:
-        """Encode a padded batch.  All arguments are (N, L).
+        """Encode a padded batch.  All arguments are (N, L): tensors, NumPy arrays or lists.
 
-        `attention_mask` is 1 for tokens and 0 for padding, which must follow the tokens; left out, everything counts
-        as a token.  Raises UserError for arguments of another shape and for sequences the model has no positions for.
+        `attention_mask` is 1 for tokens and 0 for padding, which may stand anywhere: positions count tokens, so that
+        a sequence has the same vectors however it is padded.  Left out, everything counts as a token.  Raises UserError
+        for arguments of another shape and for sequences the model has no positions for.
         """
-        _check_shapes(
-            input_ids, token_type_ids=token_type_ids, attention_mask=attention_mask, task_type_ids=task_type_ids
-        )
-        N, L = input_ids.shape
-        if L > self.config.max_positions:
-            raise UserError(f"the batch is {L} tokens long, this model has {self.config.max_positions} positions")
-        layout = Layout.of_lengths(_lengths(attention_mask, N, L))
-        index = paddle.to_tensor(np.repeat(np.arange(N) * L, layout.lengths) + layout.positions)
+        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask, "task_type_ids": task_type_ids}
+        ids = read_ids("input_ids", input_ids)
+        others = {name: None if values is None else read_ids(name, values) for name, values in given.items()}
+        check_shapes(ids, **others)
+        padding = Padding.of(ids.shape, others["attention_mask"])
+        layout = padding.layout
+        if layout.longest > self.config.max_positions:
+            raise UserError(
+                f"a sequence is {layout.longest} tokens long, this model has {self.config.max_positions} positions"
+            )
+        segments_T, tasks_T = padding.pack(others["token_type_ids"]), padding.pack(others["task_type_ids"])
+        x_TD = self.embedding(padding.pack(ids), segments_T, paddle.to_tensor(layout.positions), tasks_T)
+        states = [x_TD] if output_hidden_states else None
+        hidden_TD = self.encoder(x_TD, layout, states)
+        padded = None if states is None else tuple(padding.spread(state_TD) for state_TD in states)
+        return Output(padding.spread(hidden_TD), self.pooler(hidden_TD, layout), padded)
 
-        def packed(x: Tensor | None) -> Tensor:
-            return paddle.zeros([layout.tokens], "int64") if x is None else paddle.gather(x.reshape([-1]), index)
+    def encode(
+        self,
+        texts: Sequence[Text],
+        *,
+        pooling: Pooling = "mean",
+        max_len: int | None = None,
+        batch_tokens: int = 4096,
+        normalize: bool = False,
+    ) -> np.ndarray:
+        """A vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
 
-        positions = paddle.to_tensor(layout.positions)
-        x_TD = self.embedding(packed(input_ids), packed(token_type_ids), positions, packed(task_type_ids))
-        hidden_TD = self.encoder(x_TD, layout)
-        padded = paddle.scatter_nd(index.unsqueeze(-1), hidden_TD, [N * L, self.config.hidden_size])
-        return Output(padded.reshape([N, L, -1]), self.pooler(hidden_TD, layout))
+        `pooling` takes the mean of the last layer's vectors, special tokens included, or that of [CLS], or the
+        pooler's output.  A text without tokens is the bare frame, [CLS] [SEP].  Texts of more than `max_len` tokens
+        (left out, the model's positions) are cut, with one warning that says how many.  `normalize` gives all vectors
+        the length 1.  Batches hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode
+        the model is in.  Raises UserError for what is no text, and when the model has no tokenizer.
+        """
+        return encode(self, texts, pooling, max_len, batch_tokens, normalize)
+
+    def fill_mask(self, text: str, top: int = 5) -> list[list[Filled]]:
+        """For each [MASK] in the text, its `top` likeliest ordinary tokens, best first.
+
+        Each is (token, probability, text): the text has the token in this mask's place, other masks stay.  Raises
+        UserError when the text has no mask or too many tokens, and when the model has no tokenizer or masked head.
+        """
+        return fill_mask(self, text, top)
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Train in less memory and more time, with the same gradients: see `Encoder.recompute`."""
+        self.encoder.recompute = True
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep what the backward pass needs instead of computing it again."""
+        self.encoder.recompute = False
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> ErnieModel:
         """Load a model folder, a run folder (its newest model), or a checkpoint; ready for inference.
 
-        The tokenizer is loaded too, as `.tokenizer`, where there is one.  Raises UserError when the folder is no model
+        `tokenizer` and `masked_head` are loaded too where there are any.  Raises UserError when the folder is no model
         or its weights do not fit its configuration.
         """
         folder = _model_folder(Path(path))
         model = cls(EncoderConfig.read(folder / CONFIG_FILE))
         load_weights(model, folder / WEIGHTS_FILE)
+        if (folder / MASKED_HEAD_FILE).is_file():
+            model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
         if (folder / TOKENIZER_FOLDER).is_dir():
             model.tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
             if model.tokenizer.vocab_size > model.config.vocab_size:
@@ -118,11 +168,14 @@ class ErnieModel(nn.Layer):
         return model
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write configuration, weights and tokenizer into `folder`, which is made if need be."""
+        """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.config.write(folder / CONFIG_FILE)
         save_weights(self, folder / WEIGHTS_FILE)
+        (folder / MASKED_HEAD_FILE).unlink(missing_ok=True)
+        if self.masked_head is not None:
+            self.masked_head.write(folder / MASKED_HEAD_FILE)
         if self.tokenizer is not None:
             shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
             self.tokenizer.save(folder / TOKENIZER_FOLDER)
@@ -136,24 +189,3 @@ def _model_folder(path: Path) -> Path:
     if not path.exists():
         raise UserError(f"{path}: there is no such folder")
     raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")
-
-
-def _check_shapes(input_ids: Tensor, **others: Tensor | None) -> None:
-    shape = list(input_ids.shape)
-    if len(shape) != 2 or 0 in shape:
-        raise UserError(f"input_ids has the shape {shape}, expected a batch of sequences: [N, L]")
-    for name, other in others.items():
-        if other is not None and list(other.shape) != shape:
-            raise UserError(f"{name} has the shape {list(other.shape)}, expected that of input_ids, {shape}")
-
-
-def _lengths(attention_mask: Tensor | None, N: int, L: int) -> np.ndarray:
-    if attention_mask is None:
-        return np.full(N, L)
-    mask = np.asarray(attention_mask.numpy()) != 0
-    lengths = mask.sum(axis=1)
-    if not (mask == (np.arange(L) < lengths[:, None])).all():
-        raise UserError("attention_mask: padding must follow the tokens, not stand before or among them")
-    if (lengths == 0).any():
-        raise UserError(f"attention_mask: sequence {int(np.argmin(lengths))} has no tokens")
-    return lengths

@@ -5,15 +5,18 @@ Legend: T packed tokens, N sequences, P labelled tokens, D width, C classes, V v
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
+from safetensors.numpy import save_file
 
 from ernie.data.batch import Layout
 from ernie.model.config import EncoderConfig
+from ernie.model.weights import arrays, read_arrays, set_weights
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -63,6 +66,7 @@ class MaskedTokenHead(nn.Layer):
     """The vocabulary's logits at the masked positions (P,), (T, D) -> (P, V).
 
     As in BERT: a dense layer, activation and LayerNorm, then a product with the token embedding table and a bias.
+    `task_id` is the encoder's task embedding that it learnt with.
     """
 
     def __init__(self, model: ErnieModel):
@@ -72,8 +76,21 @@ class MaskedTokenHead(nn.Layer):
         self.norm = nn.LayerNorm(config.hidden_size, epsilon=config.layer_norm_epsilon)
         self.activation = getattr(F, config.activation)
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
+        self.task_id = 0
         # In a tuple: the encoder's own table, not to be registered a second time under this layer.
         self._table = (model.embedding.token.weight,)
+
+    @classmethod
+    def read(cls, model: ErnieModel, path: Path) -> MaskedTokenHead:
+        """Read the head of `model` that `write` wrote.  Raises UserError when it is damaged or another model's."""
+        head, values = cls(model), read_arrays(path)
+        head.task_id = int(values.pop("task_id", 0))
+        set_weights(head, values, str(path))
+        return head
+
+    def write(self, path: Path) -> None:
+        """Write the head as safetensors, without the table, which is the model's."""
+        save_file({**arrays(self), "task_id": np.array(self.task_id)}, path)
 
     def begin_at(self, frequencies_V: np.ndarray) -> None:
         """Set the bias so that the head, knowing nothing else, predicts tokens as often as they occur."""

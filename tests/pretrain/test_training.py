@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from running import CONFIG, build_corpus, made_up_text
 
+from ernie import ErnieModel
 from ernie.cli import main
 from ernie.train.log import read_records
 
@@ -221,7 +222,15 @@ def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path]
     before, after = (
         read_records(folder, "probe")[-3]["scores"]["perplexity"]["value"] for folder in (run, tmp_path / "run")
     )
-    assert after == pytest.approx(before, rel=0.02)
+    assert after == pytest.approx(before, rel=1e-4)
+
+
+def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:
+    _, run = finished
+    model = ErnieModel.from_pretrained(run)
+    (candidates,) = model.fill_mask("Anna sees the [MASK] near Berlin.", top=3)
+    assert all(re.fullmatch(r"Anna sees the ?\S+ near Berlin\.", candidate.text) for candidate in candidates)
+    assert 1 > candidates[0].probability >= candidates[2].probability > 0
 
 
 def test_tensorboard_files_are_written_when_asked_for(config: Path, tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""A vector for each text.  Legend: T packed tokens, N sequences, D width."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ernie.data.batch import Layout, pack, plan_by_length
+from ernie.data.document import Sample
+from ernie.errors import UserError
+from ernie.model.inference import evaluating, tokenizer_of
+from ernie.text.frame import frame, kept
+from ernie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+Pooling = Literal["mean", "cls", "pooler"]
+Text = str | tuple[str, str]
+
+
+def encode(
+    model: ErnieModel, texts: Sequence[Text], pooling: Pooling, max_len: int | None, batch_tokens: int, normalize: bool
+) -> np.ndarray:
+    """See `ErnieModel.encode`."""
+    if pooling not in get_args(Pooling):
+        raise UserError(f"pooling: expected one of {', '.join(get_args(Pooling))}, found '{pooling}'")
+    samples = _samples(tokenizer_of(model), texts, _limit(model.config.max_positions, max_len))
+    vectors_ND = np.empty((len(samples), model.config.hidden_size), np.float32)
+    with evaluating(model):
+        for chosen in plan_by_length([len(sample) for sample in samples], batch_tokens):
+            batch = pack([samples[i] for i in chosen])
+            vectors_ND[chosen] = _pool(model, model.encode_packed(batch), batch.layout, pooling).numpy()
+    if normalize:
+        vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), 1e-12)
+    return vectors_ND
+
+
+def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: Pooling) -> Tensor:
+    if pooling == "pooler":
+        return model.pooler(hidden_TD, layout)
+    if pooling == "cls":
+        return paddle.gather(hidden_TD, paddle.to_tensor(layout.starts))
+    sequence_T = np.repeat(np.arange(layout.sequences), layout.lengths)
+    return paddle.geometric.segment_mean(hidden_TD, paddle.to_tensor(sequence_T))
+
+
+def _limit(positions: int, max_len: int | None) -> int:
+    if max_len is None:
+        return positions
+    if not 3 <= max_len <= positions:
+        raise UserError(f"max_len: expected from 3 to the model's {positions} positions, found {max_len}")
+    return max_len
+
+
+def _samples(tokenizer: Tokenizer, texts: Sequence[Text], max_len: int) -> list[Sample]:
+    samples, cut = [], 0
+    for index, text in enumerate([texts] if isinstance(texts, str) else texts):
+        first, second = _token_ids(tokenizer, text, index)
+        keep_first, keep_second = kept(len(first), None if second is None else len(second), max_len)
+        cut += keep_first < len(first) or (second is not None and keep_second < len(second))
+        second = None if second is None else second[:keep_second]
+        samples.append(Sample(*frame(tokenizer, first[:keep_first], second)))
+    if cut:
+        message = f"encode: {cut} of {len(samples)} texts have more than {max_len} tokens; their ends were cut off"
+        warnings.warn(message, stacklevel=4)  # where the user calls ErnieModel.encode
+    return samples
+
+
+def _token_ids(tokenizer: Tokenizer, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
+    if isinstance(text, str):
+        return tokenizer.encode(text).ids, None
+    if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
+        return tokenizer.encode(text[0]).ids, tokenizer.encode(text[1]).ids
+    raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")
