@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ernie import runtime
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
+    from ernie.model.pretrained import ErnieTokenizer
 
 __version__ = "0.1.0"
-__all__ = ["ErnieModel", "__version__"]
+__all__ = ["ErnieModel", "ErnieTokenizer", "__version__"]
+
+# Paddle takes a second to import: only those who ask for the model pay for it.
+_FACE = {"ErnieModel": "ernie.model.ernie", "ErnieTokenizer": "ernie.model.pretrained"}
 
 runtime.prepare()
 
 
 def __getattr__(name: str) -> Any:
-    # Paddle takes a second to import: only those who ask for the model pay for it.
-    if name == "ErnieModel":
-        from ernie.model.ernie import ErnieModel
-
-        return ErnieModel
+    if name in _FACE:
+        return getattr(import_module(_FACE[name]), name)
     raise AttributeError(f"module 'ernie' has no attribute '{name}'")

@@ -27,7 +27,13 @@ FLOORS = (
 )
 # What data workers and the reading of configurations import.
 WITHOUT_PADDLE = ("ernie.cli", "ernie.config", "ernie.registry", "ernie.metrics", "ernie.text", "ernie.data", "tasks")
-WITHOUT_PADDLE_TOO = ("ernie.train.settings", "ernie.train.log", "pretrain.config", "pretrain.schedule")
+WITHOUT_PADDLE_TOO = (
+    "ernie.model.pretrained",
+    "ernie.train.settings",
+    "ernie.train.log",
+    "pretrain.config",
+    "pretrain.schedule",
+)
 
 
 def module_name(path: Path) -> str:

@@ -22,13 +22,11 @@ from ernie.model.encoder import Encoder
 from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
+from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, model_folder
 from ernie.model.vectors import Pooling, Text, encode
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
-
-CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
-MASKED_HEAD_FILE = "masked_head.safetensors"
 
 
 class Output(NamedTuple):
@@ -152,7 +150,7 @@ class ErnieModel(nn.Layer):
         `tokenizer` and `masked_head` are loaded too where there are any.  Raises UserError when the folder is no model
         or its weights do not fit its configuration.
         """
-        folder = _model_folder(Path(path))
+        folder = model_folder(Path(path))
         model = cls(EncoderConfig.read(folder / CONFIG_FILE))
         load_weights(model, folder / WEIGHTS_FILE)
         if (folder / MASKED_HEAD_FILE).is_file():
@@ -179,13 +177,3 @@ class ErnieModel(nn.Layer):
         if self.tokenizer is not None:
             shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
             self.tokenizer.save(folder / TOKENIZER_FOLDER)
-
-
-def _model_folder(path: Path) -> Path:
-    """The folder with the weights: `path` itself, or its `model`, where a run and a checkpoint keep theirs."""
-    for folder in (path, path / "model"):
-        if (folder / CONFIG_FILE).is_file():
-            return folder
-    if not path.exists():
-        raise UserError(f"{path}: there is no such folder")
-    raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")

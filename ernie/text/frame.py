@@ -22,11 +22,13 @@ def frame(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None = N
     return ids, segments
 
 
-def kept(first: int, second: int | None, max_len: int) -> tuple[int, int]:
-    """How many tokens of each text stay if the frame may have `max_len`; None for one text alone.
+def kept(first: int, second: int | None, max_len: int | None) -> tuple[int, int]:
+    """How many tokens of each text stay if the frame may have `max_len`, or any number for None.
 
-    A text is cut at its end, of two the longer one first.
+    Texts are cut at their ends, of two the longer one first.  `second` is None for one text alone.
     """
+    if max_len is None:
+        return first, second or 0
     if second is None:
         return min(first, max_len - 2), 0
     room = max_len - 3

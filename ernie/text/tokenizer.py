@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+
+from ernie.text.batch import make_batch
 
 SETTINGS_FILE = "tokenizer_config.json"  # the name and the key `do_lower_case` are those of published checkpoints
 
@@ -64,6 +66,28 @@ class Tokenizer(ABC):
     @abstractmethod
     def write_files(self, folder: Path) -> None:
         """Write the files of this kind of tokenizer into an existing folder."""
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+        *,
+        max_len: int | None = None,
+        padding: bool = True,
+        offsets: bool = False,
+    ) -> dict[str, Any]:
+        """A batch for `ErnieModel`: int64 arrays (N, L) `input_ids`, `token_type_ids` and `attention_mask`.
+
+        Each text, or pair of texts, gets its special tokens; a single text is a batch of one.  `max_len` cuts longer
+        ones at their ends, of a pair the longer text first.  `offsets` adds `offset_mapping` (N, L, 2): the characters
+        [start, end) of its text that a token stands for.  Without `padding` each entry is a list of arrays instead.
+        Raises UserError for an empty batch, for what is no text, and for pairs that do not match.
+        """
+        return make_batch(self, texts, text_pairs, max_len, padding, offsets)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """As `save`, under the name that other libraries use."""
+        self.save(Path(folder))
 
     def save(self, folder: Path) -> None:
         """Write the files from which `load_tokenizer(folder)` makes this tokenizer again."""

@@ -1,0 +1,43 @@
+"""Where a pretrained model and its tokenizer lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
+from ernie.text.tokenizer import Tokenizer
+
+CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
+MASKED_HEAD_FILE = "masked_head.safetensors"
+
+
+class ErnieTokenizer:
+    """The tokenizer of a model, under the name that Python users look for; needs no Paddle.
+
+    `from_pretrained` makes whichever kind of `Tokenizer` the folder holds; there are no objects of this class.
+    """
+
+    @staticmethod
+    def from_pretrained(path: str | Path) -> Tokenizer:
+        """Load the tokenizer of a model folder, a run, a checkpoint or a corpus, or a tokenizer's own folder or file.
+
+        Raises UserError when there is none.
+        """
+        for folder in (Path(path), Path(path) / "model"):
+            if (folder / TOKENIZER_FOLDER).is_dir():
+                return load_tokenizer(folder / TOKENIZER_FOLDER)
+        return load_tokenizer(path)
+
+
+def model_folder(path: Path) -> Path:
+    """The folder with the weights: `path` itself, or its `model`, where a run and a checkpoint keep theirs.
+
+    Raises UserError when it is neither.
+    """
+    for folder in (path, path / "model"):
+        if (folder / CONFIG_FILE).is_file():
+            return folder
+    if not path.exists():
+        raise UserError(f"{path}: there is no such folder")
+    raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")
