@@ -21,7 +21,10 @@ from ernie.errors import UserError, nearest
 
 GROUP = "ernie.commands"
 # What `ernie --help` says of our own commands, so that it need not import their modules.
-_ORDER = ("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify")
+_ORDER = (
+    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify"),
+    *("finetune", "check", "evaluate", "predict", "benchmark"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -47,7 +47,7 @@ def to_dict(config: Any) -> Any:
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         data = {field.name: to_dict(getattr(config, field.name)) for field in dataclasses.fields(config)}
         name = getattr(config, "variant_name", None)
-        return {"task": name, **data} if name else data
+        return {getattr(config, "variant_key", "task"): name, **data} if name else data
     if isinstance(config, dict):
         return {str(key): to_dict(value) for key, value in config.items()}
     if isinstance(config, (list, tuple)):

@@ -21,15 +21,11 @@ from matplotlib.figure import Figure
 
 from ernie import ErnieModel
 from ernie.cli import main as ernie
-from ernie.data.order import generator, key
-from ernie.train.settings import RateConfig
-from finetune.loop import FinetuneSettings, finetune
-from tasks.downstream.classify import Classify
+from ernie.data.order import key
 
 HOME = Path("runs/quickstart")
-CONFIG = "configs/pretrain/quickstart.yaml"
+PRETRAIN, FINETUNE = "configs/pretrain/quickstart.yaml", "configs/finetune/quickstart.yaml"
 CLASSES, TRAIN, DEV = 8, 32, 60  # packages, and labelled examples of each
-SEEDS = (0, 1, 2)
 
 
 def main() -> None:
@@ -38,13 +34,13 @@ def main() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
     (HOME / "text").mkdir(parents=True)
     print("Collecting the documentation inside Python and its packages ...", flush=True)
-    train, dev, packages = write_text(HOME / "text" / "documentation.jsonl")
+    write_text(HOME / "text" / "documentation.jsonl")
     text, tokenizer, corpus, run = (str(HOME / name) for name in ("text", "tokenizer", "corpus", "pretrain"))
     command("tokenizer", "train", "--input", text, "--vocab-size", "6000", "--output", tokenizer)
     command("data", "build", "--input", text, "--tokenizer", tokenizer, "--output", corpus, "--set", "held_out=0.05")
-    command("pretrain", CONFIG)
-    print(f"\nFine-tuning: which of {CLASSES} packages? {len(train)} labelled examples, {len(dev)} to be judged on.\n")
-    scores = compare(run, train, dev, packages)
+    command("pretrain", PRETRAIN)
+    print(f"\nFine-tuning: to which of {CLASSES} packages does a piece of documentation belong?")
+    scores = compare(run)
     print_scores(scores)
     draw(scores, HOME / "finetuning.png")
     command("report", run)
@@ -60,8 +56,8 @@ def command(*words: str) -> None:
         sys.exit(status)
 
 
-def write_text(file: Path) -> tuple[list[dict[str, str]], list[dict[str, str]], list[str]]:
-    """Write the corpus's text; returns labelled rows to learn from and to be judged on, and the packages they name.
+def write_text(file: Path) -> None:
+    """Write the corpus's text, and beside it labelled rows to learn from and to be judged on.
 
     The labelled entries are chosen by a hash and kept out of the corpus.
     """
@@ -80,9 +76,9 @@ def write_text(file: Path) -> tuple[list[dict[str, str]], list[dict[str, str]], 
                 size += out.write(json.dumps({"title": entry.summary, "paragraphs": entry.paragraphs}) + "\n")
     print(f"{len(found) - len(labelled):,} texts, {size / 1e6:.1f} MB, of {len(counts)} packages")
     rows = {name: [as_row(entry) for entry in group] for name, group in chosen.items()}
-    train = [row for group in rows.values() for row in group[:TRAIN]]
-    dev = [row for group in rows.values() for row in group[TRAIN:]]
-    return train, dev, packages
+    for name, part in (("train", slice(TRAIN)), ("dev", slice(TRAIN, None))):
+        lines = [json.dumps(row) for group in rows.values() for row in group[part]]
+        (HOME / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def as_row(entry: Entry) -> dict[str, str]:
@@ -92,30 +88,24 @@ def as_row(entry: Entry) -> dict[str, str]:
     return {"text": hidden, "label": entry.package}
 
 
-def compare(
-    run: str, train: list[dict[str, str]], dev: list[dict[str, str]], packages: list[str]
-) -> dict[str, list[float]]:
-    """Accuracy on `dev` for each seed, of the pretrained encoder and of the same one untrained, learning alike."""
-    task = Classify(labels=tuple(packages), max_len=64)
-    scores: dict[str, list[float]] = {"untrained": [], "pretrained": []}
-    for seed in SEEDS:
-        rows = [train[i] for i in generator(seed, "rows").permutation(len(train))]
-        for start, found in scores.items():
-            model = ErnieModel.from_pretrained(run)
-            tokenizer = model.tokenizer
-            assert tokenizer is not None
-            if start == "untrained":
-                model = ErnieModel(model.config)
-            settings = FinetuneSettings(epochs=8, tokens=1024, rate=RateConfig(peak=1e-3), seed=seed)
-            _, after = finetune(model, tokenizer, task, rows, dev, settings)
-            found.append(after[-1].value)
-            print(f"seed {seed}, {start}: {after[-1].value:.1%}", flush=True)
+def compare(pretrained: str) -> dict[str, list[float]]:
+    """Accuracy on the dev rows under each seed, of the pretrained encoder and of the same one untrained."""
+    model = ErnieModel.from_pretrained(pretrained)
+    untrained = ErnieModel(model.config)
+    untrained.tokenizer = model.tokenizer
+    untrained.save_pretrained(HOME / "untrained")
+    scores = {}
+    for start, folder in (("untrained", HOME / "untrained"), ("pretrained", Path(pretrained))):
+        output = HOME / f"finetune_{start}"
+        command("finetune", FINETUNE, "--model", str(folder), "--output", str(output))
+        written = json.loads((output / "scores.json").read_text(encoding="utf-8"))
+        scores[start] = written["scores"]["dev"]["accuracy"]["values"]
     return scores
 
 
 def print_scores(scores: dict[str, list[float]]) -> None:
     """A small table."""
-    print(f"\n{'':<12}accuracy (mean of {len(SEEDS)} seeds, lowest to highest)")
+    print(f"\n{'':<12}accuracy (mean of {len(scores['untrained'])} seeds, lowest to highest)")
     for start, found in scores.items():
         print(f"{start:<12}{statistics.mean(found):.1%}  ({min(found):.1%} to {max(found):.1%})")
     print(f"{'guessing':<12}{1 / CLASSES:.1%}")

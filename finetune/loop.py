@@ -1,9 +1,10 @@
-"""Fine-tuning: an encoder with a fresh head on one downstream task."""
+"""Fine-tuning: an encoder with a fresh head on one downstream task, from the first step to the best checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import paddle
@@ -11,88 +12,150 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan
-from ernie.data.document import Sample
-from ernie.metrics import Score
+from ernie.errors import UserError
+from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
-from ernie.model.losses import Loss
-from ernie.model.weights import initialize
-from ernie.text.tokenizer import Tokenizer
-from ernie.train.evaluate import evaluate
-from ernie.train.settings import AdamConfig, RateConfig
+from ernie.model.weights import arrays, set_weights
 from ernie.train.trainer import Trainer
-from tasks.downstream.base import FinetuneTask, Row
+from finetune.config import TrainConfig
+from finetune.model import FinetunedModel
+from finetune.prepare import Prepared
+from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.measures import LOWER_IS_BETTER
 
 
 @dataclass(frozen=True)
-class FinetuneSettings:
-    """How long and how fast: passes over the data, tokens of a batch, learning rate, optimizer, seed."""
+class Evaluation:
+    """The scores on the dev split after `step` steps (`epoch` passes, in part), the deciding one first."""
 
-    epochs: int = 3
-    tokens: int = 2048
-    rate: RateConfig = field(default_factory=lambda: RateConfig(peak=5e-5))
-    adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
-    clip: float = 1.0
-    seed: int = 0
+    step: int
+    epoch: float
+    scores: dict[str, float]
+    loss: float  # mean of the training loss since the evaluation before
+
+    @property
+    def headline(self) -> float:
+        """The deciding score."""
+        return next(iter(self.scores.values()))
 
 
-class FinetuneModel(nn.Layer):
-    """An encoder with the head of a fine-tuning task."""
-
-    def __init__(self, ernie: ErnieModel, task: FinetuneTask):
-        super().__init__()
-        self.ernie, self.task = ernie, task
-        self.head = task.head(ernie)
-        initialize(self.head, ernie.config.initializer_range)
-
-    def loss(self, batch: Packed) -> Loss:
-        """The loss of one batch."""
-        return self.task.loss(self.head, self.ernie.encode_packed(batch), batch)
+Progress = Callable[[int, int, dict[str, str]], None]  # the step, how many there are, a few figures
 
 
 def finetune(
     ernie: ErnieModel,
-    tokenizer: Tokenizer,
     task: FinetuneTask,
-    train: Sequence[Row],
-    dev: Sequence[Row],
-    settings: FinetuneSettings,
-    progress: Callable[[int, Score], None] | None = None,
-) -> tuple[FinetuneModel, list[Score]]:
-    """Train encoder and head on `train`; returns them with the headline score on `dev` after each epoch.
+    train: Prepared,
+    dev: Prepared,
+    config: TrainConfig,
+    seed: int = 0,
+    progress: Progress | None = None,
+    evaluated: Callable[[Evaluation], None] | None = None,
+) -> tuple[FinetunedModel, list[Evaluation]]:
+    """Train encoder and head on `train`; returns them as they were when they did best on `dev`, with all evaluations.
 
-    Order, dropout and the head's first weights follow from the seed.  Raises UserError for rows the task cannot read.
+    Order, dropout and the head's first weights follow from the seed.
     """
-    paddle.seed(settings.seed)
-    model = FinetuneModel(ernie, task)
-    samples = [task.sample(row, tokenizer) for row in train]
-    dev_batches = batches([task.sample(row, tokenizer) for row in dev], settings.tokens)
-    epochs = [shuffled(samples, settings, epoch) for epoch in range(settings.epochs)]
-    trainer = Trainer(model, settings.adam, clip=settings.clip, patience=20, seed=settings.seed)
-    steps, step, scores = sum(map(len, epochs)), 0, []
+    paddle.seed(order.key(seed, "head") % 2**31)
+    ernie.masked_head = None  # it would no longer fit the encoder
+    if config.dropout is not None:
+        _set_dropout(ernie, config.dropout)
+    if config.task_id >= max(1, ernie.config.task_vocab_size):
+        raise UserError(
+            f"train.task_id: {config.task_id}: the model has {ernie.config.task_vocab_size} task embeddings"
+        )
+    model = FinetunedModel(ernie, task, config.task_id)
+    factors = layer_factors(model, config.layer_decay)
+    trainer = Trainer(model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors)
+    epochs = [steps_of_epoch(train.examples, config, seed, epoch) for epoch in range(config.epochs)]
+    total = sum(map(len, epochs))
+    evaluations: list[Evaluation] = []
+    best: dict[str, np.ndarray] = {}
+    losses: list[float] = []
+    tokens, started, step = 0, time.monotonic(), 0
     for epoch, chosen in enumerate(epochs):
-        for batch in chosen:
-            rate = settings.rate.at(step, steps)
-            trainer.step(step, [("task", batch)], lambda _, packed: model.loss(packed), rate)
+        due = evaluation_steps(len(chosen), config.evaluations)
+        for place, rows in enumerate(chosen, 1):
+            batches = [("task", packed) for packed in micro_batches(train.examples, rows, config.micro_tokens, epoch)]
+            report = trainer.step(step, batches, lambda _, packed: model.loss(packed), config.rate.at(step, total))
             step += 1
-        scores.append(next(iter(evaluate(model, model.loss, dev_batches, task.metrics).values())))
-        if progress is not None:
-            progress(epoch, scores[-1])
-    return model, scores
+            losses.append(report.losses["task"])
+            tokens += sum(packed.layout.tokens for _, packed in batches)
+            if progress is not None:
+                pace = tokens / (time.monotonic() - started)
+                progress(step - 1, total, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{pace:,.0f}"})
+            if place not in due:
+                continue
+            scores = task.scores(dev.rows, model.answers(dev.examples))
+            evaluations.append(Evaluation(step, epoch + place / len(chosen), scores, float(np.mean(losses))))
+            losses.clear()
+            if evaluated is not None:
+                evaluated(evaluations[-1])
+            if best_of(task, evaluations) == len(evaluations) - 1:
+                best = arrays(model)
+            elif config.patience and len(evaluations) - 1 - best_of(task, evaluations) >= config.patience:
+                set_weights(model, best, "the best evaluation")
+                return model, evaluations
+    set_weights(model, best, "the best evaluation")
+    return model, evaluations
 
 
-def shuffled(samples: Sequence[Sample], settings: FinetuneSettings, epoch: int) -> list[Packed]:
-    """The samples in batches, in the order of one epoch."""
-    rng = order.generator(settings.seed, "finetune", epoch)
-    return [pack([samples[i] for i in batch]) for batch in plan([len(s) for s in samples], settings.tokens, rng)]
+def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
+    """Which evaluation is the best by the task's deciding score; of equals the first."""
+    sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
+    return max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
 
 
-def batches(samples: Sequence[Sample], tokens: int) -> list[Packed]:
-    """The samples in batches, in the order they stand."""
-    ends = np.cumsum([len(sample) for sample in samples])
-    found, first = [], 0
-    while first < len(samples):
-        before = ends[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + tokens, side="right")))
-        found.append(pack(samples[first:last]))
-        first = last
-    return found
+def steps_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
+    """Which rows each step of an epoch takes: every row in exactly one, in an order that (seed, epoch) decides."""
+    rng = order.generator(seed, "finetune", epoch)
+    if config.batch_tokens:
+        return plan([min(example.tokens, config.batch_tokens) for example in examples], config.batch_tokens, rng)
+    shuffled = rng.permutation(len(examples))
+    return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
+
+
+def micro_batches(examples: Sequence[Example], rows: np.ndarray, budget: int, epoch: int) -> Iterator[Packed]:
+    """The rows of a step in packed batches of at most `budget` tokens, those of like length together."""
+    held: list[int] = []
+    size = 0
+    for i in sorted(rows.tolist(), key=lambda i: (examples[i].tokens, i)):
+        if held and size + examples[i].tokens > budget:
+            yield _packed(examples, held, epoch)
+            held, size = [], 0
+        held.append(i)
+        size += examples[i].tokens
+    yield _packed(examples, held, epoch)
+
+
+def _packed(examples: Sequence[Example], rows: list[int], epoch: int) -> Packed:
+    samples = [sample for i in rows for sample in examples[i].samples]
+    names = [(epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
+    return pack(samples, np.array(names))
+
+
+def evaluation_steps(steps: int, evaluations: int) -> set[int]:
+    """After which steps of an epoch (from 1) the dev split is scored: evenly spread, the last one always."""
+    return {max(1, round(steps * k / evaluations)) for k in range(1, evaluations + 1)}
+
+
+def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
+    """What each parameter's rate is multiplied by: decay to the power of the layers above it, the head's aside."""
+    layers = model.ernie.config.layers
+    factors = {}
+    for name, _ in model.named_parameters():
+        above = 0
+        if name.startswith("ernie.embedding."):
+            above = layers + 1
+        elif name.startswith("ernie.encoder.layers."):
+            above = layers - int(name.split(".")[3])
+        factors[name] = decay**above
+    return factors
+
+
+def _set_dropout(ernie: ErnieModel, dropout: float) -> None:
+    for layer in ernie.sublayers():
+        if isinstance(layer, nn.Dropout):
+            layer.p = dropout
+        elif isinstance(layer, EncoderLayer):
+            layer.attention_dropout = dropout

@@ -64,7 +64,10 @@ class Layout:
 
 
 class Labels(NamedTuple):
-    """Targets (P,) and the tokens (P,) they belong to; `positions` is None for one target a sequence (N,)."""
+    """Targets (P,), or (P, C) for several at once, and the tokens (P,) they belong to.
+
+    `positions` is None for one target a sequence (N,); where some sequences have none, it holds those that have one.
+    """
 
     values: np.ndarray
     positions: np.ndarray | None
@@ -152,9 +155,15 @@ def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.nda
     return _fill(indices, lengths[indices], budget)
 
 
-def _labels(values: list[int | np.ndarray]) -> Labels:
+def _labels(values: list[int | float | np.ndarray]) -> Labels:
     if isinstance(values[0], np.ndarray):
-        joined = np.concatenate(values).astype(np.int64)
-        positions = np.flatnonzero(joined != IGNORE)
-        return Labels(joined[positions], positions)
-    return Labels(np.asarray(values, dtype=np.int64), None)
+        joined = np.concatenate(values)
+        if joined.ndim > 1:
+            return Labels(joined, None)
+        labels = joined.astype(np.int64)
+    else:
+        labels = np.asarray(values)
+        if labels.dtype.kind == "f" or not (labels == IGNORE).any():
+            return Labels(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64), None)
+    positions = np.flatnonzero(labels != IGNORE)
+    return Labels(labels[positions], positions)

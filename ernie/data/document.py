@@ -91,13 +91,13 @@ class Document:
 class Sample:
     """One unpadded training example.
 
-    `ids` (n,) and `segments` (n,) are the model's input.  A label is a whole number for the sequence, or an array
-    (n,) with one a token, IGNORE where a token takes no part.
+    `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
+    several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.
     """
 
     ids: np.ndarray
     segments: np.ndarray
-    labels: Mapping[str, int | np.ndarray] = field(default_factory=dict)
+    labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,7 @@
-"""Losses as a sum and a count; only the trainer divides.  Legend: P targets, C classes."""
+"""Losses as a sum and a count; only the trainer divides.
+
+Legend: T packed tokens, N sequences, P targets, C classes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
+
+from ernie.data.batch import Layout
 
 
 @dataclass(frozen=True)
@@ -24,3 +29,51 @@ def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
     """Summed cross entropy of integer labels."""
     total = F.cross_entropy(logits_PC, paddle.to_tensor(labels_P), reduction="sum")
     return Loss(total, len(labels_P), logits_PC, labels_P)
+
+
+def cross_entropy_at(logits_TC: Tensor, positions_P: np.ndarray, labels_P: np.ndarray) -> Loss:
+    """Summed cross entropy of the integer labels of some tokens."""
+    return cross_entropy(paddle.gather(logits_TC, paddle.to_tensor(positions_P)), labels_P)
+
+
+def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
+    """Cross entropy of each class against its absence: the mean over the classes, summed over the sequences."""
+    total = F.binary_cross_entropy_with_logits(logits_NC, paddle.to_tensor(labels_NC), reduction="sum")
+    return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
+
+
+def squared_error(values_N1: Tensor, labels_N: np.ndarray) -> Loss:
+    """Summed squared difference of one output a sequence."""
+    difference_N = values_N1.squeeze(-1) - paddle.to_tensor(labels_N.astype("float32"))
+    return Loss((difference_N * difference_N).sum(), len(labels_N), values_N1, labels_N)
+
+
+def grouped_cross_entropy(scores_N1: Tensor, firsts_P: np.ndarray, labels_P: np.ndarray) -> Loss:
+    """Cross entropy of the right one of each group of sequences; `firsts_P` are where the groups begin.
+
+    `logits` of the result are (P, C) with C the largest group, -1e9 where a group is smaller.
+    """
+    N = scores_N1.shape[0]
+    sizes = np.diff([*firsts_P, N])
+    column_C = np.arange(sizes.max())
+    inside_PC = column_C < sizes[:, None]
+    index_PC = np.where(inside_PC, firsts_P[:, None] + column_C, 0)
+    gathered = paddle.gather(scores_N1.squeeze(-1), paddle.to_tensor(index_PC.reshape(-1)))
+    logits_PC = gathered.reshape(list(index_PC.shape)) + paddle.to_tensor(np.where(inside_PC, 0.0, -1e9), "float32")
+    return cross_entropy(logits_PC, labels_P)
+
+
+def span_cross_entropy(logits_T2: Tensor, layout: Layout, starts_N: np.ndarray, ends_N: np.ndarray) -> Loss:
+    """Cross entropy of a first and a last token among the tokens of each sequence; counts two targets a sequence.
+
+    `starts_N` and `ends_N` are places within the sequences.
+    """
+    L = layout.longest
+    places = paddle.to_tensor(layout.slots).unsqueeze(-1)
+    # -1e9 at the slots of the padded batch that hold no token.
+    bias_NL = np.full(layout.sequences * L, -1e9, np.float32)
+    bias_NL[layout.slots] = 0.0
+    padded = paddle.scatter_nd(places, logits_T2, [layout.sequences * L, 2]) + paddle.to_tensor(bias_NL).unsqueeze(-1)
+    logits_NL2 = padded.reshape([layout.sequences, L, 2])
+    stacked = paddle.concat([logits_NL2[:, :, 0], logits_NL2[:, :, 1]])
+    return cross_entropy(stacked, np.concatenate([starts_N, ends_N]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import paddle
 from paddle import nn
@@ -10,10 +12,16 @@ from ernie.train.settings import AdamConfig
 
 
 class Optimizer:
-    """AdamW over a layer's parameters.  A parameter that took no part in a step stays as it is, moments included."""
+    """AdamW over a layer's parameters.  A parameter that took no part in a step stays as it is, moments included.
 
-    def __init__(self, layer: nn.Layer, config: AdamConfig):
+    `factors` multiply the rate of the parameters they name.
+    """
+
+    def __init__(self, layer: nn.Layer, config: AdamConfig, factors: Mapping[str, float] | None = None):
         self.parameters = dict(layer.named_parameters())
+        for name, parameter in self.parameters.items():
+            # Not AdamW's own lr_ratio, which Paddle has for GPUs only.
+            parameter.optimize_attr = {"learning_rate": (factors or {}).get(name, 1.0)}
         self._fresh = {"moment1": 0.0, "moment2": 0.0, "beta1_pow_acc": config.beta1, "beta2_pow_acc": config.beta2}
         self._restored: dict[str, np.ndarray] = {}
         undecayed = {p.name for p in self.parameters.values() if p.ndim < 2}

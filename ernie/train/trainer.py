@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,22 @@ class Trainer:
     """Trains a layer with AdamW.
 
     `clip` is the largest gradient norm (0 for no limit).  A step whose loss or gradient is not finite changes
-    nothing; after `patience` of them in a row `step` raises TrainingStopped.
+    nothing; after `patience` of them in a row `step` raises TrainingStopped.  `rate_factors` multiply the rate of
+    the parameters they name.
     """
 
-    def __init__(self, layer: nn.Layer, adam: AdamConfig, *, clip: float, patience: int, seed: int):
+    def __init__(
+        self,
+        layer: nn.Layer,
+        adam: AdamConfig,
+        *,
+        clip: float,
+        patience: int,
+        seed: int,
+        rate_factors: Mapping[str, float] | None = None,
+    ):
         self.layer = layer
-        self.optimizer = Optimizer(layer, adam)
+        self.optimizer = Optimizer(layer, adam, rate_factors)
         self.bad_steps = 0  # in a row
         self._clip = clip
         self._patience = patience

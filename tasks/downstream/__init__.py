@@ -1,1 +1,5 @@
-"""Kinds of fine-tuning task, one file each."""
+"""The kinds of fine-tuning task; importing this package registers all of ours."""
+
+from tasks.downstream import choose, classify, extract, multilabel, rank, regress, tag
+
+__all__ = ["choose", "classify", "extract", "multilabel", "rank", "regress", "tag"]

@@ -1,4 +1,7 @@
-"""What a kind of fine-tuning task is: how a row of data becomes a sample, and a prediction of the model an answer.
+"""What a kind of fine-tuning task is: how a row of data becomes samples, and the model's output an answer.
+
+A kind is a frozen dataclass whose fields are the keys under `task:` in a YAML file.  Reading rows and scoring answers
+needs no Paddle.
 
 Legend: T tokens of a packed batch, N sequences, D width, C classes.
 """
@@ -6,15 +9,19 @@ Legend: T tokens of a packed batch, N sequences, D width, C classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ernie.data.batch import Packed
+from ernie.data.batch import Layout, Packed
 from ernie.data.document import Sample
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError, nearest
+from ernie.registry import Registry
 from ernie.text.tokenizer import Tokenizer
+from tasks.base import pair, single
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -22,29 +29,185 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
-Row = Mapping[str, str]
+Answer = dict[str, Any]  # what is written for a row: plain data, its first key the answer itself
+Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the model sees of one row: its samples, and what `answer` needs to read their outputs.
+
+    `cut` counts the tokens that were left out to keep to the limit; `empty` says that a text gave no tokens.
+    """
+
+    samples: tuple[Sample, ...]
+    notes: Any = None
+    cut: int = 0
+    empty: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all its samples."""
+        return sum(map(len, self.samples))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneTask(ABC):
-    """The base of all kinds of fine-tuning task.  `max_len` is the longest sample in tokens."""
+    """The base of all kinds of fine-tuning task.
+
+    `max_len` is the longest sample in tokens, special tokens included.  `metrics` are names of the kind's measures;
+    the first decides which checkpoint is the best.  Left out, they are the kind's usual ones.
+    """
 
     max_len: int = 128
+    metrics: tuple[str, ...] = ()
 
-    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first decides
+    measures: ClassVar[Mapping[str, Measure]] = {}  # those of the kind, the usual ones first
+    usual: ClassVar[int] = 1  # how many of them are used unless `metrics` says
+    per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
+    answer_field: ClassVar[str] = "label"  # the field that names the column with what is right
+    variant_name: ClassVar[str] = ""
+    variant_key: ClassVar[str] = "kind"
+
+    @classmethod
+    def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[FinetuneTask], set[str]]:
+        """The kind that `task: {kind: ...}` names."""
+        if "kind" not in given:
+            raise UserError(f"kind: this key is required.{nearest('', finetune_tasks)}")
+        return finetune_tasks[given["kind"]], {"kind"}
+
+    def __post_init__(self) -> None:
+        if self.max_len < 8:
+            raise UserError(f"max_len: expected at least 8 tokens, found {self.max_len}")
+        for name in self.metrics:
+            if name not in self.measures:
+                raise UserError(f"metrics: {self.variant_name} has no metric '{name}'.{nearest(name, self.measures)}")
+
+    @property
+    def scored_by(self) -> tuple[str, ...]:
+        """The names of the measures that are used, the deciding one first."""
+        return self.metrics or tuple(self.measures)[: self.usual]
+
+    def is_labelled(self, rows: Sequence[Row]) -> bool:
+        """Whether rows say what is right: any of them has the column for it."""
+        column = getattr(self, self.answer_field)
+        return any(row.get(column) is not None for row in rows)
+
+    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+        """The task with what it takes from the rows to learn from, such as the labels when they are not given."""
+        return self
 
     @abstractmethod
-    def sample(self, row: Row, tokenizer: Tokenizer) -> Sample:
-        """The sample of one row, with its label where the row has one."""
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        """The samples of one row, without what is right.  Raises UserError for a row that cannot be read."""
+
+    @abstractmethod
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        """The samples of one row to learn from.  Raises UserError when what is right is missing or unknown."""
+
+    @abstractmethod
+    def truth(self, row: Row) -> Any:
+        """What is right for a row, as the measures take it.  Raises UserError when it is missing or unknown."""
+
+    @abstractmethod
+    def answered(self, answer: Answer) -> Any:
+        """What an answer says, as the measures take it."""
 
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into logits."""
 
     @abstractmethod
-    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The sum of the loss over the batch's targets, with their number and the logits."""
+    def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        """The head's output: (N, C), or (T, C) where the kind is `per_token`."""
 
     @abstractmethod
-    def predict(self, logits: np.ndarray) -> list[Any]:
-        """The answers of a batch, one a sequence, in order."""
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        """The sum of the loss over the batch's targets."""
+
+    @abstractmethod
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        """The answer to a row; `logits` holds, for each of its samples, (C,), or (n, C) where `per_token`."""
+
+    def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
+        """The measures of the answers to these rows, the deciding one first."""
+        right = [self.truth(row) for row in rows]
+        given = [self.answered(answer) for answer in answers]
+        return {name: float(self.measures[name](right, given)) for name in self.scored_by}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTask(FinetuneTask):
+    """A task on a text or on a pair of texts, with one output a sequence.
+
+    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column with what is right.
+    """
+
+    text: str = "text"
+    text_pair: str = ""
+    label: str = "label"
+
+    @abstractmethod
+    def target(self, row: Row) -> int | float | np.ndarray:
+        """What a row's sample is to learn, see Sample."""
+
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many outputs the head has."""
+
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, {})
+
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, {"label": self.target(row)})
+
+    def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:
+        second = tokenizer.encode(row.text(self.text_pair)).ids if self.text_pair else None
+        return text_example(tokenizer, tokenizer.encode(row.text(self.text)).ids, second, self.max_len, labels)
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import SequenceHead
+
+        return SequenceHead(model, self.outputs())
+
+    def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        return head(hidden_TD, layout)
+
+
+finetune_tasks: Registry[type[FinetuneTask]] = Registry("kind of fine-tuning task", group="ernie.finetune_tasks")
+
+TaskClass = TypeVar("TaskClass", bound=type[FinetuneTask])
+
+
+def finetune_task(name: str) -> Callable[[TaskClass], TaskClass]:
+    """Class decorator: register a kind of fine-tuning task under the name that YAML uses."""
+
+    def enter(task: TaskClass) -> TaskClass:
+        task.variant_name = name
+        finetune_tasks.register(name)(task)
+        return task
+
+    return enter
+
+
+def text_example(
+    tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None, max_len: int, labels: dict[str, Any]
+) -> Example:
+    """One sample of a text or a pair of texts, cut to `max_len`."""
+    if second is None:
+        sample = single(tokenizer, first[: max_len - 2], **labels)
+        return Example((sample,), cut=max(0, len(first) + 2 - max_len), empty=not len(first))
+    sample = pair(tokenizer, first, second, max_len, **labels)
+    cut = len(first) + len(second) + 3 - len(sample)
+    return Example((sample,), cut=cut, empty=not (len(first) and len(second)))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities along the last axis."""
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def rounded(number: float) -> float:
+    """A probability or score as it is written: six digits behind the point."""
+    return round(float(number), 6)

@@ -1,69 +1,61 @@
-"""Classification of a text or of a pair of texts."""
+"""Classification: one label for a text or a pair of texts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.document import Sample
-from ernie.errors import UserError, nearest
-from ernie.text.tokenizer import Tokenizer
-from tasks.base import pair, single
-from tasks.downstream.base import FinetuneTask, Row
+from ernie.data.labelled.row import Row
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
+from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.measures import accuracy, f1, macro_f1, matthews
 
 if TYPE_CHECKING:
-    from paddle import Tensor, nn
+    from paddle import Tensor
 
-    from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
 
+@finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
-class Classify(FinetuneTask):
-    """One of `labels` for each row.
+class Classify(TextTask):
+    """One of `labels` for each row; left out, they are those of the rows to learn from.
 
-    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column with the answer.
+    The metric f1 is that of the last of two labels, macro_f1 the mean over all labels.
     """
 
-    labels: tuple[str, ...]
-    text: str = "text"
-    text_pair: str = ""
-    label: str = "label"
+    labels: tuple[str, ...] = ()
+
+    measures: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
 
     def __post_init__(self) -> None:
-        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
-            raise UserError(f"labels: expected at least two different ones, found {list(self.labels)}")
+        super().__post_init__()
+        check_labels(self.labels)
 
-    def sample(self, row: Row, tokenizer: Tokenizer) -> Sample:
-        first = tokenizer.encode(self._cell(row, self.text)).ids
-        labels = {"label": self._index(row[self.label])} if self.label in row else {}
-        if self.text_pair:
-            second = tokenizer.encode(self._cell(row, self.text_pair)).ids
-            return pair(tokenizer, first, second, self.max_len, **labels)
-        return single(tokenizer, first[: self.max_len - 2], **labels)
+    def learnt_from(self, rows: Sequence[Row]) -> Classify:
+        return self if self.labels else replace(self, labels=collected(row.text(self.label) for row in rows))
 
-    def head(self, model: ErnieModel) -> nn.Layer:
-        from ernie.model.heads import SequenceHead
+    def truth(self, row: Row) -> int:
+        return index_of(row.text(self.label), self.labels)
 
-        return SequenceHead(model, len(self.labels))
+    target = truth
 
-    def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def answered(self, answer: Answer) -> int:
+        return self.labels.index(answer["label"])
+
+    def outputs(self) -> int:
+        return len(self.labels)
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy
 
-        return cross_entropy(head(hidden_TD, batch.layout), batch.labels["label"].values)
+        return cross_entropy(logits, batch.labels["label"].values)
 
-    def predict(self, logits: np.ndarray) -> list[str]:
-        return [self.labels[i] for i in logits.argmax(-1)]
-
-    def _cell(self, row: Row, column: str) -> str:
-        if column not in row:
-            raise UserError(f"there is no column '{column}'.{nearest(column, row)}")
-        return row[column]
-
-    def _index(self, label: str) -> int:
-        if label not in self.labels:
-            raise UserError(f"label '{label}' is not one of {', '.join(self.labels)}")
-        return self.labels.index(label)
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        shares = softmax(logits[0])
+        best = int(shares.argmax())
+        return {"label": self.labels[best], "probability": rounded(shares[best])}

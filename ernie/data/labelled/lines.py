@@ -1,0 +1,146 @@
+"""Rows of text files: separated values, JSON lines, columns of words, plain lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+
+from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.raw import Place
+from ernie.data.read_lines import Line
+from ernie.errors import UserError, nearest
+
+csv.field_size_limit(1 << 24)
+
+
+def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma: bool) -> Iterator[Row | Fault]:
+    """Rows of a .csv (`comma`) or .tsv file, whose first line names the columns unless `options.columns` does.
+
+    Raises UserError when the file has no line of names or one that cannot be read.
+    """
+    delimiter = options.delimiter or ("," if comma else "\t")
+    quote = options.quote if options.quote is not None else ('"' if comma else "")
+    columns = list(options.columns)
+    for place, cells in _cells(file, lines, delimiter, quote):
+        if isinstance(cells, str):
+            if not columns:
+                raise UserError(f"{place}: {cells}; it should name the columns")
+            yield Fault(place, cells)
+        elif not columns:
+            columns = _header(place, cells, options)
+        elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
+            yield Fault(place, f"has {len(cells)} cells, expected {len(columns)}: {', '.join(columns)}")
+        else:
+            yield Row(dict(zip(columns, cells, strict=False)), place)
+
+
+def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
+    """The cells of each line that is not empty, or what is wrong with it."""
+    if not quote:
+        for line in lines:
+            if line.text is None:
+                yield Place(file, line.number), line.problem
+            elif line.text:
+                yield Place(file, line.number), line.text.split(delimiter)
+        return
+    problems: list[tuple[Place, str]] = []
+
+    def readable() -> Iterator[str]:
+        for line in lines:
+            if line.text is None:
+                problems.append((Place(file, line.number), line.problem))
+            yield (line.text or "") + "\n"
+
+    reader = csv.reader(readable(), delimiter=delimiter, quotechar=quote, strict=True)
+    begins = 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise UserError(
+                f"{file}:{begins}: the quoting does not close, or is otherwise wrong ({error}); files without quoting "
+                "need 'quote: \"\"'"
+            ) from None
+        yield from problems
+        problems.clear()
+        if cells is None:
+            return
+        if cells:
+            yield Place(file, begins), cells
+        begins = reader.line_num + 1
+
+
+def _header(place: Place, names: list[str], options: RowOptions) -> list[str]:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"{place}: the column '{twice[0]}' stands twice; name all with 'columns'")
+    for there in options.rename.values():
+        if there not in names:
+            raise UserError(
+                f"{place}: there is no column '{there}'.{nearest(there, names)} A file without a line of names "
+                "needs 'columns'."
+            )
+    return names
+
+
+def read_json_rows(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
+    """A row a line."""
+    for line in lines:
+        place = Place(file, line.number)
+        if line.text is None:
+            yield Fault(place, line.problem)
+        elif line.text.strip():
+            yield as_row(line.text, place)
+
+
+def as_row(text: str, place: Place) -> Row | Fault:
+    """The row that a line of JSON holds."""
+    try:
+        cells = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        return Fault(place, f"is not JSON: {error}")
+    if not isinstance(cells, dict):
+        return Fault(place, "expected a JSON object with named values")
+    return Row(cells, place)
+
+
+def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Iterator[Row | Fault]:
+    """Sentences of a CoNLL file: a word a line with its tags, an empty line behind a sentence.
+
+    A row has a list under each of `columns` ("token" and "tag" unless named): the first columns of the file, and the
+    last under the last name.  Lines that begin with -DOCSTART- stand between documents and are no words.
+    """
+    names = options.columns or ("token", "tag")
+    found: list[list[str]] = []
+    begins = 0
+    for line in lines:
+        if line.text is None:
+            yield Fault(Place(file, line.number), line.problem)
+            continue
+        text = line.text.strip("\r\n") if options.delimiter else line.text.strip()
+        if text.startswith("-DOCSTART-"):
+            continue
+        if text.strip():
+            cells = text.split(options.delimiter or None)
+            if len(cells) < len(names):
+                yield Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
+                continue
+            begins = begins or line.number
+            found.append([*cells[: len(names) - 1], cells[-1]])
+        elif found:
+            yield _sentence(names, found, Place(file, begins))
+            found, begins = [], 0
+    if found:
+        yield _sentence(names, found, Place(file, begins))
+
+
+def _sentence(names: Iterable[str], found: list[list[str]], place: Place) -> Row:
+    return Row({name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}, place)
+
+
+def read_plain(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
+    """A row a line, with the column "text"."""
+    for line in lines:
+        place = Place(file, line.number)
+        yield Fault(place, line.problem) if line.text is None else Row({"text": line.text}, place)

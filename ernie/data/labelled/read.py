@@ -1,0 +1,203 @@
+"""Rows from files, saved data sets and data sets of the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ernie.data.labelled.lines import read_columns, read_json_rows, read_plain, read_separated
+from ernie.data.labelled.questions import is_questions, load_json, read_questions
+from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.raw import Place
+from ernie.data.read_lines import Line, LineFile
+from ernie.errors import UserError
+
+_FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+_SHOWN = 5  # faults of a file that a message shows
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows of a split, in order; `skipped` were left out because the options say so."""
+
+    name: str
+    rows: list[Row]
+    skipped: int = 0
+
+
+def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
+    """All rows of a split.  Raises UserError that lists the rows that cannot be used, and for a split without rows."""
+    rows: list[Row] = []
+    faults: list[Fault] = []
+    skipped = 0
+    for source in sources:
+        for row in read_rows(source, options):
+            if isinstance(row, Fault):
+                faults.append(row)
+            elif row is None:
+                skipped += 1
+            else:
+                rows.append(row)
+    raise_faults(faults)
+    if not rows:
+        left_out = f" ({skipped} were skipped, see 'skip')" if skipped else ""
+        raise UserError(f"data.{name}: {', '.join(sources)}: there are no rows{left_out}")
+    return Split(name, rows, skipped)
+
+
+def raise_faults(faults: Sequence[Fault]) -> None:
+    """Raise UserError with the first of the faults and their number, if there are any."""
+    if not faults:
+        return
+    shown = "\n".join(map(str, faults[:_SHOWN]))
+    more = len(faults) - _SHOWN
+    raise UserError(shown + (f"\nand {more} more rows that cannot be used" if more > 0 else ""))
+
+
+def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
+    """The rows of one source under the names asked for; for those that cannot be used a Fault, for skipped ones None.
+
+    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt; all but Parquet also as .gz), a folder that the
+    `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
+    Raises UserError for a source that cannot be read at all.
+    """
+    return adapted(_open(source, options), options)
+
+
+def adapted(rows: Iterable[Row | Fault], options: RowOptions) -> Iterator[Row | Fault | None]:
+    """The rows under the names and with the values that the options ask for; None for those to be skipped."""
+    for row in rows:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        try:
+            yield options.adapt(row)
+        except UserError as error:
+            yield Fault(row.place, str(error))
+
+
+def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions) -> Iterator[Row | Fault]:
+    """The rows of text in a format ("tsv", "csv", "jsonl", "conll" or "text"), before they are adapted."""
+    if form in ("tsv", "csv"):
+        return read_separated(file, lines, options, comma=form == "csv")
+    if form == "jsonl":
+        return read_json_rows(file, lines)
+    if form == "conll":
+        return read_columns(file, lines, options)
+    return read_plain(file, lines)
+
+
+def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
+    if source.startswith("hf:"):
+        return _hub(source)
+    path = Path(source)
+    folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
+    if folder.is_dir():
+        return _saved(folder, source.rpartition(":")[2] if folder != path else "")
+    if not path.is_file():
+        raise UserError(f"{source}: there is no such file or folder")
+    form = _format(path) if options.format == "auto" else options.format
+    if form == "parquet":
+        return _parquet(path)
+    lines = LineFile(path)
+    if form in ("json", "squad"):
+        return _json(source, lines)
+    return parse_lines(source, lines, form, options)
+
+
+def _format(path: Path) -> str:
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if suffix not in _FORMATS:
+        raise UserError(
+            f"{path}: expected a name that ends in {', '.join(_FORMATS)}; for another name say 'format' in the data's "
+            "block"
+        )
+    return _FORMATS[suffix]
+
+
+def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
+    """A .json file: questions on passages, a list of objects, or (as is the custom of some data sets) JSON lines."""
+    held = list(lines)
+    for line in held:
+        if line.text is None:
+            raise UserError(f"{file}:{line.number}: {line.problem}")
+    content = load_json("\n".join(line.text or "" for line in held))
+    if is_questions(content):
+        return read_questions(file, content)
+    if isinstance(content, list):
+        return (
+            Row(item, Place(file, number)) if isinstance(item, dict) else Fault(Place(file, number), "is no object")
+            for number, item in enumerate(content, 1)
+        )
+    if content is None and load_json(next((line.text for line in held if line.text), "")) is None:
+        raise UserError(f"{file}: is neither a JSON document nor JSON lines")
+    return read_json_rows(file, held)
+
+
+def _parquet(path: Path) -> Iterator[Row | Fault]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for cells in batch.to_pylist():
+                    number += 1
+                    yield Row(cells, Place(str(path), number))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+
+
+def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except Exception as error:  # the library raises whatever its parts raise
+        raise UserError(f"{folder}: cannot be read as a saved data set: {error}") from error
+    if isinstance(loaded, datasets.DatasetDict):
+        if split not in loaded:
+            raise UserError(f"{folder}: has the splits {', '.join(loaded)}; name one: {folder}:{next(iter(loaded))}")
+        loaded = loaded[split]
+    return _dataset(f"{folder}:{split}" if split else str(folder), loaded)
+
+
+def _hub(source: str) -> Iterator[Row | Fault]:
+    import datasets
+
+    parts = source.removeprefix("hf:").split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise UserError(f"{source}: expected hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
+    name, _, revision = parts[0].partition("@")
+    try:
+        loaded = datasets.load_dataset(name, *parts[1:-1], split=parts[-1], revision=revision or None)
+    except Exception as error:  # the library raises whatever its parts raise
+        raise UserError(
+            f"{source}: the data set cannot be loaded: {error}. Check the name and the connection; without one, give "
+            "local files in its place, for example --set data.train=FILE."
+        ) from error
+    return _dataset(source, loaded)
+
+
+def _dataset(name: str, loaded: Any) -> Iterator[Row | Fault]:
+    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by nothing."""
+    names = {column: _class_names(feature) for column, feature in (loaded.features or {}).items()}
+    named = {column: labels for column, labels in names.items() if labels}
+    for number, cells in enumerate(loaded, 1):
+        for column, labels in named.items():
+            cells[column] = _named(cells[column], labels)
+        yield Row({key: cell for key, cell in cells.items() if cell is not None}, Place(name, number))
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    inner = getattr(feature, "feature", feature)  # a list of classes, as of the tags of words
+    return getattr(inner, "names", None)
+
+
+def _named(cell: Any, labels: list[str]) -> Any:
+    if isinstance(cell, list):
+        return [_named(item, labels) for item in cell]
+    return labels[cell] if isinstance(cell, int) and 0 <= cell < len(labels) else None

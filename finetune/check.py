@@ -1,0 +1,85 @@
+"""What can be found out about a fine-tuning configuration in some seconds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ernie.data.document import IGNORE, Sample
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.text.tokenizer import Tokenizer
+from finetune.config import FinetuneConfig
+from finetune.loop import finetune
+from finetune.prepare import Prepared, describe, prepare_all
+from finetune.run import check_lengths
+from tasks.downstream.base import FinetuneTask
+
+_ROWS = 16  # of the step that is tried
+_SHOWN = 60  # tokens of the example that are shown
+
+
+def check(config: FinetuneConfig) -> Iterator[str]:
+    """Check model, data and one step; yields a line for each thing found.  Raises UserError for what is wrong."""
+    if not config.model:
+        raise UserError("model: which encoder? Give --model, or the key `model`")
+    ernie = ErnieModel.from_pretrained(config.model)
+    shape = ernie.config
+    yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
+    if ernie.tokenizer is None:
+        raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
+    check_lengths(config, ernie)
+    yield f"ok: samples of {config.task.max_len} tokens fit its {shape.max_positions} positions"
+    task, splits = prepare_all(config.task, config.data, ernie.tokenizer)
+    for split in splits.values():
+        yield f"ok: {describe(split)}"
+        yield from (f"note: {remark}" for remark in split.remarks)
+    for name in ("train", "dev"):
+        if name not in splits or not splits[name].labelled:
+            raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split")
+    labels = getattr(task, "labels", ())
+    if labels:
+        yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+    yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
+    yield from _shown(splits["train"], ernie.tokenizer)
+    yield _tried(config, ernie, task, splits)
+
+
+def _shown(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
+    """The first example as the model sees it."""
+    example = split.examples[0]
+    yield f"the first row of train, {split.rows[0].place}, as the model sees it:"
+    for number, sample in enumerate(example.samples[:2]):
+        yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_labels(sample)}"
+        tokens = [tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
+        more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
+        yield f"    {' '.join(tokens)}{more}"
+
+
+def _labels(sample: Sample) -> str:
+    parts = []
+    for name, label in sample.labels.items():
+        if isinstance(label, np.ndarray) and label.ndim == 1:
+            parts.append(f"{int((label != IGNORE).sum())} tokens with a {name}")
+        else:
+            parts.append(f"{name} {label.tolist() if isinstance(label, np.ndarray) else label}")
+    return ", ".join(parts)
+
+
+def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:
+    few = {
+        name: replace(splits[name], rows=splits[name].rows[:_ROWS], examples=splits[name].examples[:_ROWS])
+        for name in ("train", "dev")
+    }
+    settings = replace(config.train, epochs=1, batch=_ROWS, batch_tokens=0, evaluations=1)
+    began = time.monotonic()
+    _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
+    loss, seconds = curve[-1].loss, time.monotonic() - began
+    if not np.isfinite(loss):
+        raise UserError(f"the loss of the first step is {loss}: is the model damaged?")
+    return (
+        f"ok: one step on {len(few['train'])} rows and a scoring of {len(few['dev'])}: loss {loss:.4f}, {seconds:.1f} s"
+    )

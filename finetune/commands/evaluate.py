@@ -1,0 +1,58 @@
+"""Score a fine-tuned model on a labelled split of its data, or on other files of the same kind.
+
+ernie evaluate runs/sst2 --split dev
+ernie evaluate runs/sst2 --input more_reviews.tsv
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+SUMMARY = "score a fine-tuned model on labelled rows"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
+    parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
+    parser.add_argument("--input", nargs="+", metavar="FILE", help="these files (or data sets) in place of a split")
+    parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
+    parser.add_argument("--quiet", action="store_true", help="say nothing but the scores")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print the scores as JSON."""
+    from ernie.data.labelled.read import read_split
+    from ernie.errors import UserError, nearest
+    from ernie.runtime import require_paddle
+    from finetune.run import read_run
+
+    config = read_run(arguments.run)
+    splits = config.data.splits()
+    if arguments.input is None and arguments.split not in splits:
+        raise UserError(f"--split: the run's data has no split '{arguments.split}'.{nearest(arguments.split, splits)}")
+    sources = arguments.input or splits[arguments.split]
+    # The rows are those of `dev` in name only: whatever is labelled can be scored.
+    data = replace(config.data, train=(), dev=tuple(sources), test=(), more={})
+    require_paddle()
+
+    from finetune.model import FinetunedModel
+    from finetune.prepare import describe, prepare
+
+    model = FinetunedModel.load(arguments.run)
+    split = prepare(model.task, read_split("dev", data.splits()["dev"], data), model.tokenizer)
+    if not split.labelled:
+        column = getattr(model.task, model.task.answer_field)
+        raise UserError(f"{', '.join(sources)}: the rows have no column '{column}' to be judged by")
+    if not arguments.quiet:
+        print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
+    answers = model.answers(split.examples)
+    if arguments.answers is not None:
+        lines = (json.dumps(answer, ensure_ascii=False) for answer in answers)
+        arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2))
+    return 0

@@ -1,0 +1,68 @@
+"""Answer rows with a fine-tuned model: one line of output for each row, in the rows' order, as they are read.
+
+Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
+told by the file's name or by --format; `-` is standard input (JSON lines, TSV or lines of text, told by its first
+line).  Output is JSON lines, or TSV with --to tsv.
+
+  ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
+  echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
+  ernie predict runs/sst2 --split test --submission glue/
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "answer rows with a fine-tuned model"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
+    chosen = parser.add_mutually_exclusive_group(required=True)
+    chosen.add_argument("--input", metavar="FILE|-", help="the rows to answer")
+    chosen.add_argument("--split", metavar="NAME", help="a split of the run's own data")
+    chosen.add_argument("--submission", type=Path, metavar="DIR", help="write the leaderboard's files there")
+    parser.add_argument(
+        "--format",
+        choices=("auto", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "text"),
+        default="auto",
+        help="the input's format (default: told by its name)",
+    )
+    parser.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="column names, if no line has them")
+    parser.add_argument("--keep", nargs="+", default=[], metavar="COLUMN", help="columns to repeat before the answer")
+    parser.add_argument("--to", choices=("jsonl", "tsv"), default="jsonl", help="the output's format")
+    parser.add_argument("--batch-tokens", type=int, default=8192, metavar="N", help="most tokens computed at once")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the answers to standard output."""
+    from ernie.errors import UserError
+    from ernie.runtime import require_paddle
+    from finetune.run import read_run
+
+    if arguments.batch_tokens < 1:
+        raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
+    config = read_run(arguments.run) if arguments.input is None else None
+    require_paddle()
+
+    from finetune.model import FinetunedModel
+    from finetune.output import write_answers
+    from finetune.rows import input_rows, split_rows
+    from finetune.submission import write_submission
+
+    model = FinetunedModel.load(arguments.run)
+    if arguments.submission is not None:
+        assert config is not None
+        for path in write_submission(model, config, arguments.submission):
+            print(path)
+        return 0
+    rows = (
+        split_rows(config, arguments.split)
+        if config is not None
+        else input_rows(arguments.input, arguments.format, tuple(arguments.columns), model.task)
+    )
+    write_answers(model, rows, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
+    return 0

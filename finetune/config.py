@@ -1,0 +1,158 @@
+"""The one schema of a fine-tuning run.  Its YAML has these keys and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+
+import tasks.downstream  # noqa: F401 - registers the kinds
+from ernie.config import build, read
+from ernie.data.labelled.row import RowOptions
+from ernie.errors import UserError
+from ernie.registry import import_plugins
+from ernie.train.settings import AdamConfig, RateConfig
+from tasks.downstream.base import FinetuneTask
+
+SPLITS = ("train", "dev", "test")
+Sources = str | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DataConfig(RowOptions):
+    """Where the rows are: for each split a source or a list of them, see docs/finetuning.md; and how they are read.
+
+    `more` are further splits by name, to be judged on at the end, such as another domain's.
+    """
+
+    train: Sources = ()
+    dev: Sources = ()
+    test: Sources = ()
+    more: dict[str, Sources] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        taken = sorted(set(self.more).intersection(SPLITS))
+        if taken:
+            raise UserError(f"more: '{taken[0]}' has a key of its own")
+
+    def splits(self) -> dict[str, tuple[str, ...]]:
+        """The sources of every split that has any."""
+        named = {**{name: getattr(self, name) for name in SPLITS}, **self.more}
+        listed = {name: (given,) if isinstance(given, str) else tuple(given) for name, given in named.items()}
+        return {name: sources for name, sources in listed.items() if sources}
+
+    def under(self, folder: Path) -> DataConfig:
+        """The same with files looked for in a folder."""
+        moved = {name: tuple(_moved(source, folder) for source in found) for name, found in self.splits().items()}
+        train, dev, test = (moved.pop(name, ()) for name in SPLITS)
+        return replace(self, train=train, dev=dev, test=test, more=dict[str, Sources](moved))
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How long and how fast an encoder is fine-tuned.
+
+    A step takes `batch` rows, or, where `batch_tokens` is given, as many rows as have that many tokens; no more than
+    `micro_tokens` of them are computed at a time, which bounds the memory and changes nothing else.  `layer_decay`
+    multiplies the rate of each layer by one factor more than that of the layer above it; the embeddings have the
+    lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch; after `patience` of them
+    without a better score training stops (0: never).  `task_id` is the task embedding that is used: any of the
+    pretrained ones will do (ERNIE 2.0, section 3.3).
+    """
+
+    epochs: int = 3
+    batch: int = 32
+    batch_tokens: int = 0
+    micro_tokens: int = 8192
+    rate: RateConfig = field(default_factory=lambda: RateConfig(peak=5e-5))
+    layer_decay: float = 1.0
+    adam: AdamConfig = field(default_factory=lambda: AdamConfig(beta2=0.999))
+    clip: float = 1.0
+    dropout: float | None = None
+    evaluations: int = 1
+    patience: int = 0
+    task_id: int = 0
+
+    def __post_init__(self) -> None:
+        least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 1, "batch_tokens": 0, "clip": 0}
+        for name, bound in {**least, "patience": 0, "task_id": 0}.items():
+            if getattr(self, name) < bound:
+                raise UserError(f"{name}: expected at least {bound}, found {getattr(self, name)}")
+        if not 0 < self.layer_decay <= 1:
+            raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise UserError(f"dropout: expected a probability from 0 to below 1, found {self.dropout}")
+
+
+@dataclass(frozen=True)
+class GridConfig:
+    """Peak rates, batches (in rows) and numbers of epochs to try, in all combinations; left out, those of `train`."""
+
+    peak: tuple[float, ...] = ()
+    batch: tuple[int, ...] = ()
+    epochs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class SubmissionConfig:
+    """The files that a leaderboard wants: {split: file}, and what labels are called there: {label: name there}."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """One downstream task: its kind, data, encoder and training.
+
+    `model` is the folder of an encoder, of a run, or the name of a published one.  `local` describes the same data as
+    files in a folder, and takes the place of `data` when `--data DIR` names that folder.  With `seeds` above 1 the
+    whole is repeated under the seeds from `seed` on.  `published` holds figures to stand beside ours:
+    {model: {split or metric: score}}.
+    """
+
+    task: FinetuneTask
+    data: DataConfig = field(default_factory=DataConfig)
+    local: DataConfig | None = None
+    model: str = ""
+    train: TrainConfig = field(default_factory=TrainConfig)
+    grid: GridConfig = field(default_factory=GridConfig)
+    seed: int = 0
+    seeds: int = 1
+    output: Path | None = None
+    submission: SubmissionConfig = field(default_factory=SubmissionConfig)
+    published: dict[str, dict[str, float]] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise UserError(f"seeds: expected at least 1, found {self.seeds}")
+
+    def trials(self) -> Iterator[tuple[str, TrainConfig]]:
+        """The settings of each combination of the grid, by a name that says what differs."""
+        axes = {item.name: getattr(self.grid, item.name) for item in fields(self.grid)}
+        axes = {name: values for name, values in axes.items() if values}
+        for chosen in product(*axes.values()):
+            point = dict(zip(axes, chosen, strict=True))
+            name = ",".join(f"{key}={value:g}" for key, value in point.items())
+            rate = replace(self.train.rate, peak=point.pop("peak", self.train.rate.peak))
+            yield name, replace(self.train, rate=rate, **point)
+
+
+def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None) -> FinetuneConfig:
+    """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked for.
+
+    Raises UserError with all mistakes of the file.
+    """
+    tree = read(path, overrides)
+    import_plugins(tree.get("plugins") or ())
+    config = build(FinetuneConfig, tree)
+    if data is None:
+        return config
+    return replace(config, data=(config.local or config.data).under(data))
+
+
+def _moved(source: str, folder: Path) -> str:
+    return source if source.startswith("hf:") else str(folder / source)

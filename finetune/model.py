@@ -1,0 +1,144 @@
+"""An encoder with the head of a task: trained, saved as a folder, loaded from it, asked.
+
+Legend: T packed tokens, N sequences, D width.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from ernie.config import build, from_dict, to_dict
+from ernie.data.batch import Packed, pack
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.losses import Loss
+from ernie.model.weights import initialize, load_weights, save_weights
+from ernie.text.tokenizer import Tokenizer
+from tasks.downstream.base import Answer, Example, FinetuneTask
+
+HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
+BATCH_TOKENS = 8192  # of a batch whose answers are computed
+_SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
+_ROWS = 512  # rows that are held while answers are streamed
+
+
+class FinetunedModel(nn.Layer):
+    """An encoder with the head of a fine-tuning task.
+
+    `FinetunedModel.load(folder)` loads the folder of a run; `predict(rows)` answers rows.
+    """
+
+    def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
+        super().__init__()
+        self.ernie, self.task, self.task_id = ernie, task, task_id
+        self.head = task.head(ernie)
+        initialize(self.head, ernie.config.initializer_range)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The encoder's tokenizer.  Raises UserError when it has none."""
+        if self.ernie.tokenizer is None:
+            raise UserError("the model has no tokenizer beside it; put its vocabulary into its folder 'tokenizer'")
+        return self.ernie.tokenizer
+
+    def loss(self, batch: Packed) -> Loss:
+        """The loss of one batch."""
+        return self.task.loss(self._logits(batch), batch)
+
+    def _logits(self, batch: Packed) -> paddle.Tensor:
+        return self.task.logits(self.head, self.ernie.encode_packed(batch, self.task_id), batch.layout)
+
+    def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
+        """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
+
+        Raises UserError for a row that lacks a column, with its place.
+        """
+        source = iter(rows)
+        while held := [row if isinstance(row, Row) else Row(row) for row in islice(source, _ROWS)]:
+            yield from self.answers([self._example(row) for row in held], batch_tokens)
+
+    def _example(self, row: Row) -> Example:
+        try:
+            return self.task.example(row, self.tokenizer)
+        except UserError as error:
+            raise UserError(f"{row.place}: {error}" if row.place.file else str(error)) from None
+
+    @paddle.no_grad()
+    def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
+        """The answers to examples, in their order.  Dropout is off; the mode of the layer stays as it was."""
+        training = self.training
+        self.eval()
+        found: dict[int, Answer] = {}
+        for chosen in by_length(examples, batch_tokens):
+            samples = [sample for i in chosen for sample in examples[i].samples]
+            packed = pack([_without_labels(sample) for sample in samples])
+            parts = self._parts(packed)
+            for i in chosen:
+                own = [next(parts) for _ in examples[i].samples]
+                found[i] = self.task.answer(examples[i], own)
+        if training:
+            self.train()
+        return [found[i] for i in range(len(examples))]
+
+    def _parts(self, packed: Packed) -> Iterator[np.ndarray]:
+        logits = self._logits(packed).numpy()
+        return iter(np.split(logits, packed.layout.offsets[1:-1]) if self.task.per_token else logits)
+
+    def save(self, folder: Path) -> None:
+        """Write encoder, tokenizer, head and task into a folder from which `load` makes them again."""
+        self.ernie.save_pretrained(folder)
+        save_weights(self.head, folder / HEAD_FILE)
+        data = {"task": to_dict(self.task), "task_id": self.task_id}
+        (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> FinetunedModel:
+        """Load the folder of a run (or its `model`), ready to answer.  Raises UserError when it is none."""
+        folder = next((place for place in (Path(path), Path(path) / "model") if (place / TASK_FILE).is_file()), None)
+        if folder is None:
+            raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
+        task, task_id = read_task(folder / TASK_FILE)
+        model = cls(ErnieModel.from_pretrained(folder), task, task_id)
+        load_weights(model.head, folder / HEAD_FILE)
+        model.eval()
+        return model
+
+
+def read_task(path: Path) -> tuple[FinetuneTask, int]:
+    """The task, and the id of the task embedding, that a file in a model's folder holds."""
+    import tasks.downstream  # noqa: F401 - registers the kinds
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return build(_SCHEMA, from_dict(data["task"], str(path))), int(data["task_id"])
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: is damaged: {error}") from None
+
+
+def by_length(examples: Sequence[Example], budget: int) -> Iterator[list[int]]:
+    """The examples in batches of no more than `budget` tokens (or one example), those of like length together."""
+    chosen: list[int] = []
+    size = 0
+    for i in sorted(range(len(examples)), key=lambda i: (examples[i].tokens, i)):
+        if chosen and size + examples[i].tokens > budget:
+            yield chosen
+            chosen, size = [], 0
+        chosen.append(i)
+        size += examples[i].tokens
+    if chosen:
+        yield chosen
+
+
+def _without_labels(sample: Any) -> Any:
+    return type(sample)(sample.ids, sample.segments)

@@ -1,0 +1,142 @@
+"""Rows become examples, once; whatever is wrong or odd with them is found here and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ernie.data.labelled.read import Split, raise_faults, read_split
+from ernie.data.labelled.row import Fault, Row
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from finetune.config import DataConfig
+from tasks.downstream.base import Example, FinetuneTask
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A split ready for the model: its rows, their examples, and sentences on what is odd about them."""
+
+    name: str
+    rows: list[Row]
+    examples: list[Example]
+    labelled: bool
+    remarks: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all its samples."""
+        return sum(example.tokens for example in self.examples)
+
+
+def prepare_all(
+    task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer, only: Sequence[str] = ()
+) -> tuple[FinetuneTask, dict[str, Prepared]]:
+    """All splits of the data (or `only` some), and the task with what it learnt from the rows to learn from.
+
+    Raises UserError with the rows of all splits that cannot be used.
+    """
+    wanted = {name: sources for name, sources in data.splits().items() if not only or name in only}
+    splits = {name: read_split(name, sources, data) for name, sources in wanted.items()}
+    if "train" in splits:
+        task = task.learnt_from(_labelled_rows(task, splits["train"]))
+    prepared: dict[str, Prepared] = {}
+    messages: list[str] = []
+    for name, split in splits.items():
+        try:
+            prepared[name] = prepare(task, split, tokenizer)
+        except UserError as error:
+            messages.append(str(error))
+    if messages:
+        raise UserError("\n".join(messages))
+    for name, other in prepared.items():
+        if name != "train" and "train" in prepared and other.labelled:
+            other.remarks.extend(_unseen_labels(task, prepared["train"], other))
+    return task, prepared
+
+
+def _labelled_rows(task: FinetuneTask, split: Split) -> list[Row]:
+    if not task.is_labelled(split.rows):
+        column = getattr(task, task.answer_field)
+        raise UserError(
+            f"data.{split.name}: there is no column '{column}' to learn from; the columns are "
+            f"{', '.join(split.rows[0])}. Name it with task.{task.answer_field}"
+        )
+    return split.rows
+
+
+def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
+    """The examples of a split, with labels where its rows have them.
+
+    Raises UserError that names the rows that cannot be used.
+    """
+    labelled = task.is_labelled(split.rows)
+    make = task.labelled if labelled and split.name == "train" else task.example
+    examples: list[Example] = []
+    faults: list[Fault] = []
+    for row in split.rows:
+        try:
+            if labelled:
+                task.truth(row)
+            examples.append(make(row, tokenizer))
+        except UserError as error:
+            faults.append(Fault(row.place, str(error)))
+    raise_faults(faults)
+    return Prepared(split.name, split.rows, examples, labelled, _remarks(task, split, examples))
+
+
+def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
+    remarks = []
+    if split.skipped:
+        remarks.append(f"{split.name}: {split.skipped:,} rows were skipped, as 'skip' asks")
+    cut = [i for i, example in enumerate(examples) if example.cut]
+    if cut:
+        which = "every row is" if len(cut) == len(examples) else f"{len(cut):,} of {len(examples):,} rows are"
+        remarks.append(
+            f"{split.name}: {which} longer than max_len {task.max_len} and cut, the first at "
+            f"{split.rows[cut[0]].place}; {sum(examples[i].cut for i in cut):,} tokens are not seen"
+        )
+    empty = [i for i, example in enumerate(examples) if example.empty]
+    if empty:
+        remarks.append(
+            f"{split.name}: {len(empty):,} rows have a text without any token, the first at "
+            f"{split.rows[empty[0]].place}; they are kept"
+        )
+    return remarks
+
+
+def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:
+    """A sentence for each label that a split has and the rows to learn from have not."""
+    if not hasattr(task, "labels"):
+        return []
+    known = set(_labels(task, train))
+    remarks = []
+    for label, places in _labels(task, other).items():
+        if label not in known:
+            remarks.append(
+                f"{other.name}: label '{label}' ({len(places):,} rows, the first at {places[0]}) does not occur in "
+                "train: it cannot be learnt"
+            )
+    return remarks
+
+
+def _labels(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    column = getattr(task, task.answer_field)
+    for row in split.rows:
+        truth = task.truth(row)
+        items = truth if isinstance(truth, list) else [str(row[column])] if isinstance(truth, int) else []
+        for label in dict.fromkeys(items):
+            found.setdefault(label, []).append(str(row.place))
+    return found
+
+
+def describe(split: Prepared) -> str:
+    """One line about a split: rows, tokens, longest."""
+    samples = [len(sample) for example in split.examples for sample in example.samples]
+    windows = f" in {len(samples):,} samples" if len(samples) != len(split) else ""
+    labels = "" if split.labelled else ", without labels"
+    return f"{split.name}: {len(split):,} rows{windows}, {split.tokens:,} tokens, longest {max(samples)}{labels}"

@@ -1,0 +1,195 @@
+"""A fine-tuning run: every seed and every point of the grid, and the folder that comes of them.
+
+RUN/config.yaml     the resolved configuration
+RUN/trials/NAME/    scores.json and metrics.jsonl of each fine-tuning
+RUN/scores.json     medians, spreads and every score
+RUN/model/          encoder, tokenizer, head and task of the best one: loads by itself
+RUN/README.md       the model card
+RUN/report.html     the same as pictures
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ernie.config import differences, dump, to_dict
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.train.log import Log
+from ernie.train.origin import origin
+from finetune.card import write_card
+from finetune.config import FinetuneConfig, TrainConfig, load
+from finetune.loop import Evaluation, best_of, finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import Prepared, describe, prepare_all
+from finetune.trial import SCORES_FILE, Trial, best_point, best_trial, spreads
+from tasks.downstream.base import FinetuneTask
+
+CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
+# Keys that change nothing of a single fine-tuning: with others, finished ones still count.
+_FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to."""
+
+    task: FinetuneTask
+    trials: list[Trial]
+    point: str
+    best: Trial
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written to scores.json."""
+        found = spreads(self.trials, self.point)
+        return {
+            "metric": self.task.scored_by[0],
+            "point": self.point,
+            "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
+            "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+
+def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet: bool = False) -> Result:
+    """Fine-tune under every seed and point of the grid, and write the run's folder.
+
+    Trials that the folder already has are not run again.  Raises UserError for data that cannot be used and for a
+    folder of another run.
+    """
+    if not config.model:
+        raise UserError("model: which encoder? Give --model, or the key `model`")
+    say(f"model: {config.model}")
+    ernie = ErnieModel.from_pretrained(config.model)
+    tokenizer = ernie.tokenizer
+    if tokenizer is None:
+        raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
+    check_lengths(config, ernie)
+    task, splits = prepare_all(config.task, config.data, tokenizer)
+    for split in splits.values():
+        say(describe(split))
+        for remark in split.remarks:
+            say(f"note: {remark}")
+    for name in ("train", "dev"):
+        if name not in splits or not splits[name].labelled:
+            raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split")
+    _claim(config, folder)
+    metric = task.scored_by[0]
+    trials: list[Trial] = []
+    for point, settings in config.trials():
+        for seed in range(config.seed, config.seed + config.seeds):
+            place = folder / TRIALS_FOLDER / (f"{point},seed={seed}".lstrip(","))
+            if (place / SCORES_FILE).is_file():
+                trials.append(Trial.read(place / SCORES_FILE))
+                say(f"{place.name}: was done before, {metric} {trials[-1].headline(metric):.4f}")
+                continue
+            if trials or point:  # the first one trains the model that was loaded
+                ernie = ErnieModel.from_pretrained(config.model)
+            model, trial = _trial(ernie, task, splits, settings, (point, seed), place, quiet)
+            say(f"{place.name}: {metric} {trial.headline(metric):.4f} on dev, best at step {trial.best_step}")
+            trials.append(trial)
+            if best_trial(trials, metric) is trial:
+                _save(model, folder)
+            trial.write(place / SCORES_FILE)
+            ernie = None  # type: ignore[assignment]  # two models at a time would be one too many
+    point = best_point(trials, metric)
+    result = Result(task, trials, point, best_trial(trials, metric))
+    (folder / SCORES_FILE).write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")
+    write_card(folder, config, result.as_dict(), list(splits.values()))
+    return result
+
+
+def check_lengths(config: FinetuneConfig, ernie: ErnieModel) -> None:
+    """Raise UserError when the task's samples are longer than the encoder has positions."""
+    if config.task.max_len > ernie.config.max_positions:
+        raise UserError(
+            f"task.max_len: {config.task.max_len} tokens, but {config.model} has {ernie.config.max_positions} positions"
+        )
+
+
+def _trial(
+    ernie: ErnieModel,
+    task: FinetuneTask,
+    splits: dict[str, Prepared],
+    settings: TrainConfig,
+    name: tuple[str, int],
+    place: Path,
+    quiet: bool,
+) -> tuple[FinetunedModel, Trial]:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    began = time.monotonic()
+    log: Log | None = None
+
+    def progress(step: int, steps: int, shown: dict[str, str]) -> None:
+        nonlocal log
+        log = log or Log(place, steps, quiet=quiet)
+        log.progress(step, **shown)
+
+    def evaluated(evaluation: Evaluation) -> None:
+        assert log is not None
+        log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
+
+    try:
+        model, curve = finetune(ernie, task, splits["train"], splits["dev"], settings, name[1], progress, evaluated)
+    finally:
+        if log is not None:
+            log.close()
+    scores = {
+        split.name: task.scores(split.rows, model.answers(split.examples))
+        for split in splits.values()
+        if split.labelled and split.name not in ("train", "dev")
+    }
+    best = curve[best_of(task, curve)]
+    records = [{"step": item.step, "epoch": item.epoch, "loss": item.loss, **item.scores} for item in curve]
+    return model, Trial(
+        point=name[0],
+        seed=name[1],
+        scores={"dev": best.scores, **scores},
+        best_step=best.step,
+        steps=curve[-1].step,
+        seconds=time.monotonic() - began,
+        tokens=splits["train"].tokens,
+        curve=records,
+    )
+
+
+def _claim(config: FinetuneConfig, folder: Path) -> None:
+    """Make the folder this run's.  Raises UserError when it holds something else."""
+    file = folder / CONFIG_FILE
+    if file.exists():
+        changed = {
+            key: values
+            for key, values in differences(to_dict(load(file)), to_dict(config)).items()
+            if not any(key == free or key.startswith(f"{free}.") for free in _FREE)
+        }
+        if changed:
+            lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
+            raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output.")
+    elif folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    file.write_text(dump(config), encoding="utf-8")
+    (folder / ORIGIN_FILE).write_text(json.dumps(origin(), indent=2) + "\n", encoding="utf-8")
+
+
+def _save(model: FinetunedModel, folder: Path) -> None:
+    """Write the model beside the old one and put it in its place, so that a kill leaves one of them."""
+    partial, place = folder / f"{MODEL_FOLDER}.partial", folder / MODEL_FOLDER
+    shutil.rmtree(partial, ignore_errors=True)
+    model.save(partial)
+    shutil.rmtree(place, ignore_errors=True)
+    partial.rename(place)
+
+
+def read_run(folder: Path) -> FinetuneConfig:
+    """The configuration of an existing run.  Raises UserError when the folder is none."""
+    if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER).is_dir():
+        raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
+    return replace(load(folder / CONFIG_FILE), output=folder)

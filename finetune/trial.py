@@ -1,0 +1,104 @@
+"""One fine-tuning with one setting under one seed, and how those of a run compare."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ernie.errors import UserError
+from tasks.downstream.measures import LOWER_IS_BETTER
+
+SCORES_FILE = "scores.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of one fine-tuning: the scores of every labelled split at its best checkpoint, and the way there.
+
+    `point` says which combination of the grid it is ("" without a grid); `curve` has a record for each evaluation.
+    """
+
+    point: str
+    seed: int
+    scores: dict[str, dict[str, float]]
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+    curve: list[dict[str, Any]]
+
+    def headline(self, metric: str) -> float:
+        """The deciding score on the dev split."""
+        return self.scores["dev"][metric]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all."""
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Trial:
+        """Read one that `write` wrote.  Raises UserError when it is damaged."""
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, json.JSONDecodeError, TypeError) as error:
+            raise UserError(f"{path}: is damaged ({error}); remove it, and its trial is run again") from None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A score over several seeds."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Median, mean, sample standard deviation (0 for one value), lowest, highest, and every value."""
+        deviation = statistics.stdev(self.values) if len(self.values) > 1 else 0.0
+        return {
+            "median": self.median,
+            "mean": statistics.mean(self.values),
+            "deviation": deviation,
+            "lowest": min(self.values),
+            "highest": max(self.values),
+            "values": list(self.values),
+        }
+
+
+def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
+    """The trial with the best deciding score on the dev split, of equals the first, at the grid's best point."""
+    point = best_point(trials, metric)
+    return max(
+        (trial for trial in trials if trial.point == point), key=lambda trial: _sign(metric) * trial.headline(metric)
+    )
+
+
+def best_point(trials: Sequence[Trial], metric: str) -> str:
+    """The grid's point with the best median over its seeds, of equals the first."""
+    points = dict.fromkeys(trial.point for trial in trials)
+    return max(points, key=lambda point: _sign(metric) * _median(trials, point, metric))
+
+
+def spreads(trials: Sequence[Trial], point: str) -> dict[str, dict[str, Spread]]:
+    """Split -> measure -> its spread over the seeds of one point."""
+    chosen = [trial for trial in trials if trial.point == point]
+    return {
+        split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in measures}
+        for split, measures in chosen[0].scores.items()
+    }
+
+
+def _median(trials: Sequence[Trial], point: str, metric: str) -> float:
+    return statistics.median(trial.headline(metric) for trial in trials if trial.point == point)
+
+
+def _sign(metric: str) -> int:
+    return -1 if metric in LOWER_IS_BETTER else 1

@@ -1,0 +1,108 @@
+"""Multiple choice: which of several answers belongs to a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ernie.data.batch import Layout, Packed
+from ernie.data.document import IGNORE
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task, rounded, softmax, text_example
+from tasks.downstream.measures import accuracy
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+
+
+@finetune_task("choose")
+@dataclass(frozen=True, kw_only=True)
+class Choose(FinetuneTask):
+    """The right one of a row's choices; each is read with the text as a pair, and their scores are compared.
+
+    `text` names the column of the text and `question`, where there is one, a column that goes before each choice.
+    `choices` is one column with a list, or several columns with one choice each.  With `blank` each choice is put in
+    the place of that mark in the text instead.  `label` is the right choice: its number from `first`, its letter
+    (A, B, ...), or its words.
+    """
+
+    text: str = "text"
+    question: str = ""
+    choices: tuple[str, ...] = ("choices",)
+    blank: str = ""
+    label: str = "label"
+    first: int = 0
+
+    measures: ClassVar = {"accuracy": accuracy}
+
+    def _choices(self, row: Row) -> list[str]:
+        if len(self.choices) > 1:
+            return [row.text(column) for column in self.choices]
+        found = row.cell(self.choices[0])
+        if not isinstance(found, list) or len(found) < 2 or not all(isinstance(choice, str) for choice in found):
+            raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {found!r}")
+        return found
+
+    def truth(self, row: Row) -> int:
+        choices, given = self._choices(row), row.text(self.label).strip()
+        if given in choices:
+            return choices.index(given)
+        if given.lstrip("-").isdecimal():
+            number = int(given) - self.first
+        else:
+            number = ord(given.upper()) - ord("A") if len(given) == 1 else -1
+        if not 0 <= number < len(choices):
+            raise UserError(f"label '{given}' is none of the {len(choices)} choices (numbers begin at {self.first})")
+        return number
+
+    def answered(self, answer: Answer) -> int:
+        return answer["choice"] - self.first
+
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, None)
+
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(row, tokenizer, self.truth(row))
+
+    def _example(self, row: Row, tokenizer: Tokenizer, right: int | None) -> Example:
+        text, choices = row.text(self.text), self._choices(row)
+        if self.blank and self.blank not in text:
+            raise UserError(f"column '{self.text}': there is no '{self.blank}' in the text")
+        question = row.text(self.question) + " " if self.question else ""
+        parts = []
+        for place, choice in enumerate(choices):
+            # The row's one target stands at its first sample; the others belong to it.
+            labels: dict[str, Any] = {} if right is None else {"choice": IGNORE if place else right}
+            first = text.replace(self.blank, choice) if self.blank else text
+            second = question + choice
+            ids = [tokenizer.encode(part).ids for part in (first, second)]
+            parts.append(text_example(tokenizer, ids[0], ids[1], self.max_len, labels))
+        samples = tuple(sample for part in parts for sample in part.samples)
+        return Example(samples, choices, sum(part.cut for part in parts), any(part.empty for part in parts))
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import SequenceHead
+
+        return SequenceHead(model, 1)
+
+    def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        return head(hidden_TD, layout)
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import grouped_cross_entropy
+
+        labels = batch.labels["choice"]
+        firsts = np.arange(len(labels.values)) if labels.positions is None else labels.positions
+        return grouped_cross_entropy(logits, firsts, labels.values)
+
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        shares = softmax(np.concatenate(logits))
+        best = int(shares.argmax())
+        return {"choice": best + self.first, "text": example.notes[best], "probability": rounded(shares[best])}

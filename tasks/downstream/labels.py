@@ -1,0 +1,31 @@
+"""Lists of labels: given in a configuration, or learnt from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ernie.errors import UserError, nearest
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raise UserError unless the labels, where they are given, are at least two different ones."""
+    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise UserError(f"labels: expected at least two different ones, found {', '.join(labels)}")
+
+
+def index_of(label: str, labels: Sequence[str]) -> int:
+    """A label's number.  Raises UserError for one that is not known."""
+    if label in labels:
+        return labels.index(label)
+    shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
+    hint = nearest(label, labels) if len(labels) > 10 else ""
+    raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
+
+
+def collected(found: Iterable[str]) -> tuple[str, ...]:
+    """The labels that occur, sorted: as numbers when all of them are.  Raises UserError for fewer than two."""
+    distinct = set(found)
+    if len(distinct) < 2:
+        raise UserError(f"labels: expected at least two different ones, the rows have {', '.join(distinct) or 'none'}")
+    numbers = all(label.lstrip("-").isdecimal() for label in distinct)
+    return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))

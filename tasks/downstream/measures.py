@@ -1,0 +1,160 @@
+"""How good answers are: measures of classification, regression, ranking and tagging, from scikit-learn, SciPy, seqeval.
+
+Each takes what is right and what was answered, one item a row, and returns a number; higher is better unless its name
+is in LOWER_IS_BETTER.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+LOWER_IS_BETTER = frozenset({"mean_squared_error"})
+
+Tags = Sequence[Sequence[str]]
+Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
+
+
+def accuracy(right: Sequence[int], given: Sequence[int]) -> float:
+    """The share of answers that are right."""
+    return float(np.mean(np.asarray(right) == np.asarray(given)))
+
+
+def f1(right: Sequence[int], given: Sequence[int]) -> float:
+    """F1 of the second of two classes."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(right, given, labels=[1], average="micro", zero_division=0))
+
+
+def macro_f1(right: Sequence[int], given: Sequence[int]) -> float:
+    """The mean of each class's F1, over the classes that are right somewhere or were answered."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(right, given, average="macro", zero_division=0))
+
+
+def matthews(right: Sequence[int], given: Sequence[int]) -> float:
+    """Matthews' correlation coefficient; 0 when all answers are the same."""
+    from sklearn.metrics import matthews_corrcoef
+
+    return float(matthews_corrcoef(right, given))
+
+
+def pearson(right: Sequence[float], given: Sequence[float]) -> float:
+    """Pearson's correlation; 0 when it is not defined because one side is constant."""
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, right, given)
+
+
+def spearman(right: Sequence[float], given: Sequence[float]) -> float:
+    """Spearman's rank correlation; 0 when it is not defined because one side is constant."""
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, right, given)
+
+
+def mean_squared_error(right: Sequence[float], given: Sequence[float]) -> float:
+    """The mean squared difference; lower is better."""
+    return float(np.mean((np.asarray(right) - np.asarray(given)) ** 2))
+
+
+def set_micro_f1(right: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> float:
+    """F1 over all labels of all rows together."""
+    return _set_f1(right, given, "micro")
+
+
+def set_macro_f1(right: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> float:
+    """The mean of each label's F1."""
+    return _set_f1(right, given, "macro")
+
+
+def exact_sets(right: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> float:
+    """The share of rows all of whose labels are right."""
+    return float(np.mean((np.stack(right) == np.stack(given)).all(axis=1)))
+
+
+def entity_f1(right: Tags, given: Tags) -> float:
+    """F1 of entities: type, first and last word must be right (as in the CoNLL-2003 shared task)."""
+    from seqeval.metrics import f1_score
+
+    return _entities(f1_score, right, given)
+
+
+def entity_precision(right: Tags, given: Tags) -> float:
+    """The share of the entities answered that are right."""
+    from seqeval.metrics import precision_score
+
+    return _entities(precision_score, right, given)
+
+
+def entity_recall(right: Tags, given: Tags) -> float:
+    """The share of the entities that were found."""
+    from seqeval.metrics import recall_score
+
+    return _entities(recall_score, right, given)
+
+
+def tag_accuracy(right: Tags, given: Tags) -> float:
+    """The share of the words with the right tag."""
+    pairs = [pair for row in zip(right, given, strict=True) for pair in zip(*row, strict=True)]
+    return float(np.mean([a == b for a, b in pairs])) if pairs else 0.0
+
+
+def mean_reciprocal_rank(right: Ranked, given: Sequence[float]) -> float:
+    """The mean over queries of 1 / the rank of the first relevant text; of equal scores the first row is first."""
+    return _mean_over_queries(right, given, lambda relevant: 1.0 / (1 + int(np.argmax(relevant))))
+
+
+def mean_average_precision(right: Ranked, given: Sequence[float]) -> float:
+    """The mean over queries of the average, over the relevant texts, of the precision down to their ranks."""
+
+    def average(relevant: np.ndarray) -> float:
+        ranks = np.flatnonzero(relevant) + 1
+        return float(np.mean(np.arange(1, len(ranks) + 1) / ranks))
+
+    return _mean_over_queries(right, given, average)
+
+
+def ranked_f1(right: Ranked, given: Sequence[float]) -> float:
+    """F1 of the relevant texts, those being answered whose score is at least 0.5."""
+    return f1([grade for _, grade in right], [int(score >= 0.5) for score in given])
+
+
+def ranked_accuracy(right: Ranked, given: Sequence[float]) -> float:
+    """The share of rows judged right, a score of at least 0.5 meaning relevant."""
+    return accuracy([grade for _, grade in right], [int(score >= 0.5) for score in given])
+
+
+def _correlation(measure: Callable[..., tuple[float, float]], right: Sequence[float], given: Sequence[float]) -> float:
+    if len(right) < 2 or np.ptp(right) == 0 or np.ptp(given) == 0:
+        return 0.0
+    return float(measure(right, given)[0])
+
+
+def _set_f1(right: Sequence[np.ndarray], given: Sequence[np.ndarray], average: str) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(np.stack(right), np.stack(given), average=average, zero_division=0))
+
+
+def _entities(measure: Callable[..., float], right: Tags, given: Tags) -> float:
+    with warnings.catch_warnings():  # no entity on one side: 0, which is what it says
+        warnings.simplefilter("ignore")
+        return float(measure([list(row) for row in right], [list(row) for row in given], zero_division=0))
+
+
+def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[np.ndarray], float]) -> float:
+    queries: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for (query, grade), score in zip(right, given, strict=True):
+        queries[query].append((score, grade))
+    values = []
+    for found in queries.values():
+        relevant = np.array([grade for _, grade in sorted(found, key=lambda item: -item[0])])
+        if relevant.any():
+            values.append(value(relevant))
+    return float(np.mean(values)) if values else 0.0

@@ -1,0 +1,83 @@
+"""Multi-label classification: any number of labels for a text or a pair of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded
+from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.measures import exact_sets, set_macro_f1, set_micro_f1
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from ernie.model.losses import Loss
+
+
+@finetune_task("multilabel")
+@dataclass(frozen=True, kw_only=True)
+class MultiLabel(TextTask):
+    """Any number of `labels` for each row: those whose probability is at least `threshold`.
+
+    The cell of a row is a list, or text with `separator` between the labels; empty for none.
+    """
+
+    labels: tuple[str, ...] = ()
+    separator: str = ","
+    threshold: float = 0.5
+
+    measures: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
+    usual: ClassVar = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_labels(self.labels)
+        if not self.separator:
+            raise UserError("separator: expected at least one character")
+        if not 0 < self.threshold < 1:
+            raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
+
+    def learnt_from(self, rows: Sequence[Row]) -> MultiLabel:
+        return self if self.labels else replace(self, labels=collected(x for row in rows for x in self._found(row)))
+
+    def _found(self, row: Row) -> list[str]:
+        cell = row.cell(self.label)
+        parts = cell if isinstance(cell, list) else row.text(self.label).split(self.separator)
+        return [str(part).strip() for part in parts if str(part).strip()]
+
+    def truth(self, row: Row) -> np.ndarray:
+        return self._hot(self._found(row))
+
+    def target(self, row: Row) -> np.ndarray:
+        return self.truth(row).astype(np.float32)[None]
+
+    def answered(self, answer: Answer) -> np.ndarray:
+        return self._hot(answer["labels"])
+
+    def _hot(self, labels: Sequence[str]) -> np.ndarray:
+        hot = np.zeros(len(self.labels), np.int64)
+        hot[[index_of(label, self.labels) for label in labels]] = 1
+        return hot
+
+    def outputs(self) -> int:
+        return len(self.labels)
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import binary_cross_entropy
+
+        return binary_cross_entropy(logits, batch.labels["label"].values)
+
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        shares = 1 / (1 + np.exp(-logits[0].astype(np.float64)))
+        chosen = np.flatnonzero(shares >= self.threshold)
+        return {
+            "labels": [self.labels[i] for i in chosen],
+            "probabilities": [rounded(shares[i]) for i in chosen],
+        }

@@ -1,0 +1,70 @@
+"""Ranking: which of several texts answers a query best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
+from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from ernie.model.losses import Loss
+
+
+@finetune_task("rank")
+@dataclass(frozen=True, kw_only=True)
+class Rank(TextTask):
+    """How relevant the text of each row is to its query, from 0 to 1; each row is judged by itself.
+
+    `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0
+    for another.  Rows with the same `group` (left out: the same query) are ranked against each other.  Groups without
+    a relevant text take no part in MRR and MAP.
+    """
+
+    text: str = "query"
+    text_pair: str = "text"
+    group: str = ""
+
+    measures: ClassVar = {
+        "mrr": mean_reciprocal_rank,
+        "map": mean_average_precision,
+        "f1": ranked_f1,
+        "accuracy": ranked_accuracy,
+    }
+    usual: ClassVar = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.text_pair:
+            raise UserError("text_pair: expected the column of the text that is ranked")
+
+    def truth(self, row: Row) -> tuple[str, int]:
+        return row.text(self.group or self.text), self.target(row)
+
+    def target(self, row: Row) -> int:
+        given = row.text(self.label)
+        if given not in ("0", "1"):
+            raise UserError(f"label '{given}' is not 0 or 1")
+        return int(given)
+
+    def answered(self, answer: Answer) -> float:
+        return answer["score"]
+
+    def outputs(self) -> int:
+        return 2
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy
+
+        return cross_entropy(logits, batch.labels["label"].values)
+
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        return {"score": rounded(softmax(logits[0])[1])}

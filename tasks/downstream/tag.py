@@ -1,0 +1,200 @@
+"""Sequence labelling: a tag for each word, and the entities that the tags spell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ernie.data.batch import Layout, Packed
+from ernie.data.document import IGNORE, Sample
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import single
+from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.measures import entity_f1, entity_precision, entity_recall, tag_accuracy
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+
+OUTSIDE = "O"
+
+
+@finetune_task("tag")
+@dataclass(frozen=True, kw_only=True)
+class Tag(FinetuneTask):
+    """A tag for each word of a row; a word's first token carries it.
+
+    `tokens` names a column with a list of words (or characters), or with text that the tokenizer cuts; `tags` a
+    column with a list of as many tags: B-X and I-X for entities of type X and O, as in BIO, or as in IOB1, where B-X
+    stands only behind another entity of the type; or, with `entities: false`, any names, such as parts of speech.
+    `labels` are the tags to learn, in BIO; left out, those of the rows.  A sentence longer than `max_len` is read in
+    pieces, so that every word gets its tag.
+    """
+
+    tokens: str = "token"
+    tags: str = "tag"
+    labels: tuple[str, ...] = ()
+    entities: bool = True
+
+    measures: ClassVar = {
+        "f1": entity_f1,
+        "precision": entity_precision,
+        "recall": entity_recall,
+        "accuracy": tag_accuracy,
+    }
+    usual: ClassVar = 3
+    per_token: ClassVar = True
+    answer_field: ClassVar = "tags"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_labels(self.labels)
+        if not self.entities and set(self.metrics) - {"accuracy"}:
+            raise UserError("metrics: tags that spell no entities have only the metric accuracy")
+
+    @property
+    def scored_by(self) -> tuple[str, ...]:
+        return super().scored_by if self.entities or self.metrics else ("accuracy",)
+
+    def learnt_from(self, rows: Sequence[Row]) -> Tag:
+        if self.labels:
+            return self
+        found = {tag for row in rows for tag in self.truth(row)}
+        if self.entities:  # where a type only ever begins, or only continues, the other tag is learnt, too
+            types = {tag[2:] for tag in found if tag != OUTSIDE}
+            found = {OUTSIDE} | {f"{mark}-{kind}" for kind in types for mark in "BI"}
+        return replace(self, labels=collected(found))
+
+    def truth(self, row: Row) -> list[str]:
+        tags = row.cell(self.tags)
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            raise UserError(f"column '{self.tags}': expected a list of tags, found {tags!r}")
+        tags = as_bio(tags) if self.entities else tags
+        if self.labels:
+            for tag in tags:
+                index_of(tag, self.labels)
+        return tags
+
+    def answered(self, answer: Answer) -> list[str]:
+        return answer["tags"]
+
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(self._words(row, tokenizer), None, tokenizer)
+
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        words, tags = self._words(row, tokenizer), self.truth(row)
+        if len(words) != len(tags):
+            raise UserError(f"has {len(words)} words and {len(tags)} tags")
+        return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
+
+    def _words(self, row: Row, tokenizer: Tokenizer) -> list[str]:
+        found = row.cell(self.tokens)
+        if isinstance(found, str):
+            return [word for word in tokenizer.words(found, tokenizer.split(found)) if word]
+        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+            raise UserError(f"column '{self.tokens}': expected a list of words, found {found!r}")
+        return found
+
+    def _example(self, words: list[str], tags: list[int] | None, tokenizer: Tokenizer) -> Example:
+        room = self.max_len - 2
+        pieces = [tokenizer.encode(word).ids for word in words]
+        cut = sum(max(0, len(ids) - room) for ids in pieces)  # of a word longer than a sample, its end
+        # A word that the normalizer removes keeps a place, or the tags behind it would move.
+        pieces = [ids[:room] if len(ids) else np.array([tokenizer.unk_id]) for ids in pieces]
+        samples: list[Sample] = []
+        firsts: list[np.ndarray] = []
+        start = 0
+        while start < len(words) or not samples:
+            stop, size = start, 0
+            while stop < len(words) and size + len(pieces[stop]) <= room:
+                size += len(pieces[stop])
+                stop += 1
+            sample, places = _sample(tokenizer, pieces[start:stop], tags[start:stop] if tags is not None else None)
+            samples.append(sample)
+            firsts.append(places)
+            start = stop
+        return Example(tuple(samples), (words, firsts), cut, empty=not words)
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.heads import TokenHead
+
+        return TokenHead(model.config, len(self.labels))
+
+    def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        return head(hidden_TD, np.arange(layout.tokens))
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy_at
+
+        labels = batch.labels["tag"]
+        assert labels.positions is not None
+        return cross_entropy_at(logits, labels.positions, labels.values)
+
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        words, firsts = example.notes
+        best = [scores[places].argmax(-1) for scores, places in zip(logits, firsts, strict=True)]
+        tags = [self.labels[i] for found in best for i in found]
+        if not self.entities:
+            return {"tags": tags, "words": words}
+        tags = as_bio(tags)
+        return {"tags": tags, "entities": entities(words, tags), "words": words}
+
+
+def _sample(tokenizer: Tokenizer, pieces: list[np.ndarray], tags: list[int] | None) -> tuple[Sample, np.ndarray]:
+    """A sample of words in pieces, and where each word begins in it."""
+    ids = np.concatenate([np.empty(0, np.int64), *pieces])
+    places = np.cumsum([0, *map(len, pieces)])[:-1].astype(np.int64)
+    if tags is None:
+        return single(tokenizer, ids), places + 1
+    labels = np.full(len(ids), IGNORE, np.int64)
+    labels[places] = tags
+    return single(tokenizer, ids, tag=labels), places + 1
+
+
+def as_bio(tags: Sequence[str]) -> list[str]:
+    """BIO tags from BIO or IOB1: an entity begins at B-X, and at I-X behind O or another type.
+
+    Raises UserError for a tag of another form.
+    """
+    result, before = [], OUTSIDE
+    for tag in tags:
+        mark, _, kind = tag.partition("-")
+        if tag != OUTSIDE and (mark not in ("B", "I") or not kind):
+            raise UserError(f"tag '{tag}' is not O, B-TYPE or I-TYPE; tags that spell no entities need entities: false")
+        begins = tag != OUTSIDE and (mark == "B" or before == OUTSIDE or before[2:] != kind)
+        result.append(f"B-{kind}" if begins else tag)
+        before = tag
+    return result
+
+
+def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
+    """The entities that BIO tags spell: type, first word, past-last word, and the words."""
+    found: list[dict[str, Any]] = []
+    for place, tag in enumerate(tags):
+        if tag.startswith("B-"):
+            found.append({"type": tag[2:], "start": place, "end": place + 1})
+        elif tag.startswith("I-"):
+            found[-1]["end"] = place + 1
+    for entity in found:
+        entity["text"] = joined(words[entity["start"] : entity["end"]])
+    return found
+
+
+def joined(words: Sequence[str]) -> str:
+    """Words as text: with spaces between, but not where they are single Chinese characters."""
+    text = ""
+    for word in words:
+        text += word if not text or (_is_wide(text[-1]) and _is_wide(word[:1])) else f" {word}"
+    return text
+
+
+def _is_wide(character: str) -> bool:
+    return "\u2e80" <= character <= "\uffef"
