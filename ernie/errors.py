@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class UserError(ValueError):
@@ -20,3 +21,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" Known: {', '.join(names)}." if names else ""
+
+
+@contextmanager
+def about(place: object) -> Iterator[None]:
+    """Put `place` (a file, a key) before the message of any UserError raised inside."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None

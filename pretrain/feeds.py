@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ernie.data.shards import Corpus
 from ernie.data.stream import Feed, Source, Stream
-from ernie.errors import UserError
+from ernie.errors import about
 from pretrain.config import PretrainConfig
 
 
@@ -14,10 +14,8 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
     found = []
     for name in config.schedule.task_names:
         task = config.objectives[name]
-        try:
+        with about(f"objectives.{name}"):
             task.check(corpus.tokenizer)
-        except UserError as error:
-            raise UserError(f"objectives.{name}: {error}") from None
         items = task.items(split, held_out=held_out)
         seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens))

@@ -15,7 +15,8 @@ PACKAGES = ("ernie", "tasks", "pretrain", "finetune")
 ABOVE = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "finetune": ("ernie", "tasks")}
 # The floors inside ernie, from the ground up; the command line and the package's own face are the roof.
 FLOORS = (
-    ("errors", "registry", "tree", "config", "metrics", "runtime"),
+    ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments"),
+    ("report",),
     ("text",),
     ("data",),
     ("kernels",),
@@ -26,7 +27,16 @@ FLOORS = (
     ("cli", ""),
 )
 # What data workers and the reading of configurations import.
-WITHOUT_PADDLE = ("ernie.cli", "ernie.config", "ernie.registry", "ernie.metrics", "ernie.text", "ernie.data", "tasks")
+WITHOUT_PADDLE = (
+    "ernie.cli",
+    "ernie.config",
+    "ernie.registry",
+    "ernie.metrics",
+    "ernie.report",
+    "ernie.text",
+    "ernie.data",
+    "tasks",
+)
 WITHOUT_PADDLE_TOO = (
     "ernie.model.pretrained",
     "ernie.train.settings",

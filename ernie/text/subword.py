@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import sentencepiece
 
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.tokenizer import Encoding, Tokenizer
 
 MODEL_FILE = "sentencepiece.model"
@@ -63,13 +63,13 @@ class SentencePiece(Tokenizer):
 
     @classmethod
     def read(cls, path: Path) -> SentencePiece:
-        """Read a `.model` file.  Raises UserError when it is missing or no model."""
+        """Read a `.model` file.  Raises UserError when it cannot be read or is no model."""
         try:
-            return cls(path.read_bytes())
-        except FileNotFoundError:
-            raise UserError(f"{path}: there is no such file") from None
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+            model = path.read_bytes()
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        with about(path):
+            return cls(model)
 
     @property
     def tokens(self) -> list[str]:

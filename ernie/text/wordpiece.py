@@ -16,7 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.tokenizer import Encoding, Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -84,13 +84,11 @@ class WordPiece(Tokenizer):
     def read(cls, path: Path, lowercase: bool | None = None) -> WordPiece:
         """Read a `vocab.txt`; with `lowercase` left out, a vocabulary without capitals lower-cases.
 
-        Raises UserError when the file is missing or no vocabulary.
+        Raises UserError when the file cannot be read or is no vocabulary.
         """
         tokens = read_vocabulary(path)
-        try:
+        with about(path):
             return cls(tokens, lowers_case(tokens) if lowercase is None else lowercase)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
 
     @property
     def tokens(self) -> list[str]:

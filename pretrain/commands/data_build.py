@@ -17,9 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from pathlib import Path
 
 from ernie import config as configuration
+from ernie.arguments import add_config, add_output, add_overwrite, add_quiet, add_set
 from ernie.registry import import_plugins
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
@@ -30,7 +30,7 @@ SUMMARY = "make a corpus for pretraining from text, JSON lines, Parquet or a dat
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
-    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file with the corpus's recipe")
+    add_config(parser, "YAML file with the corpus's recipe", optional=True)
     parser.add_argument(
         "--input", nargs="+", metavar="PATH", help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]"
     )
@@ -38,11 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
     )
     parser.add_argument("--language", choices=("auto", "en", "zh"), help="of the text (default: auto, by a look at it)")
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write the corpus to")
-    parser.add_argument("--overwrite", action="store_true", help="replace the corpus that stands in --output")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of the recipe; repeatable"
-    )
+    add_output(parser, "folder to write the corpus to")
+    add_overwrite(parser, "corpus")
+    add_set(parser, "override a key of the recipe")
     parser.add_argument(
         "--processes",
         type=int,
@@ -50,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="worker processes, 0 for none (default: one a core, here %(default)s); they do not change the result",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

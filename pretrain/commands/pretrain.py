@@ -5,7 +5,7 @@ A run that was interrupted goes on where it stopped when the same command is giv
 not been interrupted.  SIGTERM and Ctrl-C save first.
 
   ernie data build --input texts/ --tokenizer tokenizer/ --output corpus/
-  ernie pretrain configs/pretrain/ernie2.yaml --set corpus=corpus --output runs/first
+  ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --output runs/first
   ernie report runs/first
 """
 
@@ -13,24 +13,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
-from pathlib import Path
+
+from ernie.arguments import add_config, add_output, add_quiet, add_seed, add_set, overridden
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, see docs/pretraining.md")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key, for example train.rate.peak=1e-4 (repeatable)",
-    )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (also the key `output`)")
-    parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
+    add_config(parser, "YAML file, see docs/pretraining.md")
+    add_set(parser, "override a key, for example train.rate.peak=1e-4")
+    add_output(parser)
+    add_seed(parser)
     parser.add_argument(
         "--allow-change",
         action="append",
@@ -38,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="let a resumed run differ in this key, or in all keys under it (repeatable)",
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -49,10 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain import folder
     from pretrain.config import load
 
-    config = load(arguments.config, arguments.set)
-    # Not through --set: a folder may be called 2024.
-    given = {"output": arguments.output, "seed": arguments.seed}
-    config = replace(config, **{key: value for key, value in given.items() if value is not None})
+    config = overridden(load(arguments.config, arguments.set), arguments, "output", "seed")
     if config.output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     require_paddle()

@@ -16,9 +16,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ernie import config as configuration
+from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
 from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
     )
-    parser.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write the tokenizer to")
+    add_output(parser, "folder to write the tokenizer to")
     parser.add_argument(
         "--kind", choices=("wordpiece", "sentencepiece"), default="wordpiece", help="(default: %(default)s)"
     )
@@ -59,15 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="MB of text to learn from at most (default: %(default)s)",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="how the input is read, as for 'ernie data build': read.format=tagged, read.fields.text=body; repeatable",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the tokenizer that stands in --output")
-    parser.add_argument("--quiet", action="store_true", help="nothing on standard error")
+    add_set(parser, "how the input is read, as for 'ernie data build': read.format=tagged, read.fields.text=body")
+    add_overwrite(parser, "tokenizer")
+    add_quiet(parser, "nothing on standard error")
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ernie.arguments import add_quiet
+
 SUMMARY = "prove that a run repeated and missed no sample"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,55 @@
+"""The arguments that mean the same in every command, each written once."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+C = TypeVar("C")
+
+
+def add_config(parser: argparse.ArgumentParser, help: str, *, optional: bool = False) -> None:
+    """CONFIG, a Path: always the first; None when it is optional and left out."""
+    parser.add_argument("config", nargs="?" if optional else None, type=Path, metavar="CONFIG", help=help)
+
+
+def add_set(parser: argparse.ArgumentParser, help: str) -> None:
+    """--set KEY=VALUE, as often as one likes: a list for `ernie.config.read`."""
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"{help} (repeatable)")
+
+
+def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None:
+    """--output DIR, a Path: required with a `help` of its own, otherwise a run's folder, which has a key as well."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=help is not None,
+        metavar="DIR",
+        help=help or "the run's folder (also the key `output`)",
+    )
+
+
+def add_overwrite(parser: argparse.ArgumentParser, what: str) -> None:
+    """--overwrite, for commands that otherwise refuse an output that is there."""
+    parser.add_argument("--overwrite", action="store_true", help=f"replace the {what} that stands in --output")
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """--seed N, None when it is left to the configuration."""
+    parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
+
+
+def add_quiet(parser: argparse.ArgumentParser, help: str = "show no progress") -> None:
+    """--quiet."""
+    parser.add_argument("--quiet", action="store_true", help=help)
+
+
+def overridden(config: C, arguments: argparse.Namespace, *names: str) -> C:
+    """The configuration with the keys `names` as the command line gave them, where it gave them.
+
+    Not through --set, which reads YAML: a folder may be called 2024.
+    """
+    given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    return replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]
