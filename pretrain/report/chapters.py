@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from matplotlib.figure import Figure
-
+from ernie.report.chapter import Chapter
 from pretrain.report.course import draw_optimization, draw_speed
 from pretrain.report.evidence import Evidence
 from pretrain.report.heat import draw_ledger
 from pretrain.report.learning import draw_losses, draw_metrics
 from pretrain.report.timetable import draw_schedule
-
-
-class Chapter(NamedTuple):
-    """A figure, the name of its file, its title, and how to read it."""
-
-    name: str
-    title: str
-    note: str
-    figure: Figure
 
 
 def chapters(evidence: Evidence) -> Iterator[Chapter]:

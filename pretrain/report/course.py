@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from pretrain.history import History
-from pretrain.report.curve import curve, fit_y, line
-from pretrain.report.panels import (
+from ernie.report.curve import curve, fit_y, line
+from ernie.report.panels import (
     BLUE,
     INK,
     MUTED,
@@ -20,9 +19,10 @@ from pretrain.report.panels import (
     above,
     margin_labels,
     panels,
-    steps_axis,
 )
-from pretrain.report.words import compact, percent, plural, power
+from ernie.report.words import compact, percent, plural, power
+from pretrain.history import History
+from pretrain.report.steps import steps_axis
 from pretrain.schedule import Schedule
 
 _HEIGHT = 1.25  # inches

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ernie.metrics import Score
+from ernie.report.panels import DPI, FAINT, INK, MUTED, NORMAL, SMALL, WIDTH, shortened, text_width
+from ernie.report.words import percent
 from pretrain.ledger import Ledger
-from pretrain.report.panels import DPI, FAINT, INK, MUTED, NORMAL, SMALL, WIDTH, shortened, text_width
-from pretrain.report.words import percent
 from pretrain.schedule import Schedule
 
 _COLOURS = LinearSegmentedColormap.from_list("forgetting", ["#f3f5f7", "#fcd9b8", "#e8801f", "#8f3b00"])

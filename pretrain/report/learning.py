@@ -6,9 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ernie.report.curve import curve, fit_y, line, name_end
+from ernie.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels
 from pretrain.history import History, Measurement
-from pretrain.report.curve import curve, fit_y, line, name_end
-from pretrain.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels, steps_axis
+from pretrain.report.steps import steps_axis
 from pretrain.schedule import Schedule
 
 _MOST_MARKERS = 40  # more would run into each other

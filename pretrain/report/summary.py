@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ernie.report.words import amount, duration, percent, plural
 from pretrain.history import History
 from pretrain.ledger import beats_majority, best
-from pretrain.report.words import amount, duration, percent, plural
 from pretrain.schedule import Schedule
 
 _LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's steps that make its last loss

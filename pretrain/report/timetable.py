@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from pretrain.report.panels import (
+from ernie.report.panels import (
     DPI,
     INK,
     MUTED,
@@ -19,10 +19,10 @@ from pretrain.report.panels import (
     WIDTH,
     above,
     shortened,
-    steps_axis,
     text_width,
 )
-from pretrain.report.words import compact
+from ernie.report.words import compact
+from pretrain.report.steps import steps_axis
 from pretrain.schedule import Schedule
 
 _SHARES = LinearSegmentedColormap.from_list("share", ["#e3eef7", "#62a9d8"])  # light enough for dark text

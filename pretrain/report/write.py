@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from ernie.config import dump
+from ernie.report import page
+from ernie.report.chapter import write_chapters
+from ernie.report.panels import style
 from pretrain.ledger import markdown
-from pretrain.report import page
 from pretrain.report.chapters import chapters
 from pretrain.report.evidence import Evidence
-from pretrain.report.panels import style
 from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows
 
 FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
@@ -29,19 +27,10 @@ def write_report(evidence: Evidence, output: Path | None = None) -> Path:
     (pictures / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
     output = output or evidence.folder / PAGE
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(_page(evidence, _sections(evidence, pictures)), encoding="utf-8")
-    return output
-
-
-def _sections(evidence: Evidence, pictures: Path) -> list[str]:
-    """Draw the figures into `pictures`, and return each as a section of the page."""
-    found = []
     with style():
-        for chapter in chapters(evidence):
-            png = _png(chapter.figure)
-            (pictures / f"{chapter.name}.png").write_bytes(png)
-            found.append(page.section(chapter.title, chapter.note, page.picture(png, chapter.title)))
-    return found
+        sections = write_chapters(chapters(evidence), pictures)
+    output.write_text(_page(evidence, sections), encoding="utf-8")
+    return output
 
 
 def _page(evidence: Evidence, sections: list[str]) -> str:
@@ -63,9 +52,3 @@ def _page(evidence: Evidence, sections: list[str]) -> str:
         page.folded("The configuration, with every default", dump(evidence.config)),
     ]
     return page.page(evidence.folder.resolve().name, state(history, schedule), parts)
-
-
-def _png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()

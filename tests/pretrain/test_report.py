@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from ernie.cli import main
+from ernie.report.panels import style
 from pretrain.report.chapters import chapters
 from pretrain.report.evidence import read_evidence
 from pretrain.report.learning import draw_losses
-from pretrain.report.panels import style
 from pretrain.report.summary import sentences, state, task_rows
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -19,8 +19,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from pretrain.report.words import compact
-from pretrain.schedule import Schedule
+from ernie.report.words import compact
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#1f2933", "#65707c", "#d5dbe1"
@@ -99,22 +98,11 @@ def above(axes: Axes, points: float) -> float:
     return 1 + points / size(axes)[1]
 
 
-def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
-    """Steps along x up to `done`, the schedule's stages parted by lines and numbered above."""
-    axes.set_xlim(0, done)
+def count_axis(axes: Axes, last: int) -> None:
+    """Whole numbers along x, of steps or epochs, from 0 to `last`."""
+    axes.set_xlim(0, last)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: compact(step)))
-    height = above(axes, 5)  # clear of the label of a tick at the very top
-    look: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": MUTED, "size": SMALL}
-    axes.text(-0.012 * done, height, "stage", ha="right", **look)
-    points_a_step = size(axes)[0] / done
-    for stage in range(len(schedule.table)):
-        start, end = schedule.stage_start(stage), min(done, int(schedule.stage_ends[stage]))
-        number = str(stage + 1)
-        if (end - start) * points_a_step > text_width(number, SMALL) + 2:
-            axes.text((start + end) / 2, height, number, ha="center", **look)
-        if end < done:
-            axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: compact(number)))
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from pretrain.report.panels import BLUE, SMALL
+from ernie.report.panels import BLUE, SMALL
 
 _BINS = 400  # about a panel's width in pixels
 _SMOOTHING = 1 / 40  # of a curve's points make one point of its smooth line

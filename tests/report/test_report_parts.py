@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pretrain.report.curve import binned, smoothed
-from pretrain.report.panels import apart, shortened, text_width
-from pretrain.report.words import amount, compact, duration, percent, power
+from ernie.report.curve import binned, smoothed
+from ernie.report.panels import apart, shortened, text_width
+from ernie.report.words import amount, compact, duration, percent, power
 
 VALUES = arrays(float, st.integers(1, 3000), elements=st.floats(-1e3, 1e3))
 

@@ -1,0 +1,1 @@
+"""Figures and an HTML page, for whatever run: panels, curves, numbers in words, a page that needs nothing else."""
