@@ -26,12 +26,16 @@ from tasks.downstream.measures import LOWER_IS_BETTER
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores on the dev split after `step` steps (`epoch` passes, in part), the deciding one first."""
+    """The scores on the dev split after `step` steps (`epoch` passes, in part), the deciding one first.
+
+    `loss` is the mean of the training loss since the evaluation before, `seconds` the time spent on all steps so far.
+    """
 
     step: int
     epoch: float
     scores: dict[str, float]
-    loss: float  # mean of the training loss since the evaluation before
+    loss: float
+    seconds: float
 
     @property
     def headline(self) -> float:
@@ -72,22 +76,23 @@ def finetune(
     evaluations: list[Evaluation] = []
     best: dict[str, np.ndarray] = {}
     losses: list[float] = []
-    tokens, started, step = 0, time.monotonic(), 0
+    tokens, seconds, step = 0, 0.0, 0
     for epoch, chosen in enumerate(epochs):
         due = evaluation_steps(len(chosen), config.evaluations)
         for place, rows in enumerate(chosen, 1):
+            began = time.perf_counter()
             batches = [("task", packed) for packed in micro_batches(train.examples, rows, config.micro_tokens, epoch)]
             report = trainer.step(step, batches, lambda _, packed: model.loss(packed), config.rate.at(step, total))
             step += 1
             losses.append(report.losses["task"])
             tokens += sum(packed.layout.tokens for _, packed in batches)
+            seconds += time.perf_counter() - began
             if progress is not None:
-                pace = tokens / (time.monotonic() - started)
-                progress(step - 1, total, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{pace:,.0f}"})
+                progress(step - 1, total, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{tokens / seconds:,.0f}"})
             if place not in due:
                 continue
             scores = task.scores(dev.rows, model.answers(dev.examples))
-            evaluations.append(Evaluation(step, epoch + place / len(chosen), scores, float(np.mean(losses))))
+            evaluations.append(Evaluation(step, epoch + place / len(chosen), scores, float(np.mean(losses)), seconds))
             losses.clear()
             if evaluated is not None:
                 evaluated(evaluations[-1])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -124,7 +123,6 @@ def _trial(
 ) -> tuple[FinetunedModel, Trial]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    began = time.monotonic()
     log: Log | None = None
 
     def progress(step: int, steps: int, shown: dict[str, str]) -> None:
@@ -147,14 +145,17 @@ def _trial(
         if split.labelled and split.name not in ("train", "dev")
     }
     best = curve[best_of(task, curve)]
-    records = [{"step": item.step, "epoch": item.epoch, "loss": item.loss, **item.scores} for item in curve]
+    records = [
+        {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
+        for item in curve
+    ]
     return model, Trial(
         point=name[0],
         seed=name[1],
         scores={"dev": best.scores, **scores},
         best_step=best.step,
         steps=curve[-1].step,
-        seconds=time.monotonic() - began,
+        seconds=curve[-1].seconds,
         tokens=splits["train"].tokens,
         curve=records,
     )

@@ -19,7 +19,8 @@ SCORES_FILE = "scores.json"
 class Trial:
     """What came of one fine-tuning: the scores of every labelled split at its best checkpoint, and the way there.
 
-    `point` says which combination of the grid it is ("" without a grid); `curve` has a record for each evaluation.
+    `point` says which combination of the grid it is ("" without a grid); `seconds` were spent on its steps; `tokens`
+    are those of one epoch; `curve` has a record for each evaluation.
     """
 
     point: str
