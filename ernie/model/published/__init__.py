@@ -1,0 +1,11 @@
+"""Published checkpoints in and out: Hugging Face's, PaddleNLP's, the official ERNIE releases, and BERT's original.
+
+Each format is one table of names (`names`) and a few settings (`shape`); reading and writing use the same table.
+"""
+
+from __future__ import annotations
+
+from ernie.model.published.folder import Kind, recognise
+from ernie.model.published.load import Reading, load, read
+
+__all__ = ["Kind", "Reading", "load", "read", "recognise"]

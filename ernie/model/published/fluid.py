@@ -1,0 +1,58 @@
+"""The variables of Paddle 1.x: a folder with one binary file for each.
+
+A file holds a version (4 bytes), the number of LoD levels (8 bytes) and each level's size and content, then the
+tensor: a version (4 bytes), the length of its description (4 bytes), the description (a protobuf message: field 1 the
+type, field 2 the sizes), and the values.  All numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.model.published.protobuf import fields, varint
+
+_TYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20: "u1", 21: "i1"}
+
+
+def read_fluid(folder: Path) -> dict[str, np.ndarray]:
+    """Read the variables of a folder by name.  Raises UserError for a file that is none."""
+    return {path.name: _read_variable(path) for path in sorted(folder.iterdir()) if path.is_file()}
+
+
+def _read_variable(path: Path) -> np.ndarray:
+    data = path.read_bytes()
+    try:
+        return _parse(data)
+    except (ValueError, IndexError, KeyError) as error:
+        raise UserError(
+            f"{path}: is no variable of Paddle 1.x, or it is cut off ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _parse(data: bytes) -> np.ndarray:
+    version, place = int.from_bytes(data[:4], "little"), 12
+    if version != 0:
+        raise ValueError(f"version {version}")
+    for _ in range(int.from_bytes(data[4:12], "little")):
+        place += 8 + int.from_bytes(data[place : place + 8], "little")
+    if place + 8 > len(data):
+        raise ValueError("no tensor in it")
+    start = place + 8 + int.from_bytes(data[place + 4 : place + 8], "little")
+    kind, sizes = 5, list[int]()
+    for number, value in fields(data[place + 8 : start]):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number == 2:
+            sizes += [value] if isinstance(value, int) else _packed(value)
+    return np.frombuffer(data, _TYPES[kind], offset=start).reshape(sizes)
+
+
+def _packed(data: bytes) -> list[int]:
+    values, place = [], 0
+    while place < len(data):
+        value, place = varint(data, place)
+        values.append(value)
+    return values

@@ -1,0 +1,140 @@
+"""What a folder of a published checkpoint holds: which format it is, its settings, and its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from ernie.errors import UserError
+from ernie.model.published.fluid import read_fluid
+from ernie.model.published.pdparams import read_pdparams
+from ernie.model.published.tensor_bundle import read_tensor_bundle
+from ernie.model.published.torch_file import read_torch
+
+Kind = Literal["ernie", "hf", "paddlenlp", "ernie-official", "bert-tf"]
+Weights = Mapping[str, np.ndarray]
+
+_SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+_TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_PADDLE = "model_state.pdparams"
+_BUNDLE = "bert_model.ckpt"
+# The first file of each row is there: this is the file with the settings.
+_SETTINGS: dict[Kind, tuple[str, ...]] = {
+    "hf": ("config.json",),
+    "paddlenlp": ("config.json", "model_config.json"),
+    "ernie-official": ("ernie_config.json",),
+    "bert-tf": ("bert_config.json",),
+}
+
+
+def recognise(folder: Path) -> Kind | None:
+    """The format of a checkpoint folder, by the files in it; None when it is none that we know."""
+
+    def has(*names: str) -> bool:
+        return any((folder / name).exists() for name in names)
+
+    if has("ernie_config.json") and has("params", "saved_weights.pdparams"):
+        return "ernie-official"
+    if has("bert_config.json") and has(f"{_BUNDLE}.index"):
+        return "bert-tf"
+    if has("config.json") and has(*_SAFETENSORS):
+        return _owner_of_safetensors(folder)
+    if has("config.json", "model_config.json") and has(_PADDLE):
+        return "paddlenlp"
+    return "hf" if has("config.json") and has(*_TORCH) else None
+
+
+def expected_files() -> str:
+    """For messages: the files that the known formats consist of."""
+    return (
+        "config.json with model.safetensors or pytorch_model.bin (Hugging Face), config.json or model_config.json with "
+        "model_state.pdparams (PaddleNLP), ernie_config.json with params/ or saved_weights.pdparams (the official "
+        "releases), or bert_config.json with bert_model.ckpt.index (BERT's original)"
+    )
+
+
+def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
+    """The settings of a checkpoint and the file they stand in.  Raises UserError when it is damaged."""
+    path = next(folder / name for name in _SETTINGS[kind] if (folder / name).is_file())
+    settings = read_json(path)
+    nested = settings.get("init_args")  # PaddleNLP before 2.5: the encoder's settings inside those of a head
+    if isinstance(nested, list) and nested and isinstance(nested[0], dict):
+        settings = {**settings, **nested[0]}
+    return path, settings
+
+
+def read_weights(folder: Path, kind: Kind) -> tuple[Path, Weights]:
+    """The weights of a checkpoint by their own names, and the file or folder they stand in."""
+    readers: dict[str, Callable[[Path], Weights]] = {
+        "params": read_fluid,
+        "saved_weights.pdparams": read_pdparams,
+        f"{_BUNDLE}.index": read_tensor_bundle,
+        _SAFETENSORS[0]: _read_safetensors,
+        _SAFETENSORS[1]: lambda path: _read_parts(path, _read_safetensors),
+        _PADDLE: read_pdparams,
+        _TORCH[0]: read_torch,
+        _TORCH[1]: lambda path: _read_parts(path, read_torch),
+    }
+    path = next(folder / name for name in readers if (folder / name).exists())
+    return path, readers[path.name](path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a JSON file.  Raises UserError when it is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: expected a JSON object, found {type(data).__name__}")
+    return data
+
+
+def _owner_of_safetensors(folder: Path) -> Kind | None:
+    """Whose safetensors file it is, told by the names in it: ours, PaddleNLP's and Hugging Face's share the files."""
+    if {"layers", "heads"} <= set(read_json(folder / "config.json")):
+        return "ernie"
+    index = folder / _SAFETENSORS[1]
+    names = read_json(index).get("weight_map", {}) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
+    return "paddlenlp" if any(".self_attn.q_proj." in name for name in names) else "hf"
+
+
+def _safetensors_names(path: Path) -> list[str]:
+    try:
+        with safe_open(path, "np") as file:
+            return list(file.keys())
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+
+
+def _read_safetensors(path: Path) -> Weights:
+    try:
+        with safe_open(path, "np") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+
+
+def _read_parts(index: Path, read: Callable[[Path], Weights]) -> Weights:
+    """A checkpoint in several files: the index says which weight is in which."""
+    parts = read_json(index).get("weight_map")
+    if not isinstance(parts, dict):
+        raise UserError(f"{index}: expected a weight_map: which weight is in which file")
+    weights: dict[str, np.ndarray] = {}
+    for name in sorted(set(parts.values())):
+        # Only files of this folder: an index is a stranger's.
+        if Path(name).name != name or not (index.parent / name).is_file():
+            raise UserError(f"{index}: names the file '{name}', which is not beside it; the folder is incomplete")
+        weights.update(read(index.parent / name))
+    missing = sorted(set(parts) - set(weights))
+    if missing:
+        raise UserError(f"{index}: {missing[0]} is in none of its files; the folder is damaged")
+    return weights
+
+
+assert set(get_args(Kind)) == {"ernie", *_SETTINGS}

@@ -1,0 +1,151 @@
+"""The shape of a published encoder: from its settings and its weights, and back.
+
+Where the two disagree about a size, the weights are right: settings are copied from model to model, and leave out what
+their framework has a default for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.published.folder import Kind
+
+# What the frameworks take where the settings do not say.
+_EPSILON: dict[Kind, float] = {"hf": 1e-12, "paddlenlp": 1e-12, "ernie-official": 1e-5, "bert-tf": 1e-12}
+# Our size -> its names in the settings, and the weight and axis that have it.
+_SIZES = {
+    "vocab_size": (("vocab_size",), "embedding.token.weight", 0),
+    "hidden_size": (("hidden_size",), "embedding.token.weight", 1),
+    "max_positions": (("max_position_embeddings",), "embedding.position.weight", 0),
+    "segments": (("sent_type_vocab_size", "type_vocab_size"), "embedding.segment.weight", 0),
+    "intermediate_size": (("intermediate_size",), "encoder.layers.0.inner.weight", 1),
+}
+_APPROXIMATE = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu.approximate")
+_UNSUPPORTED = {
+    "is_decoder": (False, "a decoder sees only what stands before each token"),
+    "add_cross_attention": (False, "it attends to a second encoder"),
+    "position_embedding_type": ("absolute", "its positions are relative"),
+}
+
+
+def shape_of(
+    settings: Mapping[str, Any], ours: Mapping[str, np.ndarray], kind: Kind, path: Path
+) -> tuple[EncoderConfig, list[str]]:
+    """The shape, and a sentence for each size that the settings, which stand in `path`, have wrong.
+
+    `ours` are the weights under our names and in our orientation.  Raises UserError for what this library's encoder
+    cannot compute.
+    """
+    _check_supported(settings, path)
+    sizes, notes = {}, []
+    for name, (keys, weight, axis) in _SIZES.items():
+        sizes[name] = ours[weight].shape[axis]
+        written = next((settings[key] for key in keys if settings.get(key)), None)
+        if written is not None and written != sizes[name]:
+            notes.append(f"{path.name} says {name} {written}, the weights have {sizes[name]}: the weights count")
+    task = ours.get("embedding.task.weight")
+    epsilon, said = _epsilon(settings, kind, path)
+    config = EncoderConfig(
+        **sizes,
+        layers=layers_of(settings, path),
+        heads=_number(settings, "num_attention_heads", path),
+        activation=_activation(settings, path),
+        dropout=float(settings.get("hidden_dropout_prob", 0.1)),
+        attention_dropout=float(settings.get("attention_probs_dropout_prob", 0.1)),
+        task_vocab_size=0 if task is None else task.shape[0],
+        layer_norm_epsilon=epsilon,
+        initializer_range=float(settings.get("initializer_range", 0.02)),
+    )
+    return config, notes + said
+
+
+def layers_of(settings: Mapping[str, Any], path: Path) -> int:
+    """The number of layers.  Raises UserError when the settings lack it."""
+    return _number(settings, "num_hidden_layers", path)
+
+
+def wants_tasks(settings: Mapping[str, Any], kind: Kind) -> bool:
+    """Whether the source's own framework adds task embeddings where the weights have them."""
+    return bool(settings.get("use_task_id", kind == "ernie-official"))
+
+
+def _number(settings: Mapping[str, Any], key: str, path: Path) -> int:
+    if not isinstance(settings.get(key), int):
+        raise UserError(f"{path}: {key}: expected a whole number, found {settings.get(key, 'nothing')}")
+    return settings[key]
+
+
+def _activation(settings: Mapping[str, Any], path: Path) -> Any:
+    name = settings.get("hidden_act", "gelu")
+    if name not in ("gelu", "relu"):
+        hint = " (the tanh approximation of GELU)" if name in _APPROXIMATE else ""
+        raise UserError(
+            f"{path}: hidden_act is {name}{hint}; this library's encoder computes gelu and relu, and the outputs would "
+            "differ. If you know that the model works with gelu, write that there"
+        )
+    return name
+
+
+def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float, list[str]]:
+    written = settings.get("layer_norm_eps")
+    if kind == "paddlenlp" and is_paddlenlp_ernie(settings):
+        if written not in (None, 1e-12):
+            return 1e-12, [f"{path.name} says layer_norm_eps {written}, but PaddleNLP runs ERNIE with 1e-12: so do we"]
+        return 1e-12, []
+    return _EPSILON[kind] if written is None else float(written), []
+
+
+def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
+    """Whether PaddleNLP runs these settings with its ERNIE classes, rather than with BERT's."""
+    named = [settings.get("model_type", ""), settings.get("init_class", ""), *(settings.get("architectures") or [])]
+    return not any(name.lower().startswith("bert") for name in named)
+
+
+def _check_supported(settings: Mapping[str, Any], path: Path) -> None:
+    model_type = settings.get("model_type", "bert")
+    if model_type not in ("bert", "ernie"):
+        raise UserError(f"{path}: model_type is {model_type}; encoders of the types bert and ernie can be read")
+    for key, (expected, why) in _UNSUPPORTED.items():
+        if settings.get(key, expected) != expected:
+            raise UserError(f"{path}: {key} is {settings[key]}: {why}, which this library's encoder does not")
+    emb_size = settings.get("emb_size")
+    if emb_size and emb_size != settings.get("hidden_size"):
+        raise UserError(f"{path}: emb_size is {emb_size}, hidden_size {settings.get('hidden_size')}: they must agree")
+
+
+def settings_for(config: EncoderConfig, to: Kind, head: bool) -> dict[str, Any]:
+    """The `config.json` of an encoder for Hugging Face or PaddleNLP.
+
+    It is a BERT, which every version knows, unless it has task embeddings, which only ERNIE has.  PaddleNLP runs ERNIE
+    with a LayerNorm epsilon of 1e-12 whatever the settings say, and BERT with what they say.
+    """
+    family = "Ernie" if config.task_vocab_size else "Bert"
+    if to == "paddlenlp" and config.layer_norm_epsilon == 1e-12:
+        family = "Ernie"
+    settings = {
+        "architectures": [f"{family}ForMaskedLM" if head else f"{family}Model"],
+        "model_type": family.lower(),
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "intermediate_size": config.intermediate_size,
+        "hidden_act": config.activation,
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "max_position_embeddings": config.max_positions,
+        "type_vocab_size": config.segments,
+        "initializer_range": config.initializer_range,
+        "layer_norm_eps": config.layer_norm_epsilon,
+        "position_embedding_type": "absolute",
+        "pad_token_id": 0,
+    }
+    if family == "Ernie":
+        settings |= {"use_task_id": bool(config.task_vocab_size), "task_type_vocab_size": config.task_vocab_size}
+    return settings

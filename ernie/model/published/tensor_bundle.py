@@ -1,0 +1,108 @@
+"""TensorFlow's checkpoints (the "tensor bundle"), read without TensorFlow.
+
+`NAME.index` is a table in LevelDB's format: blocks of sorted keys with shared beginnings, a block that lists them, and
+a footer of 48 bytes that says where that one stands.  The values are protobuf messages that say where in the file
+`NAME.data-*` a tensor's bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.model.published.protobuf import fields, varint
+
+_MAGIC = 0xDB4775248B80FB57
+_FOOTER = 48
+_TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 14: "<u2", 19: "<f2"}
+_BFLOAT16 = 14
+
+
+@dataclass
+class _Entry:
+    """One tensor: its type, shape, and the bytes [offset, offset + size) of a shard."""
+
+    kind: int = 0
+    shape: list[int] = field(default_factory=list)
+    shard: int = 0
+    offset: int = 0
+    size: int = 0
+
+
+def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
+    """Read the tensors of a checkpoint by name, given its `.index` file; bfloat16 comes as float32.
+
+    Tensors of other types than numbers are left out.  Raises UserError when a file is damaged or missing.
+    """
+    try:
+        entries = {key.decode(): value for key, value in _table(index.read_bytes())}
+        shards = sum(value for number, value in fields(entries.pop("")) if number == 1 and isinstance(value, int))
+        tensors = {name: _entry(value) for name, value in entries.items()}
+    except (ValueError, IndexError, KeyError) as error:
+        raise UserError(f"{index}: is no index of a TensorFlow checkpoint, or it is damaged ({error})") from None
+    files = [index.with_name(f"{index.stem}.data-{shard:05d}-of-{shards:05d}") for shard in range(shards)]
+    for file in files:
+        if not file.is_file():
+            raise UserError(f"{index}: its data file {file.name} is missing; it belongs beside the index")
+    known = {name: entry for name, entry in tensors.items() if entry.kind in _TYPES}
+    return {name: _values(entry, files[entry.shard]) for name, entry in known.items()}
+
+
+def _values(entry: _Entry, file: Path) -> np.ndarray:
+    kind = np.dtype(_TYPES[entry.kind])
+    count = entry.size // kind.itemsize
+    values: np.ndarray = np.fromfile(file, kind, count, offset=entry.offset)
+    if len(values) < count or count != int(np.prod(entry.shape, dtype=np.int64)):
+        raise UserError(f"{file}: is cut off: a tensor of shape {entry.shape} should stand at byte {entry.offset}")
+    if entry.kind == _BFLOAT16:
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.reshape(entry.shape)
+
+
+def _entry(message: bytes) -> _Entry:
+    entry = _Entry()
+    names = {1: "kind", 3: "shard", 4: "offset", 5: "size"}
+    for number, value in fields(message):
+        if number in names and isinstance(value, int):
+            setattr(entry, names[number], value)
+        elif number == 2 and isinstance(value, bytes):
+            sizes = [dict(fields(size)) for which, size in fields(value) if which == 2 and isinstance(size, bytes)]
+            entry.shape = [size for one in sizes if isinstance(size := one.get(1, 0), int)]
+    return entry
+
+
+def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a table, in order."""
+    footer = data[-_FOOTER:]
+    if len(data) < _FOOTER or int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise ValueError("its last bytes are not those of a table")
+    _, place = _handle(footer, 0)  # the block of filters, which is empty
+    (offset, size), _ = _handle(footer, place)
+    for _, value in _block(data, offset, size):
+        (start, length), _ = _handle(value, 0)
+        yield from _block(data, start, length)
+
+
+def _handle(data: bytes, place: int) -> tuple[tuple[int, int], int]:
+    offset, place = varint(data, place)
+    size, place = varint(data, place)
+    return (offset, size), place
+
+
+def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    block = data[offset : offset + size]
+    if len(block) < size or data[offset + size] != 0:
+        raise ValueError("a block is compressed or cut off")
+    restarts = int.from_bytes(block[-4:], "little")
+    key, place, end = b"", 0, size - 4 * (restarts + 1)
+    while place < end:
+        shared, place = varint(block, place)
+        rest, place = varint(block, place)
+        length, place = varint(block, place)
+        key = key[:shared] + block[place : place + rest]
+        yield key, block[place + rest : place + rest + length]
+        place += rest + length

@@ -1,0 +1,140 @@
+"""PyTorch's files of weights (pytorch_model.bin), read without PyTorch and without running what they hold.
+
+Since PyTorch 1.6 such a file is a ZIP archive with the pickle `data.pkl` and one file a storage; before, it was five
+pickles, one after the other, and behind them the storages' bytes.  In both, a tensor is a view of a storage.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ernie.errors import UserError
+from ernie.model.published.pickles import SafeUnpickler, unpickle
+
+_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
+_TYPES = {
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "DoubleStorage": "<f8",
+    "BFloat16Storage": "<u2",  # the upper half of a float32; see `_values`
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+}
+
+
+@dataclass
+class _Storage:
+    """A storage by name; `bytes_` are there once they were read."""
+
+    kind: str
+    length: int
+    bytes_: bytes = b""
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def read_torch(path: Path) -> dict[str, np.ndarray]:
+    """Read the tensors of a `pytorch_model.bin` by name.
+
+    bfloat16 comes as float32.  Raises UserError when the file is damaged or holds anything but weights.
+    """
+    found = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
+        found = found["state_dict"]
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected weights by name, found {type(found).__name__}")
+    return {name: _values(item, path) for name, item in found.items() if isinstance(item, _Tensor)}
+
+
+def _read_archive(path: Path) -> Any:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
+        if len(pickles) != 1:
+            raise UserError(f"{path}: is a ZIP archive, but not one of PyTorch's: there is no data.pkl in it")
+        root = pickles[0].removesuffix("data.pkl")
+        if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
+            raise UserError(f"{path}: was written on a big-endian machine; only little-endian files can be read")
+        storages: dict[str, _Storage] = {}
+        with archive.open(pickles[0]) as stream:
+            found = unpickle(_Unpickler(stream, path, storages), path)
+        for key, storage in storages.items():
+            if f"{root}data/{key}" not in names:
+                raise UserError(f"{path}: is damaged: the storage {key} is missing")
+            storage.bytes_ = archive.read(f"{root}data/{key}")
+    return found
+
+
+def _read_legacy(path: Path) -> Any:
+    with path.open("rb") as stream:
+        storages: dict[str, _Storage] = {}
+        magic, _, _, found, keys = (unpickle(_Unpickler(stream, path, storages), path) for _ in range(5))
+        if magic != _LEGACY_MAGIC:
+            raise UserError(f"{path}: is no file of PyTorch's")
+        for key in keys:
+            length = int.from_bytes(stream.read(8), sys.byteorder)
+            storage = storages[key]
+            storage.bytes_ = stream.read(length * np.dtype(_TYPES[storage.kind]).itemsize)
+    return found
+
+
+class _Unpickler(SafeUnpickler):
+    """Tensors as views of storages that are filled later."""
+
+    def __init__(self, stream: IO[bytes], path: Path, storages: dict[str, _Storage]):
+        super().__init__(stream, path, _KNOWN)
+        self._storages = storages
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """The storage that the pickle points at: ("storage", type, key, device, length, ...)."""
+        _, kind, key, _, length = pid[:5]
+        return self._storages.setdefault(key, _Storage(kind, length))
+
+
+def _rebuild(storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
+    return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _parameter(tensor: _Tensor, *_: Any) -> _Tensor:
+    return tensor
+
+
+_KNOWN: dict[tuple[str, str], Callable[..., Any] | str] = {
+    ("collections", "OrderedDict"): OrderedDict,
+    ("torch._utils", "_rebuild_tensor"): _rebuild,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    **{("torch", name): name for name in _TYPES},
+}
+
+
+def _values(tensor: _Tensor, path: Path) -> np.ndarray:
+    kind = np.dtype(_TYPES[tensor.storage.kind])
+    flat = np.frombuffer(tensor.storage.bytes_, kind)
+    last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
+    if 0 not in tensor.shape and not 0 <= last < len(flat):
+        raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} reaches behind its storage")
+    strides = [stride * kind.itemsize for stride in tensor.strides]
+    view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)
+    values: np.ndarray = np.ascontiguousarray(view).reshape(tensor.shape)
+    if tensor.storage.kind == "BFloat16Storage":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values
