@@ -18,14 +18,17 @@ class _Linear(PyLayer):
     @staticmethod
     def forward(ctx, x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(x_TD, weight_DE)
+        ctx.frozen = [tensor.stop_gradient for tensor in (x_TD, weight_DE, bias_E)]
         return paddle.addmm(bias_E.unsqueeze(0), x_TD, weight_DE)
 
     @staticmethod
-    def backward(ctx, grad_TE: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    def backward(ctx, grad_TE: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
         x_TD, weight_DE = ctx.saved_tensor()
         ones_1T = paddle.ones([1, grad_TE.shape[0]], grad_TE.dtype)
-        return (
-            paddle.matmul(grad_TE, weight_DE, transpose_y=True),
-            paddle.matmul(x_TD, grad_TE, transpose_x=True),
-            paddle.matmul(ones_1T, grad_TE).reshape([-1]),
+        gradients = (
+            lambda: paddle.matmul(grad_TE, weight_DE, transpose_y=True),
+            lambda: paddle.matmul(x_TD, grad_TE, transpose_x=True),
+            lambda: paddle.matmul(ones_1T, grad_TE).reshape([-1]),
         )
+        # Paddle insists on None for what needs no gradient.
+        return tuple(None if frozen else compute() for frozen, compute in zip(ctx.frozen, gradients, strict=True))

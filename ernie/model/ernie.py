@@ -114,7 +114,7 @@ class ErnieModel(nn.Layer):
         *,
         pooling: Pooling = "mean",
         max_len: int | None = None,
-        batch_tokens: int = 4096,
+        batch_tokens: int = 2048,
         normalize: bool = False,
     ) -> np.ndarray:
         """A vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.

@@ -105,3 +105,15 @@ def test_the_linear_kernel_equals_its_definition_forward_and_backward(T: int, D:
     expected = [x @ weight + bias, upstream @ weight.T, x.T @ upstream, upstream.sum(0)]
     for found, wanted in zip([out, *(value.grad for value in tensors)], expected, strict=True):
         np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_the_linear_kernel_leaves_out_the_gradients_of_what_is_frozen(frozen: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in ((5, 3), (3, 4), (4,))]
+    all_free = [paddle.to_tensor(value, stop_gradient=False) for value in values]
+    some_free = [paddle.to_tensor(value, stop_gradient=i in frozen) for i, value in enumerate(values)]
+    for tensors in (all_free, some_free):
+        (linear(*tensors) ** 2).sum().backward()
+    for i, (one, other) in enumerate(zip(all_free, some_free, strict=True)):
+        assert other.grad is None if i in frozen else np.array_equal(one.grad.numpy(), other.grad.numpy())

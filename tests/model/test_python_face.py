@@ -1,0 +1,347 @@
+"""What Python users call: padded batches of any make, vectors for texts, words for masks, less memory in training."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import paddle
+import pytest
+from helpers import vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paddle.base import core
+
+from ernie import ErnieModel
+from ernie.data.batch import Packed, pack
+from ernie.data.document import Sample
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.heads import MaskedTokenHead
+from ernie.text.train import train_sentencepiece
+
+WORDS = "the cat dog river sees finds paris in a".split()
+TOKENIZER = vocabulary(" ".join([*WORDS, "."]), "##s")
+texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=6)
+quick = settings(max_examples=20)
+
+
+def make(layers: int = 2) -> ErnieModel:
+    """A small model with weights far from their first values, a tokenizer and a masked-token head."""
+    paddle.seed(0)
+    shape = EncoderConfig(TOKENIZER.vocab_size, 16, layers, 2, 32, max_positions=12, task_vocab_size=4)
+    model = ErnieModel(shape)
+    model.tokenizer = TOKENIZER
+    model.masked_head = MaskedTokenHead(model)
+    for parameter in [*model.parameters(), *model.masked_head.parameters()]:
+        parameter.set_value(parameter + 0.2 * paddle.randn(parameter.shape))
+    model.eval()
+    return model
+
+
+@pytest.fixture(scope="module")
+def model() -> ErnieModel:
+    return make()
+
+
+def close(one: object, other: object) -> None:
+    np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-4, atol=1e-5)
+
+
+# -------------------------------------------------------------------------------------------- padded batches
+
+
+@quick
+@given(st.data())
+def test_padding_may_stand_anywhere_and_changes_no_vector(model: ErnieModel, data: st.DataObject) -> None:
+    mask = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4)), int)
+    mask[:, 4] = 1
+    ids = np.random.default_rng(0).integers(TOKENIZER.vocab_size, size=mask.shape)
+    segments = ids % 2
+    together = model(ids, segments, mask)
+    for i, kept in enumerate(mask.astype(bool)):
+        alone = model(ids[i : i + 1, kept], segments[i : i + 1, kept])
+        close(together.last_hidden_state[i].numpy()[kept], alone.last_hidden_state[0].numpy())
+        close(together.pooler_output[i], alone.pooler_output[0])
+        assert not together.last_hidden_state[i].numpy()[~kept].any()
+
+
+def test_only_tokens_need_positions(model: ErnieModel) -> None:
+    ids = np.ones((1, 30), int)
+    mask = np.arange(30)[None] >= 20
+    assert model(ids, attention_mask=mask).last_hidden_state.shape == [1, 30, 16]
+
+
+def test_tensors_arrays_and_lists_are_the_same(model: ErnieModel) -> None:
+    rows, mask = [[3, 4, 5], [6, 7, 0]], [[1, 1, 1], [1, 1, 0]]
+    one, two, three = (
+        model(make_(rows), attention_mask=make_(mask)).last_hidden_state.numpy()
+        for make_ in (list, np.array, paddle.to_tensor)
+    )
+    assert np.array_equal(one, two)
+    assert np.array_equal(one, three)
+
+
+def test_hidden_states_run_from_the_embeddings_to_the_last_layer(model: ErnieModel) -> None:
+    ids, mask = np.array([[3, 4, 5], [6, 7, 0]]), np.array([[1, 1, 1], [1, 1, 0]])
+    output = model(ids, attention_mask=mask, output_hidden_states=True)
+    assert output.hidden_states is not None
+    assert [state.shape for state in output.hidden_states] == [[2, 3, 16]] * (model.config.layers + 1)
+    assert np.array_equal(output.hidden_states[-1].numpy(), output.last_hidden_state.numpy())
+    zeros = paddle.zeros([5], "int64")
+    ids_T, positions_T = paddle.to_tensor(ids[mask == 1]), paddle.to_tensor([0, 1, 2, 0, 1])
+    embedded = model.embedding(ids_T, zeros, positions_T, zeros)
+    close(output.hidden_states[0].numpy()[mask == 1], embedded)
+    assert model(ids).hidden_states is None
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[1, 2], [3]], "input_ids: its rows differ in length; pad them, or have the tokenizer do it"),
+        ([[1.5, 2.0]], "input_ids: expected whole numbers, found float64"),
+        ([], "input_ids has the shape [0], expected a batch of sequences: [N, L]"),
+    ],
+)
+def test_ids_that_are_no_batch_are_a_sentence(model: ErnieModel, ids: list, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model(ids)
+    assert str(caught.value) == message
+
+
+# ------------------------------------------------------------------------------------------ vectors for texts
+
+
+@quick
+@given(texts, st.integers(1, 40), st.sampled_from(["mean", "cls", "pooler"]))
+def test_each_text_has_the_vector_it_has_alone(model: ErnieModel, many: list[str], budget: int, pooling: str) -> None:
+    together = model.encode(many, pooling=pooling, batch_tokens=budget)
+    assert together.shape == (len(many), 16)
+    assert together.dtype == np.float32
+    close(together, np.concatenate([model.encode([text], pooling=pooling) for text in many]))
+
+
+def test_poolings_are_what_they_are_called(model: ErnieModel) -> None:
+    many = ["the cat sees a river .", "paris"]
+    batch = TOKENIZER(many)
+    output, mask = model(**batch), batch["attention_mask"][..., None]
+    hidden = output.last_hidden_state.numpy()
+    close(model.encode(many), (hidden * mask).sum(1) / mask.sum(1))
+    close(model.encode(many, pooling="cls"), hidden[:, 0])
+    close(model.encode(many, pooling="pooler"), output.pooler_output)
+
+
+def test_pairs_are_tuples(model: ErnieModel) -> None:
+    expected = model(**TOKENIZER("the cat", "a dog .")).pooler_output
+    close(model.encode([("the cat", "a dog .")], pooling="pooler"), expected)
+
+
+def test_a_single_text_is_a_list_of_one(model: ErnieModel) -> None:
+    assert np.array_equal(model.encode("the cat"), model.encode(["the cat"]))
+
+
+def test_no_texts_have_no_vectors(model: ErnieModel) -> None:
+    assert model.encode([]).shape == (0, 16)
+
+
+def test_a_text_without_tokens_is_the_bare_frame(model: ErnieModel) -> None:
+    frame = [[TOKENIZER.cls_id, TOKENIZER.sep_id]]
+    close(model.encode(["", " \t"], pooling="cls"), [model(frame).last_hidden_state.numpy()[0, 0]] * 2)
+
+
+def test_normalized_vectors_have_the_length_one(model: ErnieModel) -> None:
+    plain, unit = model.encode(["the cat", "paris"]), model.encode(["the cat", "paris"], normalize=True)
+    close(np.linalg.norm(unit, axis=1), [1, 1])
+    close(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain)
+
+
+def test_long_texts_are_cut_and_one_warning_counts_them(model: ErnieModel) -> None:
+    long, pair = "the cat sees a dog " * 5, ("the cat", "a dog " * 9)
+    with pytest.warns(UserWarning) as caught:
+        vectors = model.encode([long, "the cat", pair])
+    assert [str(warning.message) for warning in caught] == [
+        "encode: 2 of 3 texts have more than 12 tokens; their ends were cut off"
+    ]
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        close(vectors[0], model.encode(["the cat sees a dog the cat sees a dog"])[0])
+
+
+def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None:
+    model = make()
+    model.train()
+    model.embedding.eval()  # as someone has who trains only the upper layers
+    first, second = model.encode(["the cat"]), model.encode(["the cat"])
+    assert np.array_equal(first, second)  # no dropout
+    assert model.training
+    assert model.encoder.layers[1].dropout.training
+    assert not model.embedding.dropout.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    with pytest.raises(UserError):
+        model.encode([3])  # type: ignore[list-item]
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": ["a", 3]}, "text 1: expected a text or a pair of texts, found 3"),
+        ({"texts": [("a", "b", "c")]}, "text 0: expected a text or a pair of texts, found ('a', 'b', 'c')"),
+        ({"texts": ["a"], "pooling": "max"}, "pooling: expected one of mean, cls, pooler, found 'max'"),
+        ({"texts": ["a"], "max_len": 13}, "max_len: expected from 3 to the model's 12 positions, found 13"),
+        ({"texts": ["a"], "max_len": 2}, "max_len: expected from 3 to the model's 12 positions, found 2"),
+    ],
+)
+def test_what_cannot_be_encoded_is_a_sentence(model: ErnieModel, arguments: dict, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model.encode(**arguments)
+    assert str(caught.value) == message
+
+
+# --------------------------------------------------------------------------------------------- words for masks
+
+
+def test_the_candidates_are_the_heads_likeliest_ordinary_tokens(model: ErnieModel) -> None:
+    (found,) = model.fill_mask("The cat [MASK] a dog.", top=4)
+    ids = [[2, *TOKENIZER.encode("the cat").ids, TOKENIZER.mask_id, *TOKENIZER.encode("a dog .").ids, 3]]
+    hidden = model(ids).last_hidden_state[0]
+    logits = model.masked_head(hidden, np.array([3])).numpy()[0].astype(float)
+    chances = np.exp(logits) / np.exp(logits).sum()
+    order = [i for i in np.argsort(-chances) if i not in TOKENIZER.special_ids][:4]
+    assert [candidate.token for candidate in found] == [TOKENIZER.tokens[i] for i in order]
+    close([candidate.probability for candidate in found], chances[order])
+
+
+def test_each_mask_is_filled_by_itself_and_the_text_is_kept(model: ErnieModel) -> None:
+    found = model.fill_mask("The [MASK]  sees a [MASK]!", top=100)
+    assert len(found) == 2
+    assert all(len(candidates) == len(TOKENIZER.ordinary_ids) for candidates in found)
+    first, second = ({candidate.token: candidate.text for candidate in candidates} for candidates in found)
+    assert first["dog"] == "The dog  sees a [MASK]!"
+    assert second["dog"] == "The [MASK]  sees a dog!"
+    assert second["##s"] == "The [MASK]  sees as!"
+
+
+def test_the_space_mark_of_sentencepiece_stays_out_of_the_text(tmp_path: Path) -> None:
+    lines = [f"{a} {b} {c}." for a in WORDS for b in WORDS for c in WORDS]
+    tokenizer = train_sentencepiece(lines, vocab_size=30, lowercase=True, folder=tmp_path)
+    model = ErnieModel(EncoderConfig(tokenizer.vocab_size, 16, 1, 2, 32))
+    model.tokenizer, model.masked_head = tokenizer, MaskedTokenHead(model)
+    (found,) = model.fill_mask("the cat [MASK] a dog.", top=25)
+    assert any(candidate.token.startswith("\u2581") for candidate in found)
+    assert all("\u2581" not in candidate.text for candidate in found)
+
+
+def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
+    model = make()
+    assert model.masked_head is not None
+    before = model.fill_mask("the [MASK]")
+    model.masked_head.task_id = 3
+    assert model.fill_mask("the [MASK]") != before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the cat", "the text has no [MASK] to fill: 'the cat'"),
+        ("a " * 12 + "[MASK]", "the text has 15 tokens, this model has 12 positions; shorten it"),
+    ],
+)
+def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        model.fill_mask(text)
+    assert str(caught.value) == message
+
+
+def test_a_model_without_head_or_tokenizer_says_how_to_get_one() -> None:
+    model = make()
+    model.masked_head = None
+    with pytest.raises(UserError, match=r"no head that predicts masked tokens\. A run of 'ernie pretrain'"):
+        model.fill_mask("the [MASK]")
+    model.tokenizer = None
+    for call in (lambda: model.fill_mask("the [MASK]"), lambda: model.encode(["the"])):
+        with pytest.raises(UserError, match=r"no tokenizer; model.tokenizer = ErnieTokenizer.from_pretrained"):
+            call()
+
+
+def test_the_head_is_saved_beside_the_model_and_is_no_part_of_it(tmp_path: Path) -> None:
+    model = make()
+    assert model.masked_head is not None
+    assert not {id(p) for p in model.masked_head.parameters()} & {id(p) for p in model.parameters()}
+    assert not any("masked" in name for name in model.state_dict())
+    model.masked_head.task_id = 2
+    model.save_pretrained(tmp_path)
+    loaded = ErnieModel.from_pretrained(tmp_path)
+    assert loaded.fill_mask("the [MASK] in paris") == model.fill_mask("the [MASK] in paris")
+    loaded.masked_head = None
+    loaded.save_pretrained(tmp_path)
+    assert ErnieModel.from_pretrained(tmp_path).masked_head is None
+
+
+def test_another_models_head_is_a_sentence_that_names_the_file(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    other = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 2, 16))
+    MaskedTokenHead(other).write(tmp_path / "masked_head.safetensors")
+    with pytest.raises(UserError, match=r"masked_head.safetensors: \S+ has the shape \[8"):
+        ErnieModel.from_pretrained(tmp_path)
+
+
+# ------------------------------------------------------------------------------------- gradient checkpointing
+
+
+def batch(sequences: int = 3, length: int = 11) -> Packed:
+    rng = np.random.default_rng(0)
+    shape = (sequences, length)
+    ids = rng.integers(TOKENIZER.vocab_size, size=shape)
+    return pack([Sample(row[: length - i % 3], np.zeros(length - i % 3, int)) for i, row in enumerate(ids)])
+
+
+def gradients(model: ErnieModel, of: Packed) -> dict[str, bytes]:
+    """Of one step with dropout; also the random number that follows it."""
+    paddle.seed(5)
+    model.clear_gradients()
+    hidden = model.encode_packed(of)
+    (hidden * hidden[:, ::-1] * hidden).sum().backward()
+    found = {name: p.grad.numpy().tobytes() for name, p in model.named_parameters() if p.grad is not None}
+    return {**found, "random": paddle.rand([1]).numpy().tobytes()}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_checkpointing_gives_the_same_gradients_bit_for_bit(frozen: bool) -> None:
+    model = make()
+    model.train()
+    for parameter in model.embedding.parameters():
+        parameter.stop_gradient = frozen
+    plain = gradients(model, batch())
+    model.gradient_checkpointing_enable()
+    checkpointed = gradients(model, batch())
+    assert set(checkpointed) == set(plain)
+    assert len(plain) > 30
+    assert checkpointed == plain
+
+
+def test_checkpointing_holds_less_memory() -> None:
+    model, large = make(layers=8), batch(sequences=60)
+    model.train()
+
+    def peak() -> int:
+        model.clear_gradients()
+        before = core.host_memory_stat_current_value("Allocated", 0)
+        core.host_memory_stat_reset_peak_value("Allocated", 0)
+        model.encode_packed(large).sum().backward()
+        return core.host_memory_stat_peak_value("Allocated", 0) - before
+
+    plain = peak()
+    model.gradient_checkpointing_enable()
+    assert peak() < plain / 3
+    model.gradient_checkpointing_disable()
+    assert peak() > plain * 0.9
+
+
+def test_checkpointing_changes_nothing_without_gradients(model: ErnieModel) -> None:
+    before = model.encode(["the cat"])
+    model.gradient_checkpointing_enable()
+    assert np.array_equal(model.encode(["the cat"]), before)
+    model.gradient_checkpointing_disable()
