@@ -1,0 +1,126 @@
+"""A tokenizer called as other libraries' are: padded batches that a model takes, with offsets and without padding."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import vocabulary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie import ErnieModel, ErnieTokenizer
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+
+TOKENIZER = vocabulary("the cat sees a dog in paris .", "##s", "##er")
+words = st.sampled_from(["the", "cat", "Dog", "sees", "cater", "paris.", "unknown", ""])
+texts = st.lists(words, max_size=8).map(" ".join)
+pairs = st.lists(st.tuples(texts, texts), min_size=1, max_size=4)
+quick = settings(max_examples=50)
+
+
+def framed(first: str, second: str | None = None) -> list[int]:
+    """The ids of one text or pair, by hand."""
+    ids = [TOKENIZER.cls_id, *TOKENIZER.encode(first).ids, TOKENIZER.sep_id]
+    return ids if second is None else [*ids, *TOKENIZER.encode(second).ids, TOKENIZER.sep_id]
+
+
+@quick
+@given(st.lists(texts, min_size=1, max_size=5))
+def test_each_row_is_its_framed_text_and_then_padding(many: list[str]) -> None:
+    batch = TOKENIZER(many)
+    assert list(batch) == ["input_ids", "token_type_ids", "attention_mask"]
+    rows = [framed(text) for text in many]
+    for row, *columns in zip(rows, *batch.values(), strict=True):
+        padding = max(map(len, rows)) - len(row)
+        ids, segments, mask = columns
+        assert ids.tolist() == row + [TOKENIZER.pad_id] * padding
+        assert not segments.any()
+        assert mask.tolist() == [1] * len(row) + [0] * padding
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int64)}
+
+
+@quick
+@given(pairs)
+def test_pairs_are_told_apart_by_their_segments(many: list[tuple[str, str]]) -> None:
+    batch = TOKENIZER(*map(list, zip(*many, strict=True)), padding=False)
+    for i, (first, second) in enumerate(many):
+        assert batch["input_ids"][i].tolist() == framed(first, second)
+        ones = len(TOKENIZER.encode(second).ids) + 1
+        assert batch["token_type_ids"][i].tolist() == [0] * (len(framed(first, second)) - ones) + [1] * ones
+
+
+@quick
+@given(pairs, st.integers(3, 14))
+def test_nothing_is_longer_than_max_len_and_nothing_is_cut_without_need(
+    many: list[tuple[str, str]], max_len: int
+) -> None:
+    firsts, seconds = map(list, zip(*many, strict=True))
+    for given_, full in (((firsts,), map(framed, firsts)), ((firsts, seconds), map(framed, firsts, seconds))):
+        found = TOKENIZER(*given_, max_len=max_len, padding=False)["input_ids"]
+        assert [len(row) for row in found] == [min(max_len, len(row)) for row in full]
+        assert all(row[0] == TOKENIZER.cls_id and row[-1] == TOKENIZER.sep_id for row in found)
+
+
+def test_of_a_pair_the_longer_text_is_cut() -> None:
+    long, short = "the cat sees a dog in paris .", "a dog"
+    for first, second in ((long, short), (short, long)):
+        cut = TOKENIZER(first, second, max_len=8)["input_ids"][0].tolist()
+        assert cut == framed(*(" ".join(text.split()[:3]) for text in (first, second)))
+
+
+@quick
+@given(pairs, st.integers(3, 14))
+def test_offsets_point_at_the_characters_of_each_token(many: list[tuple[str, str]], max_len: int) -> None:
+    batch = TOKENIZER(*map(list, zip(*many, strict=True)), max_len=max_len, offsets=True)
+    offsets = batch.pop("offset_mapping")
+    assert offsets.shape == (*batch["input_ids"].shape, 2)
+    for text_pair, ids, segments, spans in zip(many, batch["input_ids"], batch["token_type_ids"], offsets, strict=True):
+        for i, segment, (start, end) in zip(ids, segments, spans, strict=True):
+            token, piece = TOKENIZER.tokens[i], text_pair[segment][start:end].lower()
+            if i in TOKENIZER.special_ids - {TOKENIZER.unk_id}:
+                assert (start, end) == (0, 0)
+            else:
+                assert piece == ("unknown" if i == TOKENIZER.unk_id else token.removeprefix("##"))
+
+
+def test_a_single_text_is_a_batch_of_one() -> None:
+    for name, values in TOKENIZER("the cat").items():
+        assert np.array_equal(values, TOKENIZER(["the cat"])[name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": []}, "there is no text in the batch"),
+        ({"texts": ["a", None]}, "text 1: expected a text, found None"),
+        ({"texts": ["a"], "text_pairs": [3]}, "text pair 0: expected a text, found 3"),
+        ({"texts": ["a"], "text_pairs": ["b", "c"]}, "expected as many text_pairs as texts, found 2 and 1"),
+        ({"texts": ["a"], "max_len": 2}, "max_len: expected at least 3, found 2"),
+    ],
+)
+def test_what_makes_no_batch_is_a_sentence(arguments: dict, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        TOKENIZER(**arguments)
+    assert str(caught.value) == message
+
+
+def test_a_tokenizer_is_found_where_its_model_is(tmp_path: Path) -> None:
+    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 1, 8))
+    model.tokenizer = TOKENIZER
+    model.save_pretrained(tmp_path / "run" / "model")
+    TOKENIZER.save_pretrained(str(tmp_path / "alone"))
+    places = ("run", "run/model", "run/model/tokenizer", "alone", "alone/vocab.txt")
+    found = [ErnieTokenizer.from_pretrained(tmp_path / place) for place in places]
+    assert all(one.fingerprint == other.fingerprint for one, other in pairwise([TOKENIZER, *found]))
+    with pytest.raises(UserError, match="nowhere: there is no such tokenizer"):
+        ErnieTokenizer.from_pretrained(tmp_path / "nowhere")
+
+
+def test_a_batch_is_ready_for_the_model() -> None:
+    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 1, 8))
+    output = model(**TOKENIZER(["the cat", "a dog sees paris ."], ["in paris", ""]))
+    assert output.pooler_output.shape == [2, 8]
