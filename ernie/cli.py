@@ -11,10 +11,12 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module, metadata, util
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from ernie import __version__
 from ernie.errors import UserError, nearest
@@ -31,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status = _dispatch(words)
+        with _terminable():
+            status = _dispatch(words)
         sys.stdout.flush()  # here, so that a reader who went away is noticed where it is handled
         return status
     except UserError as error:
@@ -41,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`ernie tasks | head`); say nothing more, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except _Terminated:
+        print("ernie: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         print("ernie: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -50,6 +56,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         name = f"{error.filename}: " if error.filename else ""
         print(f"ernie: error: {name}{error.strerror or error}", file=sys.stderr)
         return 2
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM arrived."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Have SIGTERM end a command as Ctrl-C does: by an exception, so that nothing half-written stays behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _dispatch(words: list[str]) -> int:
@@ -117,7 +144,7 @@ def _help(commands: dict[str, metadata.EntryPoint]) -> str:
             *lines,
             "",
             "'ernie COMMAND --help' tells what a command takes.  Results go to standard output, all else to",
-            "standard error.  Exit status: 0 done, 1 failed, 2 something you can mend, 130 interrupted.",
+            "standard error.  Exit status: 0 done, 1 failed, 2 something you can mend, 130 or 143 interrupted.",
         ]
     )
 

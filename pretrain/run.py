@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from ernie.beside import beside, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.model.ernie import ErnieModel
@@ -142,11 +142,10 @@ class Run:
     def finish(self) -> Path:
         """Put the encoder at `model/` of the run's folder, as `ErnieModel.from_pretrained` wants it."""
         final = self.folder / MODEL
-        partial = self.folder / f"{MODEL}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
+        partial = beside(final)
         self.model.ernie.save_pretrained(partial)
-        shutil.rmtree(final, ignore_errors=True)
-        return partial.rename(final)
+        put(partial, final)
+        return final
 
     def close(self) -> None:
         """Stop the workers."""

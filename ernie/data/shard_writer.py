@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ernie.beside import beside, put
 from ernie.data.document import Document
 from ernie.data.shards import FORMAT, SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
 from ernie.errors import UserError
@@ -65,9 +66,9 @@ class Documents(NamedTuple):
 class CorpusWriter:
     """Writes a corpus into `output`; a context manager.
 
-    Everything goes into `output.partial-PID` first, which `finish` moves into place and any error removes.  A shard
-    is closed when it holds `shard_tokens` tokens or more.  Raises UserError when `output` exists and may not be
-    replaced, and when the disk is full.
+    Everything goes into `output.partial-PID` first, which `finish` moves into place and any error removes; what a
+    killed process left there is cleared away.  A shard is closed when it holds `shard_tokens` tokens or more.  Raises
+    UserError when `output` exists and may not be replaced, and when the disk is full.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class CorpusWriter:
         overwrite: bool = False,
     ):
         self.output = Path(output)
+        self._folder = beside(self.output)
         check_output(self.output, overwrite)
         self._tokenizer = tokenizer
-        self._folder = self.output.with_name(f"{self.output.name}.partial-{os.getpid()}")
         self._files: dict[str, dict[str, Any]] = {}
         types = dtypes(tokenizer.vocab_size)
         self._splits = {name: _SplitWriter(self._folder, name, types, shard_tokens, self._files) for name in SPLITS}
@@ -90,7 +91,7 @@ class CorpusWriter:
         try:
             (self._folder / "tokenizer").mkdir(parents=True)
             self._tokenizer.save(self._folder / "tokenizer")
-        except OSError as error:
+        except BaseException as error:
             self._discard(error)
             raise
         return self
@@ -123,7 +124,7 @@ class CorpusWriter:
             "files": dict(sorted(self._files.items())),
         }
         _write_json(self._folder / "corpus.json", index)
-        _move(self._folder, self.output)
+        put(self._folder, self.output)
 
     def _discard(self, error: BaseException) -> None:
         for split in self._splits.values():
@@ -230,14 +231,3 @@ def _write_json(path: Path, content: Any) -> None:
         json.dump(content, file, ensure_ascii=False, indent=1)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _move(folder: Path, output: Path) -> None:
-    """Put `folder` where `output` is.  A corpus that stood there is kept until the new one has taken its place."""
-    if not output.exists():
-        folder.rename(output)
-        return
-    old = output.with_name(f"{output.name}.old-{os.getpid()}")
-    output.rename(old)
-    folder.rename(output)
-    shutil.rmtree(old)

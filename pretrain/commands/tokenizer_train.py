@@ -11,7 +11,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
+from ernie.beside import beside, put
 from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
@@ -107,13 +107,11 @@ class _Texts:
 def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
     """Train beside the final place, so that an error leaves no half of a tokenizer there."""
     train = train_wordpiece if arguments.kind == "wordpiece" else train_sentencepiece
-    folder = arguments.output.with_name(f"{arguments.output.name}.partial-{os.getpid()}")
+    folder = beside(arguments.output)
     folder.mkdir(parents=True)
     try:
         tokenizer = train(texts, vocab_size=arguments.vocab_size, lowercase=not arguments.cased, folder=folder)
-        if arguments.output.exists():
-            shutil.rmtree(arguments.output)
-        folder.rename(arguments.output)
+        put(folder, arguments.output)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return tokenizer

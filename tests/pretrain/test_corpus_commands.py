@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,3 +132,35 @@ class TestTokenizerTrain:
         assert main(["tokenizer", "train", "--input", "empty.txt", "--output", "new", "--vocab-size", "70"]) == 2
         assert "there is no text" in capsys.readouterr().err
         assert not [path for path in folder.iterdir() if path.name.startswith("new")]
+
+
+class TestEndedEarly:
+    @pytest.fixture
+    def building(self, folder: Path) -> Iterator[subprocess.Popen[str]]:
+        """A build with worker processes that has begun to write and will take long."""
+        Path("in.txt").write_text(f"{TEXT}\n\n" * 8000)
+        command = [sys.executable, "-m", "ernie.cli", "data", "build", "--input", "in.txt", "--tokenizer", "tok"]
+        options = ["--output", "corpus", "--processes", "1", "--set", "segmenters=[]"]
+        process = subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not list(Path().glob("corpus.partial-*/train")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        yield process
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+    def test_a_signal_leaves_nothing_half_written(self, building, number, status):
+        building.send_signal(number)
+        _, err = building.communicate(timeout=60)
+        assert (building.returncode, "Traceback" in err) == (status, False), err
+        assert sorted(path.name for path in Path().iterdir()) == ["in.txt", "tok"]
+
+    def test_what_a_killed_build_left_is_cleared_by_the_next(self, building):
+        os.killpg(building.pid, signal.SIGKILL)
+        building.wait()
+        assert len(list(Path().glob("corpus.partial-*"))) == 1
+        Path("in.txt").write_text(TEXT)
+        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
+        assert sorted(path.name for path in Path().iterdir()) == ["corpus", "in.txt", "tok"]

@@ -1,0 +1,65 @@
+"""Folders that appear whole or not at all: filled beside their place, then moved there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+
+def beside(place: Path) -> Path:
+    """The folder to fill for `place`, not made yet: `NAME.partial-PID`.
+
+    Clears away what killed processes left beside `place`: half-filled folders are removed, and a folder that was
+    about to be replaced is put back if its successor never came.
+    """
+    for leftover in _of_dead_processes(place, "old"):
+        if place.exists():
+            shutil.rmtree(leftover)
+        else:
+            leftover.rename(place)
+    for leftover in _of_dead_processes(place, "partial"):
+        shutil.rmtree(leftover)
+    return _named(place, "partial")
+
+
+def put(folder: Path, place: Path) -> None:
+    """Move a folder to `place`.  One that stands there is kept until the new one has taken its place."""
+    if not place.exists():
+        folder.rename(place)
+        return
+    old = place.rename(_named(place, "old"))
+    try:
+        folder.rename(place)
+    except BaseException:
+        old.rename(place)
+        raise
+    shutil.rmtree(old)
+
+
+def _named(place: Path, what: str) -> Path:
+    return place.with_name(f"{place.name}.{what}-{os.getpid()}")
+
+
+def _of_dead_processes(place: Path, what: str) -> list[Path]:
+    pattern = re.compile(rf"{re.escape(place.name)}\.{what}-(\d+)")
+    if not place.parent.is_dir():
+        return []
+    names = ((path, pattern.fullmatch(path.name)) for path in place.parent.iterdir())
+    return [path for path, match in names if match and not _runs(int(match[1]))]
+
+
+def _runs(pid: int) -> bool:
+    """Whether another process has this id."""
+    if pid == os.getpid():
+        return False  # in a container every run may have the same id
+    if os.name == "nt":
+        return True  # there, asking would end it
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,80 @@
+"""Folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ernie.beside import beside, put
+
+
+@pytest.fixture
+def dead() -> int:
+    """The id of a process that ran and is no more."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def filled(folder: Path, content: str) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "file").write_text(content)
+    return folder
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path, dead: int) -> None:
+    filled(tmp_path / f"c.partial-{dead}", "half")
+    filled(tmp_path / f"c.partial-{os.getpid()}", "half, by an earlier process of our id")
+    assert not beside(tmp_path / "c").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_living_process_fills_is_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path / f"c.partial-{os.getppid()}", "half")
+    beside(tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == [f"c.partial-{os.getppid()}"]
+
+
+def test_folders_of_other_names_are_left_alone(tmp_path: Path, dead: int) -> None:
+    names = [f"cc.partial-{dead}", f"c.partial-{dead}.bak", "c.partial-x", f"c.copy-{dead}"]
+    for name in names:
+        filled(tmp_path / name, "mine")
+    beside(tmp_path / "c")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_folder_whose_successor_never_came_is_put_back(tmp_path: Path, dead: int) -> None:
+    filled(tmp_path / f"c.old-{dead}", "whole")
+    filled(tmp_path / f"c.partial-{dead}", "half")
+    beside(tmp_path / "c")
+    assert (tmp_path / "c" / "file").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_folder_whose_successor_came_is_removed(tmp_path: Path, dead: int) -> None:
+    filled(tmp_path / "c", "new")
+    filled(tmp_path / f"c.old-{dead}", "old")
+    beside(tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
+    filled(tmp_path / "c", "old")
+    put(filled(beside(tmp_path / "c"), "new"), tmp_path / "c")
+    assert (tmp_path / "c" / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_when_moving_fails_the_old_folder_stays(tmp_path: Path) -> None:
+    filled(tmp_path / "c", "old")
+    with pytest.raises(FileNotFoundError):
+        put(tmp_path / "nowhere", tmp_path / "c")
+    assert (tmp_path / "c" / "file").read_text() == "old"
+
+
+def test_the_parent_of_the_place_need_not_exist_yet(tmp_path: Path) -> None:
+    assert beside(tmp_path / "runs" / "c").parent == tmp_path / "runs"
