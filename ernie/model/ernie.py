@@ -16,6 +16,7 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError
+from ernie.model import published
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
@@ -145,12 +146,15 @@ class ErnieModel(nn.Layer):
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> ErnieModel:
-        """Load a model folder, a run folder (its newest model), or a checkpoint; ready for inference.
+        """Load a model folder, a run folder (its newest model), a checkpoint, or a published model; for inference.
 
-        `tokenizer` and `masked_head` are loaded too where there are any.  Raises UserError when the folder is no model
-        or its weights do not fit its configuration.
+        Published ones are those of Hugging Face and PaddleNLP, the official ERNIE releases and BERT's original; what
+        they lack, and what of them has no place here, is said in warnings.  `tokenizer` and `masked_head` are loaded
+        too where there are any.  Raises UserError when the folder is no model or its weights do not fit it.
         """
         folder = model_folder(Path(path))
+        if published.recognise(folder) != "ernie":
+            return published.load(folder, cls)
         model = cls(EncoderConfig.read(folder / CONFIG_FILE))
         load_weights(model, folder / WEIGHTS_FILE)
         if (folder / MASKED_HEAD_FILE).is_file():

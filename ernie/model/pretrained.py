@@ -10,6 +10,8 @@ from ernie.text.tokenizer import Tokenizer
 
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
 MASKED_HEAD_FILE = "masked_head.safetensors"
+# Any of them makes a folder a model's: ours and Hugging Face's; PaddleNLP's older; official ERNIE's; BERT's.
+_CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")
 
 
 class ErnieTokenizer:
@@ -36,7 +38,7 @@ def model_folder(path: Path) -> Path:
     Raises UserError when it is neither.
     """
     for folder in (path, path / "model"):
-        if (folder / CONFIG_FILE).is_file():
+        if any((folder / name).is_file() for name in _CONFIG_FILES):
             return folder
     if not path.exists():
         raise UserError(f"{path}: there is no such folder")
