@@ -24,7 +24,7 @@ from ernie.errors import UserError, nearest
 GROUP = "ernie.commands"
 # What `ernie --help` says of our own commands, so that it need not import their modules.
 _ORDER = (
-    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify"),
+    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify", "convert"),
     *("finetune", "check", "evaluate", "predict", "benchmark"),
 )
 

@@ -24,6 +24,7 @@ FLOORS = (
     ("decode",),
     ("parallel",),
     ("train",),
+    ("commands",),
     ("cli", ""),
 )
 # What data workers and the reading of configurations import.

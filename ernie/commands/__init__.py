@@ -1,0 +1,1 @@
+"""The library's own sub-commands of `ernie`."""

@@ -1,0 +1,53 @@
+"""Convert an encoder between this library's, Hugging Face's and PaddleNLP's formats, and certify the result.
+
+SRC is a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an original
+BERT checkpoint; or the name of a model on the Hugging Face hub.  The certificate, also written into DST, gives the
+largest difference of each layer's outputs.  Nothing is written when one is too large.
+
+  ernie convert bert-base-uncased/ bert/ --to ernie
+  ernie convert runs/first/model published/ --to hf
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+SUMMARY = "convert an encoder from or to Hugging Face's and PaddleNLP's formats, with a certificate"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("source", metavar="SRC", help="a folder, or a name on the hub")
+    parser.add_argument("target", type=Path, metavar="DST", help="the folder to write, which must not be there")
+    parser.add_argument("--to", required=True, choices=("ernie", "hf", "paddlenlp"), help="the format of DST")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        metavar="X",
+        help="largest difference allowed, absolute for outputs up to 1, relative above (default: 1e-4)",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Convert: 0 when DST was written, 1 when the differences were too large."""
+    from ernie.runtime import require_paddle
+
+    require_paddle()
+
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.published.convert import convert
+    from ernie.model.published.hub import find
+
+    source = find(arguments.source)
+    certificate = convert(source, arguments.target, arguments.to, ErnieModel, arguments.tolerance)
+    for note in certificate.notes:
+        print(f"ernie: {source}: {note}", file=sys.stderr)
+    print(certificate)
+    if certificate.passed:
+        print(arguments.target)
+        return 0
+    print(f"ernie: nothing was written to {arguments.target}", file=sys.stderr)
+    return 1

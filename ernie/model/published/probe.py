@@ -1,0 +1,67 @@
+"""What the layers of a model compute from a batch that reaches all its positions, segments and tasks.
+
+Legend: N sequences, L padded length, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import paddle
+
+from ernie.model.config import EncoderConfig
+from ernie.model.inference import evaluating
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+States = Mapping[str, np.ndarray]  # a layer's name -> its output, (tokens, width) without padding
+EMBEDDINGS, POOLER, MASKED = "embeddings", "pooler", "masked tokens"
+
+
+def layer_name(i: int) -> str:
+    """What the certificate calls the layer with the number `i`, counted from 0."""
+    return f"layer {i + 1}"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A padded batch: (N, L) ids, segments, tasks and mask."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    tasks: np.ndarray
+    mask: np.ndarray
+
+    @classmethod
+    def of(cls, config: EncoderConfig) -> Probe:
+        """A sequence as long as the model allows, a shorter one and one of a single token; always the same."""
+        rng = np.random.default_rng(0)
+        lengths = np.array([config.max_positions, (config.max_positions + 2) // 3, 1])
+        shape = (len(lengths), config.max_positions)
+        mask = (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
+        ids = rng.integers(config.vocab_size, size=shape) * mask
+        segments = rng.integers(config.segments, size=shape) * mask
+        tasks = np.broadcast_to(np.arange(len(lengths))[:, None] % max(config.task_vocab_size, 1), shape) * mask
+        return cls(ids, segments, tasks, mask)
+
+    def tokens(self, values_NL: np.ndarray) -> np.ndarray:
+        """The values at tokens: (N, L, ...) -> (tokens, ...), float32."""
+        return np.asarray(values_NL, np.float32)[self.mask.astype(bool)]
+
+
+def states_of(model: ErnieModel, probe: Probe) -> dict[str, np.ndarray]:
+    """The outputs of a model of this library."""
+    with evaluating(model):
+        output = model(probe.ids, probe.segments, probe.mask, probe.tasks, output_hidden_states=True)
+        assert output.hidden_states is not None
+        hidden = [probe.tokens(state.numpy()) for state in output.hidden_states]
+        states = {EMBEDDINGS: hidden[0], **{layer_name(i): state for i, state in enumerate(hidden[1:])}}
+        states[POOLER] = output.pooler_output.numpy()
+        if model.masked_head is not None:
+            places = np.arange(len(hidden[-1]))
+            states[MASKED] = model.masked_head(paddle.to_tensor(hidden[-1]), places).numpy()
+    return states

@@ -1,0 +1,94 @@
+"""A model of this library as a folder for another one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import paddle
+from safetensors.numpy import save_file
+
+from ernie.model.published import names
+from ernie.model.published.names import HEAD, Names
+from ernie.model.published.shape import settings_for
+from ernie.model.weights import arrays
+from ernie.text.tokenizer import SETTINGS_FILE
+from ernie.text.wordpiece import WordPiece
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+Target = Literal["ernie", "hf", "paddlenlp"]
+
+
+def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
+    """Write configuration, weights and tokenizer into `folder`, which is made if need be.
+
+    Returns a sentence for everything that the target format has no place for.
+    """
+    if to == "ernie":
+        model.save_pretrained(folder)
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = settings_for(model.config, to, head=model.masked_head is not None)
+    _write_json(folder / "config.json", settings)
+    if to == "hf":
+        weights = renamed(model, names.HUGGING_FACE, settings["model_type"])
+        # transformers looks for this mark, by which a file is known to keep matrices as PyTorch does.
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    else:
+        weights = renamed(model, names.PADDLENLP, settings["model_type"])
+        tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
+        paddle.save(tensors, str(folder / "model_state.pdparams"))
+    return _write_tokenizer(model, folder, settings)
+
+
+def renamed(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarray]:
+    """The model's weights under the names, and in the orientation, of a format.
+
+    The encoder's names begin with `family` where there is a head beside it, as in the published ones.
+    """
+    own = arrays(model)
+    if model.masked_head is not None:
+        own |= {HEAD + name: values for name, values in arrays(model.masked_head).items()}
+    prefix = "" if model.masked_head is None else f"{family}."
+    theirs = table.of_encoder(model.config.layers, prefix) | table.of_head()
+    weights = {theirs[name]: np.ascontiguousarray(v.T if table.turns(name) else v) for name, v in own.items()}
+    if model.masked_head is not None:
+        weights |= {name: weights[table.bias].copy() for name in table.copies}
+    return weights
+
+
+def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any]) -> list[str]:
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        return []
+    if not isinstance(tokenizer, WordPiece):
+        tokenizer.save(folder / "tokenizer")
+        return ["BERT and ERNIE have no SentencePiece tokenizer there; this one is in tokenizer/, as this library's"]
+    tokenizer.write_files(folder)
+    special = {
+        name: tokenizer.tokens[getattr(tokenizer, f"{short}_id")]
+        for name, short in (
+            ("unk_token", "unk"),
+            ("sep_token", "sep"),
+            ("pad_token", "pad"),
+            ("cls_token", "cls"),
+            ("mask_token", "mask"),
+        )
+    }
+    family = "Bert" if "ernie" != settings["model_type"] or (folder / "model.safetensors").exists() else "Ernie"
+    described = {
+        "tokenizer_class": f"{family}Tokenizer",
+        "do_lower_case": tokenizer.lowercase,
+        "model_max_length": settings["max_position_embeddings"],
+        **special,
+    }
+    _write_json(folder / SETTINGS_FILE, described)
+    return []
+
+
+def _write_json(path: Path, data: dict[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
