@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from ernie.errors import UserError, nearest
 class Table(Sequence[dict[str, str]]):
     """The rows of a `.tsv` or `.jsonl` file as dictionaries of text.
 
-    Only where each row begins is held in memory.  `required` columns are checked at once; a row that lacks one, or
-    cannot be read, raises UserError with its line.
+    Only where each row begins, and once it was split a hash of each row, is held in memory.  `required` columns are
+    checked at once; a row that lacks one, or cannot be read, raises UserError with its line.
     """
 
     def __init__(self, path: Path, required: Sequence[str]):
@@ -37,22 +38,34 @@ class Table(Sequence[dict[str, str]]):
         start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
         with self.path.open("rb") as file:
             file.seek(start)
-            raw = file.read(stop - start)
+            return self._parse(i, file.read(stop - start))
+
+    def __iter__(self) -> Iterator[dict[str, str]]:
+        with self.path.open("rb") as file:
+            file.seek(int(self._offsets[0]))
+            yield from map(self._parse, range(len(self)), file)
+
+    def rows(self, held_out: bool, share: float = 0.1) -> Rows:
+        """The rows of one side of a split by the hash of each row's text, so that equal rows fall on one side.
+
+        The first call reads the whole file, once.
+        """
+        return Rows(self, np.flatnonzero((self._hashes < share * 2**32) == held_out))
+
+    @cached_property
+    def _hashes(self) -> np.ndarray:
+        """A number below 2**32 of each row's required columns."""
+        texts = ("\x1f".join(row[column] for column in self._required) for row in self)
+        hashes = (hashlib.blake2b(text.encode(), digest_size=4).digest() for text in texts)
+        return np.frombuffer(b"".join(hashes), "<u4")
+
+    def _parse(self, i: int, raw: bytes) -> dict[str, str]:
         line = i + (1 if self._json else 2)
         try:
             text = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             raise UserError(f"{self.path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
         return self._parse_json(text, line) if self._json else self._parse_tsv(text, line)
-
-    def rows(self, held_out: bool, share: float = 0.1) -> Rows:
-        """The rows of one side of a split by the hash of each row's text, so that equal rows fall on one side."""
-        chosen = [i for i in range(len(self)) if self._is_held_out(i, share) == held_out]
-        return Rows(self, np.asarray(chosen, dtype=np.int64))
-
-    def _is_held_out(self, i: int, share: float) -> bool:
-        text = "\x1f".join(self[i].get(column, "") for column in self._required)
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") < share * 2**32
 
     def _index(self) -> np.ndarray:
         try:
