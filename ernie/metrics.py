@@ -13,6 +13,7 @@ import numpy as np
 from ernie.errors import UserError, nearest
 
 Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
+LOWER_IS_BETTER = frozenset({"perplexity"})  # of every other metric, more is better
 _RESAMPLES = 200
 
 
@@ -27,6 +28,17 @@ class Score:
     high: float
     majority: float
     count: int
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller value would be a better one."""
+        return self.name in LOWER_IS_BETTER
+
+    @property
+    def goodness(self) -> float:
+        """The value where higher is better and 1 is perfect: of a perplexity the inverse, the mean (geometric)
+        probability that the targets were given."""
+        return 1 / self.value if self.lower_is_better else self.value
 
     def as_dict(self) -> dict[str, float | int | str]:
         """The score as plain data."""

@@ -84,7 +84,10 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """Checkpoints: every so many steps and after each stage; how many are kept."""
+    """Checkpoints: every so many steps and after each stage; how many are kept.
+
+    The best one is the highest in the mean of all tasks' headline metrics, of those whose step was also measured.
+    """
 
     every: int = 1000
     keep_last: int = 2

@@ -13,9 +13,6 @@ from typing import Any
 from ernie.metrics import Score
 from pretrain.history import Measurement
 
-# The headline metrics of the tasks that come with the library all rise; a task of one's own may choose this one.
-_LOWER_IS_BETTER = frozenset({"perplexity"})
-
 
 @dataclass(frozen=True)
 class Ledger:
@@ -55,7 +52,7 @@ class Ledger:
         if not measured:
             return False
         top, last = best(measured), measured[-1]
-        apart = last.low > top.high if _lower_is_better(top) else last.high < top.low
+        apart = last.low > top.high if top.lower_is_better else last.high < top.low
         return apart and beats_majority(top)
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def make_ledger(measurements: Iterable[Measurement], tasks: Sequence[str]) -> Le
 
 def best(scores: Iterable[Score]) -> Score:
     """The best of a task's scores, the earliest where several are equal."""
-    return max(scores, key=lambda score: -score.value if _lower_is_better(score) else score.value)
+    return max(scores, key=lambda score: -score.value if score.lower_is_better else score.value)
 
 
 def shortfall(score: Score, top: Score) -> float:
@@ -106,7 +103,7 @@ def shortfall(score: Score, top: Score) -> float:
 
 def beats_majority(score: Score) -> bool:
     """Whether the whole interval is better than always answering the most frequent label."""
-    return score.high < score.majority if _lower_is_better(score) else score.low > score.majority
+    return score.high < score.majority if score.lower_is_better else score.low > score.majority
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -120,7 +117,3 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(score: Score | None) -> str:
     return "" if score is None else f"{score.value:.3f} [{score.low:.3f}, {score.high:.3f}]"
-
-
-def _lower_is_better(score: Score) -> bool:
-    return score.name in _LOWER_IS_BETTER

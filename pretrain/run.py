@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from ernie.beside import beside, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
+from ernie.metrics import Score
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
 from ernie.train.checkpoint import Checkpoints, check
@@ -48,7 +49,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
-        self.last_score: float | None = None
+        self._measured: tuple[int, float] | None = None  # the step of the last measurement, and what came out
         self.log = log
 
     def rate(self, step: int) -> float:
@@ -102,11 +103,11 @@ class Run:
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log it."""
         arrived = list(dict.fromkeys(task for table in self.schedule.table[: stage + 1] for task in table))
-        headlines = []
+        headlines: list[Score] = []
         for name in arrived:
             scores = self._probe.measure(self.model, name)
             headline = next(iter(scores.values()))
-            headlines.append(headline.value)
+            headlines.append(headline)
             self.log.record(
                 "probe",
                 self.step - 1,
@@ -119,11 +120,12 @@ class Run:
                 f"step {self.step}  held-out {name}: {headline.name} {headline.value:.3f} "
                 f"({headline.low:.3f} to {headline.high:.3f}; majority {headline.majority:.3f})"
             )
-        self.last_score = float(np.mean(headlines))
+        self._measured = self.step, overall(headlines, len(self.schedule.tasks))
 
     def save(self) -> None:
-        """Write a checkpoint of the present state."""
-        self.checkpoints.save(self.step, self._write, self.last_score)
+        """Write a checkpoint of the present state; it has a score if this very state was measured."""
+        score = self._measured[1] if self._measured and self._measured[0] == self.step else None
+        self.checkpoints.save(self.step, self._write, score)
 
     def restore(self, path: Path) -> None:
         """Continue from a checkpoint.  Raises UserError when it is damaged."""
@@ -135,7 +137,7 @@ class Run:
         set_weights(self.model.heads, heads, str(path / HEADS))
         self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
         self.trainer.bad_steps = state["bad_steps"]
-        self.step, self.skipped, self.last_score = state["step"], state["skipped"], state["last_score"]
+        self.step, self.skipped = state["step"], state["skipped"]
         for name, position in state["streams"].items():
             self.streams[name].seek(position)
 
@@ -163,6 +165,13 @@ class Run:
             "step": self.step,
             "skipped": self.skipped,
             "bad_steps": self.trainer.bad_steps,
-            "last_score": self.last_score,
             "streams": {name: stream.state() for name, stream in self.streams.items()},
         }
+
+
+def overall(headlines: Sequence[Score], tasks: int) -> float:
+    """One figure for a measurement, by which the best checkpoint is known: the mean goodness over all of a run's tasks.
+
+    One that has not arrived counts as 0, so that the first stages, which measure the fewest tasks, do not look best.
+    """
+    return sum(score.goodness for score in headlines) / tasks

@@ -69,3 +69,12 @@ def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:
 def test_an_unknown_metric_is_a_sentence() -> None:
     with pytest.raises(UserError, match=r"there is no metric 'acuracy'. Did you mean 'accuracy'\?"):
         score("acuracy", LABELS, LABELS, LOSSES)
+
+
+def test_goodness_rises_with_every_metric_and_is_one_for_a_perfect_model() -> None:
+    for name in METRICS:
+        right, wrong = np.zeros(4), np.full(4, 3.0)
+        perfect = score(name, LABELS[:4], LABELS[:4], right)
+        poor = score(name, 1 - LABELS[:4], LABELS[:4], wrong)
+        assert perfect.goodness == 1 > poor.goodness >= 0
+        assert perfect.lower_is_better == (perfect.value < poor.value)

@@ -18,6 +18,7 @@ from running import CONFIG, build_corpus, made_up_text
 
 from ernie import ErnieModel
 from ernie.cli import main
+from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
@@ -81,6 +82,13 @@ def test_every_earlier_task_is_measured_again_after_each_stage(finished: tuple[P
     probes = read_records(finished[1], "probe")
     tasks = ["knowledge_masking", "capitalization", "sentence_reordering"]
     assert [(probe["stage"], probe["task"]) for probe in probes] == [(s, t) for s in range(3) for t in tasks[: s + 1]]
+
+
+def test_a_checkpoint_has_a_score_if_its_very_state_was_measured(finished: tuple[Path, Path]) -> None:
+    checkpoints = Checkpoints(finished[1] / "checkpoints")
+    scores = {step: read_manifest(checkpoints.path(step))["score"] for step in checkpoints.steps()}
+    assert scores[20] is None  # saved because of `every`
+    assert 0 < scores[24] < 1  # the end of a stage
 
 
 def test_a_killed_run_goes_on_to_the_same_bits(finished: tuple[Path, Path], tmp_path: Path) -> None:
