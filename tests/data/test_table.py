@@ -93,8 +93,9 @@ def test_a_split_takes_every_row_once_and_keeps_equal_rows_on_one_side(tmp_path:
 
 def test_a_split_reads_the_file_once_whatever_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table(tmp_path, "a\n" + "".join(f"{i}\n" for i in range(100)))
-    opened = []
-    monkeypatch.setattr(Path, "open", lambda path, mode: opened.append(path) or open(path, mode))
+    opened: list[Path] = []
+    really = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: opened.append(path) or really(path, mode))
     assert len(whole.rows(held_out=False)) + len(whole.rows(held_out=True)) == 100
     assert opened == [whole.path]
 
