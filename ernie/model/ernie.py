@@ -24,6 +24,7 @@ from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, model_folder
+from ernie.model.published import hub
 from ernie.model.vectors import Pooling, Text, encode
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.load import load_tokenizer
@@ -149,10 +150,11 @@ class ErnieModel(nn.Layer):
         """Load a model folder, a run folder (its newest model), a checkpoint, or a published model; for inference.
 
         Published ones are those of Hugging Face and PaddleNLP, the official ERNIE releases and BERT's original; what
-        they lack, and what of them has no place here, is said in warnings.  `tokenizer` and `masked_head` are loaded
-        too where there are any.  Raises UserError when the folder is no model or its weights do not fit it.
+        they lack, and what of them has no place here, is said in warnings.  A name that is no folder is looked for on
+        the hub.  `tokenizer` and `masked_head` are loaded too where there are any.  Raises UserError when there is no
+        model or its weights do not fit it.
         """
-        folder = model_folder(Path(path))
+        folder = model_folder(hub.find(path))
         if published.recognise(folder) != "ernie":
             return published.load(folder, cls)
         model = cls(EncoderConfig.read(folder / CONFIG_FILE))

@@ -24,8 +24,13 @@ class ErnieTokenizer:
     def from_pretrained(path: str | Path) -> Tokenizer:
         """Load the tokenizer of a model folder, a run, a checkpoint or a corpus, or a tokenizer's own folder or file.
 
-        Raises UserError when there is none.
+        A name that is no path is looked for on the hub.  Raises UserError when there is no tokenizer.
         """
+        if not Path(path).exists():
+            # Here, because it takes Paddle, and a model's folder needs none of it.
+            from ernie.model.published.hub import find
+
+            path = find(path)
         for folder in (Path(path), Path(path) / "model"):
             if (folder / TOKENIZER_FOLDER).is_dir():
                 return load_tokenizer(folder / TOKENIZER_FOLDER)
@@ -40,6 +45,4 @@ def model_folder(path: Path) -> Path:
     for folder in (path, path / "model"):
         if any((folder / name).is_file() for name in _CONFIG_FILES):
             return folder
-    if not path.exists():
-        raise UserError(f"{path}: there is no such folder")
     raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")

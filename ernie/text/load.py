@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
+from ernie.text.engine_file import ENGINE_FILE, read_engine_file
 from ernie.text.subword import MODEL_FILE, SentencePiece
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece
 
 
 def load_tokenizer(path: str | Path, lowercase: bool | None = None) -> Tokenizer:
-    """Load a tokenizer from a folder, a `vocab.txt` or a SentencePiece `.model` file.
+    """Load a tokenizer from a folder, a `vocab.txt`, a SentencePiece `.model` file or a `tokenizer.json`.
 
     A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  `lowercase` overrides what
     the folder of a WordPiece vocabulary says (`do_lower_case` in tokenizer_config.json); where neither says it, a
@@ -27,18 +28,23 @@ def load_tokenizer(path: str | Path, lowercase: bool | None = None) -> Tokenizer
         return SentencePiece.read(file)
     if lowercase is None:
         lowercase = _settings(file.parent).get("do_lower_case")
+    if file.name == ENGINE_FILE:
+        return read_engine_file(file, lowercase)
     return WordPiece.read(file, lowercase)
 
 
 def _find(folder: Path) -> Path:
-    """The vocabulary or the model in a folder."""
+    """The vocabulary, the model or, where there is neither, the `tokenizers` library's file in a folder."""
     for name in (VOCABULARY_FILE, MODEL_FILE):
         if (folder / name).is_file():
             return folder / name
     models = sorted(folder.glob("*.model"))
-    if len(models) != 1:
-        raise UserError(f"{folder}: holds no tokenizer: there is neither a {VOCABULARY_FILE} nor one .model file in it")
-    return models[0]
+    if len(models) == 1:
+        return models[0]
+    if (folder / ENGINE_FILE).is_file():
+        return folder / ENGINE_FILE
+    names = f"neither a {VOCABULARY_FILE} nor one .model file nor a {ENGINE_FILE}"
+    raise UserError(f"{folder}: holds no tokenizer: there is {names} in it")
 
 
 def _settings(folder: Path) -> dict[str, Any]:

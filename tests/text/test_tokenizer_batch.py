@@ -116,7 +116,7 @@ def test_a_tokenizer_is_found_where_its_model_is(tmp_path: Path) -> None:
     places = ("run", "run/model", "run/model/tokenizer", "alone", "alone/vocab.txt")
     found = [ErnieTokenizer.from_pretrained(tmp_path / place) for place in places]
     assert all(one.fingerprint == other.fingerprint for one, other in pairwise([TOKENIZER, *found]))
-    with pytest.raises(UserError, match="nowhere: there is no such tokenizer"):
+    with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieTokenizer.from_pretrained(tmp_path / "nowhere")
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 from ernie.errors import UserError
 from ernie.model.published.folder import read_json
+from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
-from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece
-
-_ENGINE_FILE = "tokenizer.json"  # of the `tokenizers` library; newer folders have it alone
+from ernie.text.wordpiece import VOCABULARY_FILE
 
 
 def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, list[str]]:
@@ -19,32 +18,15 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
 
     Raises UserError when it has more tokens than the model, `vocab_size`.
     """
-    if (folder / VOCABULARY_FILE).is_file() or list(folder.glob("*.model")):
-        tokenizer = load_tokenizer(folder)
-    elif (folder / _ENGINE_FILE).is_file():
-        tokenizer = _from_engine_file(folder / _ENGINE_FILE)
-    else:
-        return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {_ENGINE_FILE}); the model has no tokenizer"]
+    if not any(list(folder.glob(name)) for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE)):
+        return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
+    tokenizer = load_tokenizer(folder)
     if tokenizer.vocab_size > vocab_size:
         raise UserError(
             f"{folder}: the vocabulary has {tokenizer.vocab_size} tokens, the model only {vocab_size}: they do not "
             "belong together"
         )
     return tokenizer, _differences(folder, tokenizer)
-
-
-def _from_engine_file(path: Path) -> Tokenizer:
-    data = read_json(path)
-    model, normalizer = data.get("model") or {}, data.get("normalizer") or {}
-    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise UserError(f"{path}: is no WordPiece tokenizer; only such ones can be read from a tokenizer.json")
-    tokens = sorted(model["vocab"], key=model["vocab"].get)
-    if [model["vocab"][token] for token in tokens] != list(range(len(tokens))):
-        raise UserError(f"{path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
-    try:
-        return WordPiece(tokens, bool(normalizer.get("lowercase", True)))
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:

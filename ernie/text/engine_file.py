@@ -1,0 +1,35 @@
+"""The `tokenizer.json` of the `tokenizers` library, which newer published folders hold instead of a vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ernie.errors import UserError
+from ernie.text.wordpiece import WordPiece
+
+ENGINE_FILE = "tokenizer.json"
+
+
+def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
+    """Read a WordPiece tokenizer; `lowercase` overrides what the file says.
+
+    Raises UserError when the file is damaged or holds a tokenizer of another kind.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
+    model = data.get("model") if isinstance(data, dict) else None
+    if not isinstance(model, dict) or model.get("type", "WordPiece") != "WordPiece" or "vocab" not in model:
+        raise UserError(f"{path}: is no WordPiece tokenizer; only such ones can be read from a {ENGINE_FILE}")
+    ids = model["vocab"]
+    tokens = sorted(ids, key=ids.get)
+    if [ids[token] for token in tokens] != list(range(len(tokens))):
+        raise UserError(f"{path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
+    if lowercase is None:
+        lowercase = bool((data.get("normalizer") or {}).get("lowercase", True))
+    try:
+        return WordPiece(tokens, lowercase)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None

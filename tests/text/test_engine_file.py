@@ -1,0 +1,47 @@
+"""The `tokenizer.json` of published folders gives the tokenizer that its vocabulary gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers import vocabulary
+from tokenizers import Tokenizer as Engine
+from tokenizers import models
+
+from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
+from ernie.text.wordpiece import make_engine
+
+TOKENIZER = vocabulary("The cat sees Paris .", "the", "##s", lowercase=False)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_a_folder_may_hold_the_engines_file_alone(lowercase: bool, tmp_path: Path) -> None:
+    ids = {token: i for i, token in enumerate(TOKENIZER.tokens)}
+    make_engine(models.WordPiece(ids, unk_token="[UNK]"), lowercase).save(str(tmp_path / "tokenizer.json"))
+    found = load_tokenizer(tmp_path)
+    assert found.tokens == TOKENIZER.tokens
+    assert found.lowercase == lowercase
+    expected = Engine.from_file(str(tmp_path / "tokenizer.json")).encode(
+        "The cat sees paris.", add_special_tokens=False
+    )
+    assert found.encode("The cat sees paris.").ids.tolist() == expected.ids
+    assert load_tokenizer(tmp_path / "tokenizer.json").fingerprint == found.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not readable JSON"),
+        ("[]", "is no WordPiece tokenizer; only such ones"),
+        (json.dumps({"model": {"type": "BPE", "vocab": {}}}), "is no WordPiece tokenizer; only such ones"),
+        (json.dumps({"model": {"vocab": {"a": 0, "b": 2}}}), "its ids are not the numbers from 0 to 1"),
+        (json.dumps({"model": {"vocab": {"a": 0}}}), r"the vocabulary lacks \[PAD\]"),
+    ],
+)
+def test_another_file_is_a_sentence_that_names_it(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(UserError, match=rf"tokenizer\.json: {message}"):
+        load_tokenizer(tmp_path)
