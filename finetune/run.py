@@ -13,47 +13,28 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from ernie.beside import beside, put
 from ernie.config import differences, dump, to_dict
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.train.log import Log
 from ernie.train.origin import origin
+from finetune.answers import write_dev_answers
 from finetune.card import write_card
 from finetune.config import FinetuneConfig, TrainConfig, load
 from finetune.loop import Evaluation, best_of, finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.trial import SCORES_FILE, Trial, best_point, best_trial, spreads
+from finetune.report import write_report
+from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
 
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 # Keys that change nothing of a single fine-tuning: with others, finished ones still count.
 _FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run came to."""
-
-    task: FinetuneTask
-    trials: list[Trial]
-    point: str
-    best: Trial
-
-    def as_dict(self) -> dict[str, Any]:
-        """As it is written to scores.json."""
-        found = spreads(self.trials, self.point)
-        return {
-            "metric": self.task.scored_by[0],
-            "point": self.point,
-            "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
-            "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
-            "trials": [asdict(trial) for trial in self.trials],
-        }
 
 
 def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet: bool = False) -> Result:
@@ -83,7 +64,7 @@ def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet:
     trials: list[Trial] = []
     for point, settings in config.trials():
         for seed in range(config.seed, config.seed + config.seeds):
-            place = folder / TRIALS_FOLDER / (f"{point},seed={seed}".lstrip(","))
+            place = folder / TRIALS_FOLDER / trial_name(point, seed)
             if (place / SCORES_FILE).is_file():
                 trials.append(Trial.read(place / SCORES_FILE))
                 say(f"{place.name}: was done before, {metric} {trials[-1].headline(metric):.4f}")
@@ -97,10 +78,10 @@ def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet:
                 _save(model, folder)
             trial.write(place / SCORES_FILE)
             ernie = None  # type: ignore[assignment]  # two models at a time would be one too many
-    point = best_point(trials, metric)
-    result = Result(task, trials, point, best_trial(trials, metric))
+    result = Result.of(task, trials)
     (folder / SCORES_FILE).write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")
     write_card(folder, config, result.as_dict(), list(splits.values()))
+    write_report(folder, config, result, list(splits.values()))
     return result
 
 
@@ -139,11 +120,9 @@ def _trial(
     finally:
         if log is not None:
             log.close()
-    scores = {
-        split.name: task.scores(split.rows, model.answers(split.examples))
-        for split in splits.values()
-        if split.labelled and split.name not in ("train", "dev")
-    }
+    answers = {name: model.answers(split.examples) for name, split in splits.items() if _is_judged(split)}
+    scores = {name: task.scores(splits[name].rows, found) for name, found in answers.items()}
+    write_dev_answers(place, task, splits["dev"], answers["dev"])
     best = curve[best_of(task, curve)]
     records = [
         {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
@@ -152,13 +131,17 @@ def _trial(
     return model, Trial(
         point=name[0],
         seed=name[1],
-        scores={"dev": best.scores, **scores},
+        scores=scores,
         best_step=best.step,
         steps=curve[-1].step,
         seconds=curve[-1].seconds,
         tokens=splits["train"].tokens,
         curve=records,
     )
+
+
+def _is_judged(split: Prepared) -> bool:
+    return split.labelled and split.name != "train"
 
 
 def _claim(config: FinetuneConfig, folder: Path) -> None:
@@ -181,12 +164,11 @@ def _claim(config: FinetuneConfig, folder: Path) -> None:
 
 
 def _save(model: FinetunedModel, folder: Path) -> None:
-    """Write the model beside the old one and put it in its place, so that a kill leaves one of them."""
-    partial, place = folder / f"{MODEL_FOLDER}.partial", folder / MODEL_FOLDER
-    shutil.rmtree(partial, ignore_errors=True)
-    model.save(partial)
-    shutil.rmtree(place, ignore_errors=True)
-    partial.rename(place)
+    """Put the model into its place, whole or not at all."""
+    place = folder / MODEL_FOLDER
+    filled = beside(place)
+    model.save(filled)
+    put(filled, place)
 
 
 def read_run(folder: Path) -> FinetuneConfig:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
+from tasks.downstream.base import FinetuneTask
 from tasks.downstream.measures import LOWER_IS_BETTER
 
 SCORES_FILE = "scores.json"
@@ -72,6 +73,43 @@ class Spread:
             "highest": max(self.values),
             "values": list(self.values),
         }
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to: all its trials, the grid's best point, and the best trial at it."""
+
+    task: FinetuneTask
+    trials: list[Trial]
+    point: str
+    best: Trial
+
+    @classmethod
+    def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
+        """The result of trials, of which there is at least one."""
+        metric = task.scored_by[0]
+        return cls(task, trials, best_point(trials, metric), best_trial(trials, metric))
+
+    @property
+    def metric(self) -> str:
+        """The deciding measure."""
+        return self.task.scored_by[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is written to scores.json."""
+        found = spreads(self.trials, self.point)
+        return {
+            "metric": self.metric,
+            "point": self.point,
+            "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
+            "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
+            "trials": [asdict(trial) for trial in self.trials],
+        }
+
+
+def trial_name(point: str, seed: int) -> str:
+    """The folder of a trial."""
+    return f"{point},seed={seed}".lstrip(",")
 
 
 def best_trial(trials: Sequence[Trial], metric: str) -> Trial:

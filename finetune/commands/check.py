@@ -9,16 +9,16 @@ and lists what it checked.
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
-from finetune.commands.finetune import add_config
+from ernie.arguments import overridden
+from finetune.commands.finetune import add_task
 
 SUMMARY = "check a fine-tuning configuration: its data, model and one step"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    add_config(parser)
+    add_task(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -27,8 +27,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.config import load
 
     config = load(arguments.config, arguments.set, arguments.data)
-    if arguments.model is not None:
-        config = replace(config, model=arguments.model)
+    config = overridden(config, arguments, "model")
     require_paddle()
 
     from finetune.check import check

@@ -9,8 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
+
+from ernie.arguments import add_quiet
 
 SUMMARY = "score a fine-tuned model on labelled rows"
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     parser.add_argument("--input", nargs="+", metavar="FILE", help="these files (or data sets) in place of a split")
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
-    parser.add_argument("--quiet", action="store_true", help="say nothing but the scores")
+    add_quiet(parser, "say nothing but the scores")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -36,15 +37,15 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.input is None and arguments.split not in splits:
         raise UserError(f"--split: the run's data has no split '{arguments.split}'.{nearest(arguments.split, splits)}")
     sources = arguments.input or splits[arguments.split]
-    # The rows are those of `dev` in name only: whatever is labelled can be scored.
-    data = replace(config.data, train=(), dev=tuple(sources), test=(), more={})
     require_paddle()
 
     from finetune.model import FinetunedModel
     from finetune.prepare import describe, prepare
 
     model = FinetunedModel.load(arguments.run)
-    split = prepare(model.task, read_split("dev", data.splits()["dev"], data), model.tokenizer)
+    # The rows are those of `dev` in name only: whatever is labelled can be scored.
+    rows = read_split("dev", sources, config.data.options(arguments.split))
+    split = prepare(model.task, rows, model.tokenizer)
     if not split.labelled:
         column = getattr(model.task, model.task.answer_field)
         raise UserError(f"{', '.join(sources)}: the rows have no column '{column}' to be judged by")

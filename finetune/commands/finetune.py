@@ -12,29 +12,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
+
+from ernie.arguments import add_config, add_output, add_quiet, add_seed, add_set, overridden
 
 SUMMARY = "fine-tune an encoder on one downstream task"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    add_config(parser)
-    parser.add_argument("--output", type=Path, metavar="DIR", help="the run's folder (also the key `output`)")
-    parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
+    add_task(parser)
+    add_output(parser)
+    add_seed(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (also the key `seeds`)")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_quiet(parser)
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
+def add_task(parser: argparse.ArgumentParser) -> None:
     """The arguments that name a configuration, its model and its data."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file, see docs/finetuning.md")
+    add_config(parser, "YAML file, see docs/finetuning.md")
     parser.add_argument("--model", metavar="M", help="folder or name of the encoder (also the key `model`)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the block `local`")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, see the config (repeatable)"
-    )
+    add_set(parser, "override a key, for example train.rate.peak=3e-5")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -44,8 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.config import load
 
     config = load(arguments.config, arguments.set, arguments.data)
-    given = {name: getattr(arguments, name) for name in ("output", "seed", "seeds", "model")}
-    config = replace(config, **{key: value for key, value in given.items() if value is not None})
+    config = overridden(config, arguments, "output", "seed", "seeds", "model")
     if config.output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     require_paddle()
@@ -66,5 +64,5 @@ def main(arguments: argparse.Namespace) -> int:
     print("\n".join(score_table(result.as_dict())))
     if result.point:
         print(f"\nbest of the grid: {result.point}")
-    say(f"written to {config.output}")
+    say(f"written to {config.output}; open {config.output}/report.html in a browser")
     return 0

@@ -1,0 +1,44 @@
+"""The dev split's rows with what was answered: what one reads to learn where a model errs.
+
+A line of JSON a row: `row` is where it was read, `right` what its own column says, the rest is the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from finetune.prepare import Prepared
+from tasks.downstream.base import Answer, FinetuneTask
+
+ANSWERS_FILE = "dev.jsonl"
+
+
+def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers: Sequence[Answer]) -> None:
+    """Write the answers to a split beside what is right."""
+    column = getattr(task, task.answer_field)
+    with (folder / ANSWERS_FILE).open("w", encoding="utf-8") as file:
+        for row, answer in zip(split.rows, answers, strict=True):
+            record = {"row": str(row.place), "right": row[column], **answer}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def read_dev_answers(folder: Path) -> list[dict[str, Any]]:
+    """What `write_dev_answers` wrote into a trial's folder."""
+    lines = (folder / ANSWERS_FILE).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def confusion(records: Sequence[dict[str, Any]], labels: Sequence[str]) -> list[list[int]]:
+    """How often a label that was right (row) was answered as a label (column)."""
+    counts = Counter((str(record["right"]), record["label"]) for record in records)
+    return [[counts[right, answered] for answered in labels] for right in labels]
+
+
+def surest_mistakes(records: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """The wrong answers that the model was surest of."""
+    wrong = [record for record in records if str(record["right"]) != record["label"]]
+    return sorted(wrong, key=lambda record: -record["probability"])[:most]

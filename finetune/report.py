@@ -1,0 +1,142 @@
+"""The report of a fine-tuning run: scores, the way to them, and where the model errs, as figures and one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from ernie.config import dump
+from ernie.report import page
+from ernie.report.chapter import Chapter, write_chapters
+from ernie.report.panels import BLUE, MUTED, Label, count_axis, margin_labels, panels, style
+from ernie.report.table import Cell, heat_table, table
+from ernie.report.words import duration, percent, plural
+from finetune.answers import confusion, read_dev_answers, surest_mistakes
+from finetune.config import FinetuneConfig
+from finetune.prepare import Prepared, describe
+from finetune.trial import Result, Trial, best_point, spreads, trial_name
+
+PAGE, FOLDER = "report.html", "report"
+_MOST_LABELS = 20  # more make a table that nobody reads
+_MISTAKES = 10
+
+
+def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> Path:
+    """Write figures and page into a run's folder; returns the page's path."""
+    pictures = folder / FOLDER
+    pictures.mkdir(exist_ok=True)
+    with style():
+        chapters = write_chapters(_chapters(result), pictures)
+    parts = [
+        page.paragraph(_sentence(config, result)),
+        table("scores", _score_rows(result)),
+        *chapters,
+        *_grid(result),
+        *_errors(folder, result),
+        page.section("Data", "What was read, and what is odd about it.", *_data(splits)),
+        page.folded("The configuration, with every default", dump(config)),
+    ]
+    spent = duration(sum(trial.seconds for trial in result.trials))
+    state = f"{plural(len(result.trials), 'fine-tuning')}, {spent} of training"
+    output = folder / PAGE
+    output.write_text(page.page(folder.resolve().name, state, parts), encoding="utf-8")
+    return output
+
+
+def _sentence(config: FinetuneConfig, result: Result) -> str:
+    trials = [trial for trial in result.trials if trial.point == result.point]
+    seconds = [trial.seconds for trial in trials]
+    return (
+        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(len(trials), 'seed')}, in "
+        f"{duration(float(np.median(seconds)))} of training each (median). Scores are medians, lowest to highest in "
+        f"brackets; on dev they are those of the checkpoint that did best there by {result.metric}."
+    )
+
+
+def _score_rows(result: Result) -> list[list[str]]:
+    found = spreads(result.trials, result.point)
+    rows = [["split", *found["dev"]]]
+    for split, measures in found.items():
+        cells = [f"{s.median:.4f} ({min(s.values):.4f} to {max(s.values):.4f})" for s in measures.values()]
+        rows.append([split, *cells])
+    return rows
+
+
+def _chapters(result: Result) -> Iterator[Chapter]:
+    note = (
+        "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
+        "was chosen. The loss is the mean since the evaluation before."
+    )
+    yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(result))
+
+
+def _draw_course(result: Result) -> Figure:
+    trials = [trial for trial in result.trials if trial.point == result.point]
+    figure, (scores, losses) = panels([f"dev · {result.metric}", "training loss"], 1.6)
+    for axes, name in ((scores, result.metric), (losses, "loss")):
+        for trial in [*(t for t in trials if t is not result.best), result.best]:
+            chosen = trial is result.best
+            steps = [record["step"] for record in trial.curve]
+            values = [record[name] for record in trial.curve]
+            look: dict[str, Any] = (
+                {"color": BLUE, "linewidth": 1.8} if chosen else {"color": MUTED, "linewidth": 0.8, "alpha": 0.7}
+            )
+            axes.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **look)
+            if name != "loss":
+                place = steps.index(trial.best_step)
+                axes.plot(steps[place], values[place], "o", color=look["color"], markersize=5, clip_on=False)
+        count_axis(axes, max(trial.steps for trial in trials), "steps")
+        last = result.best.curve[-1][name] if name == "loss" else result.best.headline(result.metric)
+        margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True)])
+    return figure
+
+
+def _grid(result: Result) -> list[str]:
+    points = list(dict.fromkeys(trial.point for trial in result.trials))
+    if len(points) < 2:
+        return []
+    best = best_point(result.trials, result.metric)
+    rows = [["setting", f"dev {result.metric}", ""]]
+    for point in points:
+        spread = spreads(result.trials, point)["dev"][result.metric]
+        shown = f"{spread.median:.4f} ({min(spread.values):.4f} to {max(spread.values):.4f})"
+        rows.append([point.replace(",", ", "), shown, "chosen" if point == best else ""])
+    note = "The median over the seeds decides; the model that was kept is the best seed's of the chosen setting."
+    return [page.section("Grid", note, table("grid", rows))]
+
+
+def _errors(folder: Path, result: Result) -> list[str]:
+    """For one label a row: which labels are taken for which, and the mistakes the model was surest of."""
+    labels = getattr(result.task, "labels", ())
+    if result.task.variant_name != "classify" or len(labels) > _MOST_LABELS:
+        return []
+    records = read_dev_answers(_folder(folder, result.best))
+    counts = confusion(records, labels)
+    rows = [[Cell("right \\ answered"), *map(Cell, labels)]]
+    for label, row in zip(labels, counts, strict=True):
+        total = max(1, sum(row))
+        rows.append([Cell(label), *(Cell(f"{n:,}", percent(n / total), n / total) for n in row)])
+    note = "Rows of dev by what is right, columns by what was answered; in small print the share of the row."
+    parts = [page.section("Which labels are taken for which", note, heat_table("confusion", rows))]
+    mistakes = surest_mistakes(records, _MISTAKES)
+    if mistakes:
+        lines = [["row", "right", "answered", "probability"]]
+        lines += [[m["row"], str(m["right"]), m["label"], f"{m['probability']:.3f}"] for m in mistakes]
+        note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
+        parts.append(page.section("The mistakes it was surest of", note, table("mistakes", lines)))
+    return parts
+
+
+def _data(splits: list[Prepared]) -> Iterator[str]:
+    for split in splits:
+        yield page.paragraph(describe(split))
+        for remark in split.remarks:
+            yield page.paragraph(remark, "note")
+
+
+def _folder(folder: Path, trial: Trial) -> Path:
+    return folder / "trials" / trial_name(trial.point, trial.seed)
