@@ -213,7 +213,7 @@ def spoil(folder: Path, kind: str) -> None:
         ("a weight is unknown", "model.safetensors: does not fit this model: it also has extra.weight"),
         ("another vocabulary", "embedding.token.weight has the shape [40, 16], the model [50, 16] (the vocabularies"),
         ("cut off", "model.safetensors: is damaged"),
-        ("no weights", "holds no checkpoint. Expected config.json with model.safetensors"),
+        ("no weights", "model.safetensors: there is no such file"),
         ("no configuration", "holds no model: there is neither config.json nor model/config.json in it"),
         ("configuration cut off", "config.json: is not readable JSON"),
         ("unknown key", "hiden_size: unknown key. Did you mean 'hidden_size'?"),

@@ -42,6 +42,8 @@ def recognise(folder: Path) -> Kind | None:
         return "ernie-official"
     if has("bert_config.json") and has(f"{_BUNDLE}.index"):
         return "bert-tf"
+    if has("config.json") and {"layers", "heads"} <= set(read_json(folder / "config.json")):
+        return "ernie"
     if has("config.json") and has(*_SAFETENSORS):
         return _owner_of_safetensors(folder)
     if has("config.json", "model_config.json") and has(_PADDLE):
@@ -95,10 +97,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _owner_of_safetensors(folder: Path) -> Kind | None:
-    """Whose safetensors file it is, told by the names in it: ours, PaddleNLP's and Hugging Face's share the files."""
-    if {"layers", "heads"} <= set(read_json(folder / "config.json")):
-        return "ernie"
+def _owner_of_safetensors(folder: Path) -> Kind:
+    """Whose safetensors file it is, told by the names in it: PaddleNLP's and Hugging Face's are called the same."""
     index = folder / _SAFETENSORS[1]
     names = read_json(index).get("weight_map", {}) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
     return "paddlenlp" if any(".self_attn.q_proj." in name for name in names) else "hf"

@@ -28,6 +28,8 @@ def _transformers(folder: Path, probe: Probe, head: bool) -> States:
     import torch
     import transformers
 
+    transformers.logging.set_verbosity_error()  # every weight of a head that this class has no use for is reported
+    transformers.logging.disable_progress_bar()
     batch = {"input_ids": probe.ids, "token_type_ids": probe.segments, "attention_mask": probe.mask}
     if read_json(folder / "config.json").get("use_task_id"):
         batch["task_type_ids"] = probe.tasks
@@ -65,7 +67,8 @@ def _paddlenlp(folder: Path, probe: Probe, head: bool) -> States:
         if head:
             lm = getattr(transformers, f"{family}ForMaskedLM").from_pretrained(str(folder))
             lm.eval()
-            states[MASKED] = probe.tokens(lm(**given, attention_mask=mask).numpy())
+            # The head alone: the model around it takes no tasks.
+            states[MASKED] = probe.tokens(lm.cls(output.last_hidden_state).numpy())
     return states
 
 

@@ -79,8 +79,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> Reading:
     }
     _check_complete(wanted, ours, file)
     config, notes = shape_of(settings, ours, kind, path)
-    copies = {*table.tied, *table.copies}
-    unused = [name for spelling, name in spelled.items() if spelling not in {*wanted.values(), *copies}]
+    unused = [name for spelling, name in spelled.items() if spelling not in {*wanted.values(), *table.copies}]
     notes += _unused(unused) + _missing(wanted, ours, settings.get("task_type_vocab_size"))
     model = model_class(config)
     given = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
@@ -128,9 +127,8 @@ def _unused(left: list[str]) -> list[str]:
 
 
 def _untied(table: Names, spelled: Mapping[str, str], weights: Weights, ours: Mapping[str, np.ndarray]) -> list[str]:
-    """The second copies of the token table, or of the head's bias, that are no copies."""
-    pairs = [(name, "embedding.token.weight") for name in table.tied] + [(name, f"{HEAD}bias") for name in table.copies]
-    present = [(spelled[name], mine) for name, mine in pairs if name in spelled and mine in ours]
+    """What should be a copy of the token table, or of the head's bias, and differs from it."""
+    present = [(spelled[name], mine) for name, mine in table.copies.items() if name in spelled and mine in ours]
     return [name for name, mine in present if not np.array_equal(_converted(weights[name], False), ours[mine])]
 
 

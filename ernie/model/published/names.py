@@ -15,8 +15,9 @@ class Names:
     `encoder` and `head` say what our modules are called; `{i}` is a layer's number.  A module's parameters have the
     endings of its sort: `linear` and `norm` (weight, bias), `embedding` (weight).  `bias` is the head's bias over the
     vocabulary.  `prefixes` are what may stand before all names of the encoder, the first one being what is written.
-    `transposed` formats keep the matrices of linear layers as (out, in); ours, as Paddle's, are (in, out).  `tied`
-    names are second copies of the token table, `copies` of the head's bias.  `spellings` are older endings.
+    `transposed` formats keep the matrices of linear layers as (out, in); ours, as Paddle's, are (in, out).  `copies`
+    are further names of a parameter of ours, which may stand beside it: a head's tied token table and its bias;
+    `written` are those that the framework misses when they are not there.  `spellings` are older endings.
     """
 
     encoder: Mapping[str, str]
@@ -27,8 +28,8 @@ class Names:
     embedding: str = ".weight"
     prefixes: tuple[str, ...] = ("",)
     transposed: bool = False
-    tied: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[str, ...] = ()
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     def of_encoder(self, layers: int, prefix: str) -> dict[str, str]:
@@ -99,8 +100,10 @@ HUGGING_FACE = Names(
     bias="cls.predictions.bias",
     prefixes=("", "bert.", "ernie."),
     transposed=True,
-    tied=("cls.predictions.decoder.weight",),
-    copies=("cls.predictions.decoder.bias",),
+    copies={
+        "cls.predictions.decoder.weight": "embedding.token.weight",
+        "cls.predictions.decoder.bias": f"{HEAD}bias",
+    },
     spellings={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
 )
 
@@ -124,8 +127,12 @@ PADDLENLP = Names(
     head={"transform": "cls.predictions.transform", "norm": "cls.predictions.layer_norm"},
     bias="cls.predictions.decoder_bias",
     prefixes=("", "ernie.", "bert."),
-    tied=("cls.predictions.decoder_weight", "cls.predictions.decoder.weight"),
-    copies=("cls.predictions.decoder.bias",),
+    copies={
+        "cls.predictions.decoder_weight": "embedding.token.weight",
+        "cls.predictions.decoder.weight": "embedding.token.weight",
+        "cls.predictions.decoder.bias": f"{HEAD}bias",
+    },
+    written=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
 )
 
 # The releases for Paddle 1.x: one file a variable.

@@ -43,7 +43,8 @@ class Probe:
         lengths = np.array([config.max_positions, (config.max_positions + 2) // 3, 1])
         shape = (len(lengths), config.max_positions)
         mask = (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
-        ids = rng.integers(config.vocab_size, size=shape) * mask
+        # Not the id 0: it is the padding in all these formats, for which PaddleNLP's ERNIE has a vector of zeros.
+        ids = rng.integers(1, config.vocab_size, size=shape) * mask
         segments = rng.integers(config.segments, size=shape) * mask
         tasks = np.broadcast_to(np.arange(len(lengths))[:, None] % max(config.task_vocab_size, 1), shape) * mask
         return cls(ids, segments, tasks, mask)

@@ -57,7 +57,7 @@ def renamed(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarra
     theirs = table.of_encoder(model.config.layers, prefix) | table.of_head()
     weights = {theirs[name]: np.ascontiguousarray(v.T if table.turns(name) else v) for name, v in own.items()}
     if model.masked_head is not None:
-        weights |= {name: weights[table.bias].copy() for name in table.copies}
+        weights |= {name: own[table.copies[name]] for name in table.written}
     return weights
 
 
