@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 from finetune.trial import Result, Trial, best_point, spreads, trial_name
+from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS = 20  # more make a table that nobody reads
-_MISTAKES = 10
+_MISTAKES, _TEXT = 10, 90  # how many are shown, and how many characters of each
 
 
 def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> Path:
@@ -36,7 +38,7 @@ def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: l
         table("scores", _score_rows(result)),
         *chapters,
         *_grid(result),
-        *_errors(folder, result),
+        *_errors(folder, result, next(split for split in splits if split.name == "dev")),
         page.section("Data", "What was read, and what is odd about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
     ]
@@ -109,11 +111,11 @@ def _grid(result: Result) -> list[str]:
     return [page.section("Grid", note, table("grid", rows))]
 
 
-def _errors(folder: Path, result: Result) -> list[str]:
+def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
     """For one label a row: which labels are taken for which, and the mistakes the model was surest of."""
-    labels = getattr(result.task, "labels", ())
-    if result.task.variant_name != "classify" or len(labels) > _MOST_LABELS:
+    if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
         return []
+    labels = result.task.labels
     records = read_dev_answers(_folder(folder, result.best))
     counts = confusion(records, labels)
     rows = [[Cell("right \\ answered"), *map(Cell, labels)]]
@@ -124,8 +126,11 @@ def _errors(folder: Path, result: Result) -> list[str]:
     parts = [page.section("Which labels are taken for which", note, heat_table("confusion", rows))]
     mistakes = surest_mistakes(records, _MISTAKES)
     if mistakes:
-        lines = [["row", "right", "answered", "probability"]]
-        lines += [[m["row"], str(m["right"]), m["label"], f"{m['probability']:.3f}"] for m in mistakes]
+        texts = {str(row.place): row.text(result.task.text) for row in dev.rows}
+        lines = [["row", "right", "answered", "probability", "text"]]
+        for wrong in mistakes:
+            shown = shorten(texts[wrong["row"]], _TEXT, placeholder=" …")
+            lines.append([wrong["row"], str(wrong["right"]), wrong["label"], f"{wrong['probability']:.3f}", shown])
         note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
         parts.append(page.section("The mistakes it was surest of", note, table("mistakes", lines)))
     return parts
