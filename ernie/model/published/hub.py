@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from ernie.errors import UserError
 from ernie.model.published.folder import recognise
 
-# All that a checkpoint can consist of here; hubs also keep the same weights for other frameworks.
-_FILES = ("*.json", "vocab.txt", "*.model", "*.safetensors", "*.bin", "*.pdparams")
+# A hub's folder often holds the same weights several times: the first of these that makes a checkpoint is fetched.
+_WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin", "*.pdparams"))
+_OTHERS = ("*.json", "vocab.txt", "*.model")
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -18,37 +18,34 @@ def find(name: str | Path) -> Path:
     """The folder that `name` is, or the one that the hub's model of that name was fetched to.
 
     The hub's own cache and settings hold (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).  Raises UserError when there is no
-    such folder and the hub cannot be reached or has no such model; the message says where to put the files.
+    such folder and the hub cannot be reached or has no such model; the message says which files to put where.
     """
     path = Path(name)
     if path.exists():
         return path
     if not _NAME.fullmatch(str(name)):
         raise UserError(f"{name}: there is no such folder")
-    # Here, because it takes half a second to import, for those who have the files.
+    for weights in _WEIGHTS:
+        fetched = _fetch(str(name), [*_OTHERS, *weights])
+        if recognise(fetched) is not None:
+            return fetched
+    raise UserError(f"{name}: the hub's model of that name holds no weights that can be read here, see {fetched}")
+
+
+def _fetch(name: str, patterns: list[str]) -> Path:
+    """The folder in the hub's cache with a model's files of these patterns, fetched where it can be."""
+    # Here, because it takes half a second to import, which those who have the files can do without.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
-        fetched = Path(snapshot_download(str(name), allow_patterns=list(_FILES)))
+        return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
     except RepositoryNotFoundError:
-        raise UserError(f"{name}: there is no such folder, and no such model on the hub. {_by_hand(path)}") from None
+        reason = "the hub has no such model"
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
-        reason = str(error).strip().split("\n")[0]
-        raise UserError(
-            f"{name}: there is no such folder, and the hub cannot be reached ({type(error).__name__}: {reason}). "
-            f"{_by_hand(path)}"
-        ) from None
-    if recognise(fetched) is None:
-        raise UserError(f"{name}: the hub's model of that name has no weights of BERT or ERNIE ({fetched})")
-    return fetched
-
-
-def _by_hand(path: Path) -> str:
-    """How to get a model without the hub."""
-    place = Path(os.path.relpath(path.absolute()))
-    return (
-        "Fetch config.json, vocab.txt, tokenizer_config.json and model.safetensors (or pytorch_model.bin) on a "
-        f"machine that reaches it, put them into one folder, for instance {place}, and give that folder instead of "
-        "the name"
+        reason = f"the hub cannot be reached ({str(error).strip().splitlines()[0]})"
+    raise UserError(
+        f"{name}: there is no such folder, and {reason}. On a machine that reaches it, fetch config.json, vocab.txt, "
+        f"tokenizer_config.json and model.safetensors (or pytorch_model.bin); put them into one folder, say "
+        f"models/{name.rpartition('/')[2]}, and give models/{name.rpartition('/')[2]} instead of {name}"
     )
