@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
-import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ernie.config import differences, dump, to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints
+from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
 
 CONFIG, ORIGIN = "config.yaml", "origin.json"
+_ORIGIN_KEYS = {
+    "corpus": (str,),
+    "command": (list,),
+    "commit": (str, NoneType),
+    "versions": (dict,),
+    "machine": (str,),
+}
 # Keys that change nothing of what is learnt: a resumed run may have others.
 _FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins")
 
@@ -35,7 +41,7 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(dump(config), encoding="utf-8")
-    origin_file.write_text(json.dumps(_origin(corpus), indent=2) + "\n", encoding="utf-8")
+    origin_file.write_text(json.dumps({"corpus": corpus.fingerprint, **origin()}, indent=2) + "\n", encoding="utf-8")
     return Checkpoints(folder / "checkpoints").latest()
 
 
@@ -56,11 +62,8 @@ def read_config(folder: Path) -> PretrainConfig:
 
 
 def read_origin(folder: Path) -> dict[str, Any]:
-    """What the run was made with: versions, machine, the corpus's fingerprint."""
-    try:
-        return json.loads((folder / ORIGIN).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        raise UserError(f"{folder / ORIGIN}: is missing or damaged; is {folder} the folder of a run?") from None
+    """What the run was made with: the corpus's fingerprint, and what `ernie.train.origin` tells."""
+    return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
 
 
 def _check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
@@ -79,31 +82,3 @@ def _check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change
         )
     if corpus.fingerprint != read_origin(folder)["corpus"]:
         raise UserError(f"{config.corpus}: was rebuilt since the run in {folder} began; choose another --output")
-
-
-def _origin(corpus: Corpus) -> dict[str, Any]:
-    versions = {"python": platform.python_version()}
-    for name in ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu", "numpy", "tokenizers", "sentencepiece"):
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "corpus": corpus.fingerprint,
-        "command": sys.argv,
-        "commit": _commit(),
-        "versions": versions,
-        "machine": platform.platform(),
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the library's own checkout, None for an installed one."""
-    home = Path(__file__).resolve().parent.parent
-    if not (home / ".git").exists():
-        return None
-    try:
-        asked = subprocess.run(["git", "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True)
-    except OSError:
-        return None
-    return asked.stdout.strip() or None

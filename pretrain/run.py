@@ -17,6 +17,7 @@ from ernie.data.shards import Corpus
 from ernie.metrics import Score
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import Log
 from ernie.train.trainer import StepReport, Trainer
@@ -130,7 +131,7 @@ class Run:
     def restore(self, path: Path) -> None:
         """Continue from a checkpoint.  Raises UserError when it is damaged."""
         check(path)
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = read_state(path)
         load_weights(self.model.ernie, path / MODEL / "model.safetensors")
         # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
         heads = {**arrays(self.model.heads), **read_arrays(path / HEADS)}
@@ -167,6 +168,12 @@ class Run:
             "bad_steps": self.trainer.bad_steps,
             "streams": {name: stream.state() for name, stream in self.streams.items()},
         }
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint says of the run besides its weights.  Raises UserError when that cannot be used."""
+    keys = {"step": (int,), "skipped": (int,), "bad_steps": (int,), "streams": (dict,)}
+    return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to go on from an earlier checkpoint.")
 
 
 def overall(headlines: Sequence[Score], tasks: int) -> float:

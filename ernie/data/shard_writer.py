@@ -16,7 +16,8 @@ import numpy as np
 
 from ernie.beside import beside, put
 from ernie.data.document import Document
-from ernie.data.shards import FORMAT, SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
+from ernie.data.index import FORMAT
+from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 

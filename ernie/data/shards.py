@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ernie.config import build, from_dict
 from ernie.data.document import Document
-from ernie.errors import UserError
+from ernie.data.index import damaged, read_index
 from ernie.text.tokenizer import Tokenizer
 
-FORMAT = 1
 SPLITS = ("train", "held_out")
 SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
 # Where the document stops among the shard's tokens and sentences; where it was read: a name in sources.json, a line.
@@ -56,12 +56,12 @@ class Corpus:
         with.  The contents of the files are not read; see `verify`.
         """
         folder = Path(folder)
-        index = _read_index(folder)
+        index = read_index(folder)
         for name, written in index["files"].items():
             size = _size(folder / name)
             if size != written["bytes"]:
                 found = "is missing" if size is None else f"has {size:,} bytes, was written with {written['bytes']:,}"
-                raise _damaged(folder / name, found)
+                raise damaged(folder / name, found)
         return cls(folder, index)
 
     @cached_property
@@ -71,7 +71,7 @@ class Corpus:
 
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
-            raise _damaged(self.folder / "tokenizer", "does not hold the tokenizer that the corpus was built with")
+            raise damaged(self.folder / "tokenizer", "does not hold the tokenizer that the corpus was built with")
         return tokenizer
 
     @property
@@ -92,7 +92,7 @@ class Corpus:
         """Read every file and compare its SHA-256 with the one written.  Raises UserError naming the first bad file."""
         for name, written in self.index["files"].items():
             if file_sha256(self.folder / name) != written["sha256"]:
-                raise _damaged(self.folder / name, "is not what was written (its SHA-256 differs)")
+                raise damaged(self.folder / name, "is not what was written (its SHA-256 differs)")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Corpus.open, (self.folder,)
@@ -143,7 +143,11 @@ class Split(Sequence[Document]):
 
     @cached_property
     def _sources(self) -> list[str]:
-        return json.loads((self.folder.parent / "sources.json").read_text(encoding="utf-8"))
+        path = self.folder.parent / "sources.json"
+        try:
+            return build(list[str], from_dict(json.loads(path.read_text(encoding="utf-8")), str(path)))
+        except (OSError, ValueError) as error:
+            raise damaged(path, f"cannot be read: {error}") from None
 
     def _locate(self, i: int) -> tuple[_Shard, int]:
         number = bisect_right(self._firsts, i) - 1
@@ -189,28 +193,8 @@ def _mapped(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
         # A plain view: slicing np.memmap itself costs several times more.
         return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, f"cannot be read: {error}") from None
-
-
-def _read_index(folder: Path) -> dict[str, Any]:
-    path = folder / "corpus.json"
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{folder}: is not a corpus: it holds no corpus.json. Make one with 'ernie data build --output {folder}'."
-        ) from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise _damaged(path, "is not JSON") from None
-    if not isinstance(index, dict) or index.get("format") != FORMAT:
-        found = index.get("format") if isinstance(index, dict) else None
-        raise _damaged(path, f"is of corpus format {found}, this version reads {FORMAT}")
-    return index
+        raise damaged(path, f"cannot be read: {error}") from None
 
 
 def _size(path: Path) -> int | None:
     return path.stat().st_size if path.is_file() else None
-
-
-def _damaged(path: Path, what: str) -> UserError:
-    return UserError(f"{path}: {what}. The corpus cannot be used: rebuild it with 'ernie data build'.")

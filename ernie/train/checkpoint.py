@@ -14,9 +14,12 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import NoneType
+from typing import Any
 
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
+from ernie.saved import read_json
 
 MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{8})")
@@ -86,7 +89,7 @@ class Checkpoints:
         steps = self.steps()
         kept = set(steps[-self._keep_last :])
         if self._keep_best:
-            scores = {step: read_manifest(self.path(step)).get("score") for step in steps}
+            scores = {step: read_manifest(self.path(step))["score"] for step in steps}
             scored = {step: value for step, value in scores.items() if value is not None}
             if scored:
                 kept.add(max(scored, key=lambda step: (scored[step], step)))
@@ -97,17 +100,12 @@ class Checkpoints:
                 shutil.rmtree(doomed, ignore_errors=True)
 
 
-def read_manifest(path: Path) -> dict:
+def read_manifest(path: Path) -> dict[str, Any]:
     """A checkpoint's manifest.  Raises UserError when there is none or it is damaged."""
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        manifest = None
-    if not isinstance(manifest, dict) or set(manifest) != {"step", "score", "sha256"}:
-        raise UserError(f"{path / MANIFEST}: is damaged; delete {path} to go on from an earlier checkpoint")
-    return manifest
+    if not (path / MANIFEST).exists():
+        raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}")
+    keys = {"step": (int,), "score": (float, int, NoneType), "sha256": (dict,)}
+    return read_json(path / MANIFEST, keys, f"Delete {path} to go on from an earlier checkpoint.")
 
 
 def check(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -169,6 +170,32 @@ def test_a_folder_that_is_no_corpus_is_refused(tmp_path):
     (tmp_path / "corpus.json").write_text('{"format": 99}')
     with pytest.raises(UserError, match="corpus format 99, this version reads 1"):
         Corpus.open(tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["language", "tokenizer.vocab_size", "splits.held_out", "splits.train[0].tokens"])
+def test_an_index_that_lacks_something_is_a_sentence_that_names_it(tmp_path, missing):
+    written(tmp_path / "c", [[document([3])]])
+    path = tmp_path / "c" / "corpus.json"
+    index = json.loads(path.read_text())
+    *way, last = [int(key) if key.isdigit() else key for key in missing.replace("[0]", ".0").split(".")]
+    owner = index
+    for key in way:
+        owner = owner[key]
+    del owner[last]
+    path.write_text(json.dumps(index))
+    with pytest.raises(UserError) as caught:
+        Corpus.open(tmp_path / "c")
+    assert f"{path}: {missing}: this key is required" in str(caught.value)
+    assert "rebuild it" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+def test_damaged_names_of_sources_are_a_sentence(tmp_path, content):
+    written(tmp_path / "c", [[document([3])]])
+    corpus = Corpus.open(tmp_path / "c")
+    (tmp_path / "c" / "sources.json").write_text(content)
+    with pytest.raises(UserError, match=r"sources\.json: cannot be read"):
+        corpus.train.source(0)
 
 
 def test_an_error_while_writing_leaves_nothing_behind(tmp_path):

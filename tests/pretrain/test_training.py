@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,18 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(
     error = capsys.readouterr().err
     assert str(weights) in error
     assert "Delete the folder" in error
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"corpus": 1}'])
+def test_a_damaged_origin_is_a_sentence_in_every_command(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    config, whole = finished
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / "origin.json").write_text(content)
+    for command in (["verify", str(run)], ["report", str(run)], ["pretrain", str(config), "--output", str(run)]):
+        assert main(command) == 2
+        assert "origin.json" in capsys.readouterr().err
 
 
 def test_verify_finds_a_step_whose_samples_were_others(

@@ -1,0 +1,35 @@
+"""JSON files that the library wrote and reads back, perhaps after somebody edited or damaged them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from ernie.errors import UserError
+
+_NAMES = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "an object", NoneType: "null"}
+
+
+def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> dict[str, Any]:
+    """The object in the file `path`, which has at least `keys`, each with a value of one of its types.
+
+    Raises UserError that ends with `remedy` when the file is missing, is not JSON, or is not such an object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise UserError(f"{path}: is not JSON. {remedy}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected an object. {remedy}")
+    for key, types in keys.items():
+        if key not in content:
+            raise UserError(f"{path}: {key}: this key is missing. {remedy}")
+        if type(content[key]) not in types:  # not isinstance, for which true is a whole number
+            expected = " or ".join(_NAMES[each] for each in types)
+            raise UserError(f"{path}: {key}: expected {expected}. {remedy}")
+    return content

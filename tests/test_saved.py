@@ -1,0 +1,59 @@
+"""Files that the library wrote and reads back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.saved import read_json
+
+KEYS = {"step": (int,), "score": (float, type(None)), "files": (dict,)}
+
+
+def test_what_was_written_is_read_with_keys_of_other_versions(tmp_path: Path) -> None:
+    content = {"step": 3, "score": None, "files": {"a": 1}, "later": True}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    assert read_json(tmp_path / "a.json", KEYS, "") == content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "is not JSON"),
+        (b"\xff", "is not JSON"),
+        (b"[]", "expected an object"),
+        (b'{"step": 1, "score": 0.5}', "files: this key is missing"),
+        (b'{"step": true, "score": 0.5, "files": {}}', "step: expected a whole number"),
+        (b'{"step": 1, "score": "high", "files": {}}', "score: expected a number or null"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_anything_else_is_a_sentence_with_the_way_out(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "a.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_json(file, KEYS, "Delete it.")
+    assert str(caught.value) == f"{file}: {message}. Delete it."
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*KEYS, "x"]), inner, max_size=4),
+)
+
+
+@given(anything)
+def test_no_content_is_more_than_a_sentence(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
+    file = tmp_path_factory.getbasetemp() / "saved.json"
+    file.write_text(json.dumps(content))
+    try:
+        read = read_json(file, KEYS, "Delete it.")
+    except UserError:
+        return
+    assert set(KEYS) <= set(read)
