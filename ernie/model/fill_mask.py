@@ -37,6 +37,8 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
             "this model has no head that predicts masked tokens. A run of 'ernie pretrain' with knowledge masking "
             "has one, and so have published checkpoints that were saved with theirs."
         )
+    if top < 1:
+        raise UserError(f"top: expected at least 1, found {top}")
     parts = _parts(tokenizer, text)
     sample = _sample(tokenizer, parts, model.config.max_positions)
     with evaluating(model):

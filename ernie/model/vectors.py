@@ -30,6 +30,8 @@ def encode(
     """See `ErnieModel.encode`."""
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling: expected one of {', '.join(get_args(Pooling))}, found '{pooling}'")
+    if batch_tokens < 1:
+        raise UserError(f"batch_tokens: expected at least 1, found {batch_tokens}")
     samples = _samples(tokenizer_of(model), texts, _limit(model.config.max_positions, max_len))
     vectors_ND = np.empty((len(samples), model.config.hidden_size), np.float32)
     with evaluating(model):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ernie.data.batch import Labels, Layout, pack, plan
+from ernie.data.batch import Labels, Layout, pack, plan, plan_by_length
 from ernie.data.document import IGNORE, Sample
 
 lengths = st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=60)
@@ -65,8 +65,18 @@ def test_different_generators_give_different_batches() -> None:
     assert len(found) == 20
 
 
+@given(lengths, st.integers(min_value=1, max_value=200))
+def test_batches_by_length_hold_neighbours_in_length_each_sample_once(sizes: list[int], budget: int) -> None:
+    batches = plan_by_length(sizes, budget)
+    order = np.concatenate(batches)
+    assert sorted(order.tolist()) == list(range(len(sizes)))
+    assert (np.diff(np.asarray(sizes)[order]) <= 0).all()
+    assert all(len(batch) == 1 or count <= budget for batch, count in zip(batches, tokens(batches, sizes), strict=True))
+
+
 def test_no_samples_make_no_batches() -> None:
     assert plan([], 100, np.random.default_rng(0)) == []
+    assert plan_by_length([], 100) == []
 
 
 # -------------------------------------------------------------------------------------------------- layout

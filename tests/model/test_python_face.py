@@ -190,6 +190,7 @@ def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None
         ({"texts": ["a", 3]}, "text 1: expected a text or a pair of texts, found 3"),
         ({"texts": [("a", "b", "c")]}, "text 0: expected a text or a pair of texts, found ('a', 'b', 'c')"),
         ({"texts": ["a"], "pooling": "max"}, "pooling: expected one of mean, cls, pooler, found 'max'"),
+        ({"texts": ["a"], "batch_tokens": 0}, "batch_tokens: expected at least 1, found 0"),
         ({"texts": ["a"], "max_len": 13}, "max_len: expected from 3 to the model's 12 positions, found 13"),
         ({"texts": ["a"], "max_len": 2}, "max_len: expected from 3 to the model's 12 positions, found 2"),
     ],
@@ -243,15 +244,16 @@ def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "top", "message"),
     [
-        ("the cat", "the text has no [MASK] to fill: 'the cat'"),
-        ("a " * 12 + "[MASK]", "the text has 15 tokens, this model has 12 positions; shorten it"),
+        ("the cat", 5, "the text has no [MASK] to fill: 'the cat'"),
+        ("a " * 12 + "[MASK]", 5, "the text has 15 tokens, this model has 12 positions; shorten it"),
+        ("the [MASK]", 0, "top: expected at least 1, found 0"),
     ],
 )
-def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: str, message: str) -> None:
+def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: str, top: int, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        model.fill_mask(text)
+        model.fill_mask(text, top)
     assert str(caught.value) == message
 
 
