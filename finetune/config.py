@@ -10,7 +10,7 @@ from pathlib import Path
 import tasks.downstream  # noqa: F401 - registers the kinds
 from ernie.config import build, read
 from ernie.data.labelled.row import RowOptions
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
 from ernie.registry import import_plugins
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
@@ -23,19 +23,29 @@ Sources = str | tuple[str, ...]
 class DataConfig(RowOptions):
     """Where the rows are: for each split a source or a list of them, see docs/finetuning.md; and how they are read.
 
-    `more` are further splits by name, to be judged on at the end, such as another domain's.
+    `more` are further splits by name, to be judged on at the end, such as another domain's.  `per_split` says how the
+    files of a split are read that differ from the others; its block stands for itself and takes over none of theirs.
     """
 
     train: Sources = ()
     dev: Sources = ()
     test: Sources = ()
     more: dict[str, Sources] = field(default_factory=dict)
+    per_split: dict[str, RowOptions] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         taken = sorted(set(self.more).intersection(SPLITS))
         if taken:
             raise UserError(f"more: '{taken[0]}' has a key of its own")
+        names = (*SPLITS, *self.more)
+        for name in self.per_split:
+            if name not in names:
+                raise UserError(f"per_split.{name}: there is no split of that name.{nearest(name, names)}")
+
+    def options(self, split: str) -> RowOptions:
+        """How the files of a split are read."""
+        return self.per_split.get(split, self)
 
     def splits(self) -> dict[str, tuple[str, ...]]:
         """The sources of every split that has any."""
@@ -46,8 +56,14 @@ class DataConfig(RowOptions):
     def under(self, folder: Path) -> DataConfig:
         """The same with files looked for in a folder."""
         moved = {name: tuple(_moved(source, folder) for source in found) for name, found in self.splits().items()}
-        train, dev, test = (moved.pop(name, ()) for name in SPLITS)
-        return replace(self, train=train, dev=dev, test=test, more=dict[str, Sources](moved))
+        return self.with_splits(moved)
+
+    def with_splits(self, sources: dict[str, tuple[str, ...]]) -> DataConfig:
+        """The same with these splits and no others."""
+        train, dev, test = (sources.get(name, ()) for name in SPLITS)
+        more: dict[str, Sources] = {name: found for name, found in sources.items() if name not in SPLITS}
+        kept = {name: options for name, options in self.per_split.items() if name in sources}
+        return replace(self, train=train, dev=dev, test=test, more=more, per_split=kept)
 
 
 @dataclass(frozen=True)
@@ -109,8 +125,8 @@ class FinetuneConfig:
 
     `model` is the folder of an encoder, of a run, or the name of a published one.  `local` describes the same data as
     files in a folder, and takes the place of `data` when `--data DIR` names that folder.  With `seeds` above 1 the
-    whole is repeated under the seeds from `seed` on.  `published` holds figures to stand beside ours:
-    {model: {split or metric: score}}.
+    whole is repeated under the seeds from `seed` on.  `published` holds figures to stand beside ours, times 100 as
+    papers print them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -123,12 +139,19 @@ class FinetuneConfig:
     seeds: int = 1
     output: Path | None = None
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
-    published: dict[str, dict[str, float]] = field(default_factory=dict)
+    published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
+        for model, splits in self.published.items():
+            for split, name in ((split, name) for split, scores in splits.items() for name in scores):
+                if name not in self.task.measures:
+                    raise UserError(
+                        f"published.{model}.{split}: {self.task.variant_name} has no metric '{name}'."
+                        f"{nearest(name, self.task.measures)}"
+                    )
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:
         """The settings of each combination of the grid, by a name that says what differs."""

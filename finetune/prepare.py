@@ -40,7 +40,7 @@ def prepare_all(
     Raises UserError with the rows of all splits that cannot be used.
     """
     wanted = {name: sources for name, sources in data.splits().items() if not only or name in only}
-    splits = {name: read_split(name, sources, data) for name, sources in wanted.items()}
+    splits = {name: read_split(name, sources, data.options(name)) for name, sources in wanted.items()}
     if "train" in splits:
         task = task.learnt_from(_labelled_rows(task, splits["train"]))
     prepared: dict[str, Prepared] = {}
@@ -91,7 +91,7 @@ def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
 def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
     remarks = []
     if split.skipped:
-        remarks.append(f"{split.name}: {split.skipped:,} rows were skipped, as 'skip' asks")
+        remarks.append(f"{split.name}: {split.skipped:,} rows were skipped, as 'skip' or 'faulty' asks")
     cut = [i for i, example in enumerate(examples) if example.cut]
     if cut:
         which = "every row is" if len(cut) == len(examples) else f"{len(cut):,} of {len(examples):,} rows are"

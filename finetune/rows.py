@@ -20,7 +20,7 @@ def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
     splits = config.data.splits()
     if split not in splits:
         raise UserError(f"the run's data has no split '{split}'.{nearest(split, splits)}")
-    return chain.from_iterable(_usable(read_rows(source, config.data)) for source in splits[split])
+    return chain.from_iterable(_usable(read_rows(source, config.data.options(split))) for source in splits[split])
 
 
 def input_rows(name: str, form: Format, columns: tuple[str, ...], task: FinetuneTask) -> Iterator[Row]:

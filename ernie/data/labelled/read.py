@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from ernie.data.read_lines import Line, LineFile
 from ernie.errors import UserError
 
 _FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+_SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 _SHOWN = 5  # faults of a file that a message shows
 
 
@@ -34,15 +37,15 @@ def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
     skipped = 0
     for source in sources:
         for row in read_rows(source, options):
-            if isinstance(row, Fault):
-                faults.append(row)
-            elif row is None:
+            if row is None or (isinstance(row, Fault) and options.faulty == "skip"):
                 skipped += 1
+            elif isinstance(row, Fault):
+                faults.append(row)
             else:
                 rows.append(row)
     raise_faults(faults)
     if not rows:
-        left_out = f" ({skipped} were skipped, see 'skip')" if skipped else ""
+        left_out = f" ({skipped} were skipped, see 'skip' and 'faulty')" if skipped else ""
         raise UserError(f"data.{name}: {', '.join(sources)}: there are no rows{left_out}")
     return Split(name, rows, skipped)
 
@@ -61,9 +64,21 @@ def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
 
     `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt; all but Parquet also as .gz), a folder that the
     `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
+    `[a:b]` behind any of them takes the rows from a to before b only, counted from 0; on the hub they may be shares.
     Raises UserError for a source that cannot be read at all.
     """
-    return adapted(_open(source, options), options)
+    sliced = None if source.startswith("hf:") else _SLICE.fullmatch(source)
+    if sliced is None:
+        return adapted(_open(source, options), options)
+    start, stop = (int(sliced[name]) if sliced[name] else None for name in ("start", "stop"))
+    return adapted(islice(_open(sliced["name"], options), start, stop), options)
+
+
+def is_there(source: str) -> bool:
+    """Whether the file or folder of a source that is none of the hub exists."""
+    sliced = _SLICE.fullmatch(source)
+    name = sliced["name"] if sliced else source
+    return Path(name).exists() or (":" in name and Path(name.rpartition(":")[0]).is_dir())
 
 
 def adapted(rows: Iterable[Row | Fault], options: RowOptions) -> Iterator[Row | Fault | None]:
@@ -168,7 +183,7 @@ def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
 def _hub(source: str) -> Iterator[Row | Fault]:
     import datasets
 
-    parts = source.removeprefix("hf:").split(":")
+    parts = re.split(r":(?![^\[]*\])", source.removeprefix("hf:"))  # not inside a slice: train[:90%]
     if len(parts) not in (2, 3) or not all(parts):
         raise UserError(f"{source}: expected hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
     name, _, revision = parts[0].partition("@")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -41,6 +42,7 @@ class Fault(NamedTuple):
         return f"{self.place}: {self.reason}"
 
 
+_PLACE = re.compile(r"\{([^{}]+)\}")
 Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "text"]
 
 
@@ -51,8 +53,11 @@ class RowOptions:
     `format` is told by a file's name unless given.  `columns` names the columns of a file without a header line; what
     a line has beyond them is left out.  `delimiter` and `quote` are those of a .tsv or .csv file: by default a tab and
     no quoting, or a comma and ".  `rename` says what a column is called here: {name here: name in the file}.
+    `join` makes text of lists: {column: what stands between the items}.  `compose` makes new columns of text with the
+    cells of others in it: {column: "{one} and {other.part}"}, where a point leads into a cell with named parts.
     `values` replaces cells: {column: {cell: replacement}}.  `skip` leaves out rows whose cell is one of a list:
-    {column: [cell, ...]}; they are counted.  Both speak of columns by their names here.
+    {column: [cell, ...]}; they are counted.  All four speak of columns by their names here.  `faulty: skip` leaves out
+    and counts rows that cannot be read, too; otherwise they are an error.
     """
 
     format: Format = "auto"
@@ -62,6 +67,9 @@ class RowOptions:
     rename: dict[str, str] = field(default_factory=dict)
     values: dict[str, dict[str, str]] = field(default_factory=dict)
     skip: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    join: dict[str, str] = field(default_factory=dict)
+    compose: dict[str, str] = field(default_factory=dict)
+    faulty: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
         for name in ("delimiter", "quote"):
@@ -71,17 +79,34 @@ class RowOptions:
     def adapt(self, row: Row) -> Row | None:
         """The row under the names and with the values asked for; None for one that is to be skipped.
 
-        Raises UserError when a column to be renamed is missing.
+        Raises UserError when a column to be renamed, or one that a composed text names, is missing.
         """
         cells = dict(row)
         for here, there in self.rename.items():
             cells[here] = row.cell(there)
+        for column, between in self.join.items():
+            if isinstance(cells.get(column), list):
+                cells[column] = between.join(map(str, cells[column]))
+        for column, pattern in self.compose.items():
+            made = Row(cells, row.place)
+            cells[column] = _PLACE.sub(lambda found, made=made: _part(made, found[1]), pattern)  # type: ignore[misc]
         for column, table in self.values.items():
             if column in cells:
                 cells[column] = _replaced(cells[column], table)
         if any(str(cells.get(column)) in unwanted for column, unwanted in self.skip.items()):
             return None
         return Row(cells, row.place)
+
+
+def _part(row: Row, path: str) -> str:
+    """The text at a column's name, or at `column.part` inside its cell."""
+    *outer, name = path.split(".")
+    for key in outer:
+        inner = row.cell(key)
+        if not isinstance(inner, Mapping):
+            raise UserError(f"column '{key}': expected named parts, found {inner!r}")
+        row = Row(inner, row.place)
+    return row.text(name)
 
 
 def _replaced(cell: Any, table: Mapping[str, str]) -> Any:
