@@ -54,6 +54,10 @@ class Registry(Generic[T]):
         self._load_entry_points()
         return name in self._items
 
+    def name_of(self, item: T) -> str | None:
+        """The name that `item` was registered under, if it was."""
+        return next((name for name, known in self._items.items() if known is item), None)
+
     def place(self, name: str) -> str:
         """The file and line that registered `name`."""
         return self._places[name]

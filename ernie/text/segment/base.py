@@ -81,13 +81,19 @@ class Segmenter:
     """
 
     needs_fit: ClassVar[bool] = False
+    variant_key: ClassVar[str] = "kind"
+
+    @property
+    def variant_name(self) -> str | None:
+        """The name in a YAML, see ernie.config; None for a segmenter that is not registered."""
+        return segmenters.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: Mapping[str, Any]) -> tuple[type[Segmenter], set[str]]:
         """The registered class that `kind` names in a YAML mapping, and the keys this used up; see ernie.config."""
-        if "kind" not in given:
-            raise UserError(f"kind: this key is required.{nearest('', segmenters)}")
-        return segmenters[str(given["kind"])], {"kind"}
+        if cls.variant_key not in given:
+            raise UserError(f"{cls.variant_key}: this key is required.{nearest('', segmenters)}")
+        return segmenters[str(given[cls.variant_key])], {cls.variant_key}
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
         """A segmenter that has learnt from a sample of the text."""
