@@ -1,0 +1,302 @@
+"""Every fine-tuning configuration that ships is one that runs, on files laid out as the task's own download is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import paddle
+import pytest
+from helpers import ROOT, vocabulary
+
+from ernie.config import read
+from ernie.data.labelled.read import read_split
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from finetune.check import check
+from finetune.config import FinetuneConfig, load
+
+CONFIGS = ROOT / "configs" / "finetune"
+BENCHMARKS = ROOT / "benchmarks" / "finetune"
+
+
+def tasks_in(folder: Path) -> list[Path]:
+    """The configurations of a folder that are a task, and not what several share."""
+    return [file for file in sorted(folder.rglob("*.yaml")) if read(file).get("task")]
+
+
+FILES = [*tasks_in(CONFIGS), *tasks_in(BENCHMARKS)]
+NAMES = {file.relative_to(CONFIGS).with_suffix("").as_posix(): file for file in tasks_in(CONFIGS)}
+
+MNLI_PARSES = "index promptID pairID genre s1_binary s2_binary s1_parse s2_parse"
+SQUAD = {
+    "data": [
+        {
+            "title": "x",
+            "paragraphs": [
+                {
+                    "context": "the cat sat on the mat",
+                    "qas": [
+                        {"id": "a", "question": "who sat ?", "answers": [{"text": "the cat", "answer_start": 0}]},
+                        {"id": "b", "question": "on what ?", "answers": [{"text": "the mat", "answer_start": 15}]},
+                    ],
+                }
+            ],
+        }
+    ]
+}
+XNLI = "language gold_label s1_binary s2_binary s1_parse s2_parse sentence1 sentence2 promptID pairID genre"
+CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n\n"
+MSRA = "中\tB-ORG\n国\tI-ORG\n队\tI-ORG\n\n我\tO\n们\tO\n\n"
+
+
+def table(header: str, *rows: str) -> str:
+    """Separated by tabs, from names and rows that are written with spaces and bars."""
+    lines = ["\t".join(header.split())] if header else []
+    return "\n".join([*lines, *(row.replace("|", "\t") for row in rows)]) + "\n"
+
+
+def lines(*rows: dict[str, object]) -> str:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n"
+
+
+def few(task: str, *rows: dict[str, object]) -> dict[str, str]:
+    return {f"{task}/{name}.json": lines(*rows) for name in ("train_few_all", "dev_few_all", "test_public")}
+
+
+def same(names: str, text: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), text)
+
+
+def mnli(columns: str, row: str) -> str:
+    return table(f"{MNLI_PARSES} {columns}", f"0|1|2|fiction|p|p|p|p|{row}")
+
+
+# The first rows of each task's files: those of its usual download, with words of our own in them.
+LAYOUTS: dict[str, dict[str, str]] = {
+    "glue/cola": {
+        **same("CoLA/train.tsv CoLA/dev.tsv", table("", "gj04|1||the cat sat", "gj04|0|*|sat cat the")),
+        "CoLA/test.tsv": table("index sentence", "0|the cat sat"),
+    },
+    "glue/sst2": {
+        **same("SST-2/train.tsv SST-2/dev.tsv", table("sentence label", "the cat |1", "on the mat|0")),
+        "SST-2/test.tsv": table("index sentence", "0|the cat"),
+    },
+    "glue/mrpc": {
+        **same(
+            "MRPC/train.tsv MRPC/dev.tsv",
+            "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\tthe \"cat\tthe cat's\n0\t7\t8\tthe mat\tcat\n",
+        ),
+        "MRPC/test.tsv": "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t7\t8\tthe cat\tcat\n",
+    },
+    "glue/stsb": {
+        **same(
+            "STS-B/train.tsv STS-B/dev.tsv",
+            table(
+                "index genre filename year old_index source1 source2 sentence1 sentence2 score",
+                "0|g|f|2012|1|a|b|the cat|cat|5.000",
+                "1|g|f|2012|1|a|b|the cat|mat|2.600",
+            ),
+        ),
+        "STS-B/test.tsv": table(
+            "index genre filename year old_index source1 source2 sentence1 sentence2", "0|g|f|2012|1|a|b|the cat|cat"
+        ),
+    },
+    "glue/qqp": {
+        **same(
+            "QQP/train.tsv QQP/dev.tsv",
+            table(
+                "id qid1 qid2 question1 question2 is_duplicate",
+                "1|2|3|who sat ?|who ?|1",
+                "2|4|5|torn by a line break",
+                "?|0",
+                "3|6|7|who sat ?|on what ?|0",
+            ),
+        ),
+        "QQP/test.tsv": table("id question1 question2", "0|who ?|who sat ?"),
+    },
+    "glue/mnli": {
+        "MNLI/train.tsv": mnli("sentence1 sentence2 label1 gold_label", "the cat|cat|neutral|entailment"),
+        **same(
+            "MNLI/dev_matched.tsv MNLI/dev_mismatched.tsv",
+            mnli("sentence1 sentence2 l1 l2 l3 l4 l5 gold_label", "the cat|mat|a|b|c|d|e|contradiction"),
+        ),
+        **same("MNLI/test_matched.tsv MNLI/test_mismatched.tsv", mnli("sentence1 sentence2", "the cat|mat")),
+        "diagnostic/diagnostic.tsv": table("index sentence1 sentence2", "0|the cat|mat"),
+    },
+    "glue/qnli": {
+        **same(
+            "QNLI/train.tsv QNLI/dev.tsv",
+            table("index question sentence label", "0|who ?|cat|entailment", "1|who ?|mat|not_entailment"),
+        ),
+        "QNLI/test.tsv": table("index question sentence", "0|who ?|cat"),
+    },
+    "glue/rte": {
+        **same(
+            "RTE/train.tsv RTE/dev.tsv",
+            table("index sentence1 sentence2 label", "0|the cat|cat|entailment", "1|the cat|mat|not_entailment"),
+        ),
+        "RTE/test.tsv": table("index sentence1 sentence2", "0|the cat|cat"),
+    },
+    "glue/wnli": {
+        **same(
+            "WNLI/train.tsv WNLI/dev.tsv", table("index sentence1 sentence2 label", "0|the cat|cat|1", "1|the|mat|0")
+        ),
+        "WNLI/test.tsv": table("index sentence1 sentence2", "0|the cat|cat"),
+    },
+    "zh/xnli": {
+        "XNLI-MT-1.0/multinli/multinli.train.zh.tsv": table(
+            "premise hypo label", "我 们|中 国|contradictory", "我 们|我|entailment"
+        ),
+        **same(
+            "XNLI-1.0/xnli.dev.tsv XNLI-1.0/xnli.test.tsv",
+            table(XNLI, "ar|neutral|||||x|y|1|2|g", "zh|neutral|||||我们|我|1|2|g"),
+        ),
+    },
+    "zh/dureader": same("dureader/train.json dureader/dev.json", json.dumps(SQUAD)),
+    "zh/cmrc2018": same(
+        "cmrc2018/cmrc2018_train.json cmrc2018/cmrc2018_dev.json cmrc2018/cmrc2018_trial.json", json.dumps(SQUAD)
+    ),
+    "zh/drcd": same("drcd/DRCD_training.json drcd/DRCD_dev.json drcd/DRCD_test.json", json.dumps(SQUAD)),
+    "zh/msra_ner": same("msra_ner/train.txt msra_ner/dev.txt msra_ner/test.txt", MSRA),
+    "zh/chnsenticorp": same(
+        "chnsenticorp/train.tsv chnsenticorp/dev.tsv chnsenticorp/test.tsv", table("label text_a", "1|我们", "0|中国")
+    ),
+    "zh/nlpcc_dbqa": same(
+        "nlpcc_dbqa/train.tsv nlpcc_dbqa/dev.tsv nlpcc_dbqa/test.tsv",
+        table("qid text_a text_b label", "0|我们|中国|0", "0|我们|我|1"),
+    ),
+    "zh/lcqmc": same("lcqmc/train.txt lcqmc/dev.txt lcqmc/test.txt", table("", "我们|我|1", "我们|中国|0")),
+    "zh/bq": same("bq/train.tsv bq/dev.tsv bq/test.tsv", table("text_a text_b label", "我们|我|1", "我们|中国|0")),
+    "clue/tnews": few("tnews", {"label": 100, "sentence": "我们", "id": 0}, {"label": 101, "sentence": "中国"}),
+    "clue/iflytek": few("iflytek", {"label": 10, "sentence": "我们", "id": 0}, {"label": 2, "sentence": "中国"}),
+    "clue/csl": few(
+        "csl",
+        {"id": 0, "abst": "我们", "keyword": ["我", "们"], "label": "1"},
+        {"id": 1, "abst": "我们", "keyword": ["中", "国"], "label": "0"},
+    ),
+    "clue/cluewsc": few(
+        "cluewsc",
+        {"target": {"span1_text": "中国", "span2_text": "我", "span1_index": 2}, "label": "true", "text": "我是中国"},
+        {"target": {"span1_text": "们", "span2_text": "我", "span1_index": 2}, "label": "false", "text": "我是中国"},
+    ),
+    "clue/chid": few("chid", {"id": 0, "candidates": ["中国", "我们"], "content": "是#idiom#的", "answer": 1}),
+    "clue/ocnli": {
+        **same(
+            "ocnli/train.50k.json ocnli/dev.json",
+            lines(
+                {"sentence1": "我们", "sentence2": "我", "label": "entailment", "level": "easy"},
+                {"sentence1": "我们", "sentence2": "中国", "label": "-", "level": "easy"},
+            ),
+        ),
+        "ocnli/test.json": lines({"sentence1": "我们", "sentence2": "我", "id": 0}),
+    },
+    "clue/afqmc": {
+        **same("afqmc/train.json afqmc/dev.json", lines({"sentence1": "我们", "sentence2": "我", "label": "1"})),
+        "afqmc/test.json": lines({"id": 0, "sentence1": "我们", "sentence2": "我"}),
+    },
+    "conll2003": same("eng.train eng.testa eng.testb", CONLL),
+    "squad2": same("train-v2.0.json dev-v2.0.json", json.dumps(SQUAD)),
+}
+# What the first row of train says is right, as `values` and the like have made it.
+RIGHT: dict[str, object] = {
+    "glue/cola": "acceptable",
+    "glue/sst2": "positive",
+    "glue/mrpc": "equivalent",
+    "glue/qqp": "duplicate",
+    "glue/mnli": "entailment",
+    "glue/wnli": "entailment",
+    "zh/xnli": "contradiction",
+    "zh/chnsenticorp": "positive",
+}
+NOT_IN_FILES = {"clue/c3", "quickstart"}  # on the hub only, and made by the program that uses it
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    paddle.seed(0)
+    tokenizer = vocabulary("the cat sat on the mat who what ? eu rejects peter 我 们 中 国 是 的 指 队", "##s")
+    shape = {"hidden_size": 16, "layers": 1, "heads": 2, "intermediate_size": 32, "max_positions": 512}
+    model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, **shape))
+    model.tokenizer = tokenizer
+    folder = tmp_path_factory.mktemp("encoder")
+    model.save_pretrained(folder)
+    return folder
+
+
+def laid_out(name: str, folder: Path) -> FinetuneConfig:
+    """A configuration on the files that its download would hold."""
+    for file, text in LAYOUTS[name].items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(text, encoding="utf-8")
+    return load(NAMES[name], data=folder)
+
+
+def test_every_configuration_has_a_layout_here() -> None:
+    assert set(LAYOUTS) == set(NAMES) - NOT_IN_FILES
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
+def test_a_configuration_names_its_data_and_its_published_figures_rightly(file: Path) -> None:
+    config = load(file)
+    named = config.local or config.data
+    assert {"train", "dev"} <= set(named.splits())
+    assert {"train", "dev"} <= set(config.data.splits()) or config.local is not None
+    splits = {*config.data.splits(), *named.splits(), "test"}
+    for figures in config.published.values():
+        assert set(figures) <= splits
+        assert all(20 < score < 100 for scores in figures.values() for score in scores.values())
+    assert set(config.submission.files) <= splits
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_check_passes_on_files_in_the_downloads_layout(name: str, encoder: Path, tmp_path: Path) -> None:
+    config = laid_out(name, tmp_path)
+    first = read_split("train", config.data.splits()["train"], config.data.options("train")).rows[0]
+    if name in RIGHT:
+        assert first[config.task.label] == RIGHT[name]  # type: ignore[attr-defined]
+    said = list(check(load(NAMES[name], [f"model={encoder}"], tmp_path)))
+    described = [line for line in said if line.startswith("ok:")]
+    for split in config.data.splits():
+        assert any(f"{split}: " in line for line in described), said
+    assert said[-1].startswith("ok: one step")
+
+
+def test_the_torn_rows_of_qqp_are_left_out_and_counted(encoder: Path, tmp_path: Path) -> None:
+    laid_out("glue/qqp", tmp_path)
+    said = list(check(load(NAMES["glue/qqp"], [f"model={encoder}"], tmp_path)))
+    assert any("train: 2 rows were skipped" in line for line in said)
+
+
+def test_words_of_several_cells_are_put_together(tmp_path: Path) -> None:
+    rows = {}
+    for name in ("clue/cluewsc", "clue/csl"):
+        config = laid_out(name, tmp_path)
+        rows[name] = read_split("train", config.data.splits()["train"], config.data.options("train")).rows[0]
+    assert rows["clue/cluewsc"]["asked"] == "我指的是中国"
+    assert rows["clue/csl"]["keyword"] == "我，们"
+
+
+def test_a_glue_submission_has_the_files_and_the_labels_of_its_leaderboard() -> None:
+    glue = [load(file) for file in tasks_in(CONFIGS / "glue")]
+    files = sorted(name for config in glue for name in config.submission.files.values())
+    wanted = "AX CoLA MNLI-m MNLI-mm MRPC QNLI QQP RTE SST-2 STS-B WNLI".split()
+    assert files == [f"{name}.tsv" for name in wanted]
+    for config in glue:
+        labels = set(getattr(config.task, "labels", ()))
+        assert set(config.submission.values) in (set(), labels)
+
+
+def test_the_paper_s_batches_are_rows_a_card_times_cards() -> None:
+    given = {file.stem: load(file).train.batch for file in tasks_in(CONFIGS / "glue")}
+    assert given == {
+        "cola": 64,
+        "sst2": 32 * 8,
+        "mrpc": 16 * 2,
+        "stsb": 16 * 8,
+        "qqp": 32 * 8,
+        "mnli": 64 * 8,
+        "qnli": 32 * 8,
+        "rte": 4,
+        "wnli": 8,
+    }
