@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import vocabulary
+from helpers import python, vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,6 +118,13 @@ def test_a_tokenizer_is_found_where_its_model_is(tmp_path: Path) -> None:
     assert all(one.fingerprint == other.fingerprint for one, other in pairwise([TOKENIZER, *found]))
     with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieTokenizer.from_pretrained(tmp_path / "nowhere")
+
+
+def test_a_tokenizer_needs_no_paddle(tmp_path: Path) -> None:
+    TOKENIZER.save(tmp_path / "tokenizer")
+    load = f"from ernie import ErnieTokenizer; ErnieTokenizer.from_pretrained({str(tmp_path)!r})(['the cat'])"
+    done = python("-c", f"import sys; {load}; sys.exit('paddle' in sys.modules)")
+    assert done.returncode == 0, done.stderr or "paddle was imported"
 
 
 def test_a_batch_is_ready_for_the_model() -> None:
