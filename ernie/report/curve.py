@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from ernie.report.panels import BLUE, SMALL
+from ernie.report.panels import BLUE, SMALL, say
 
 _BINS = 400  # about a panel's width in pixels
-_SMOOTHING = 1 / 40  # of a curve's points make one point of its smooth line
+_SMOOTHING, _LEAST = 1 / 40, 9  # of a curve's points make one point of its smooth line; in a short one at least 9
 
 
 def line(axes: Axes, steps: np.ndarray, values: np.ndarray) -> None:
@@ -37,7 +37,7 @@ def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray)
         middle, low, high = binned(steps[piece], values[piece])
         # The edge keeps the band visible as a line where each bin has one value.
         axes.fill_between(middle, low, high, color=BLUE, alpha=0.22, linewidth=0.7)
-        smooth = smoothed(values[piece], round(len(values) * _SMOOTHING))
+        smooth = smoothed(values[piece], max(round(len(values) * _SMOOTHING), min(_LEAST, len(values) // 4)))
         middle, low, high = binned(steps[piece], smooth)
         line(axes, middle, (low + high) / 2)
         end = (float(steps[piece[-1]]), float(smooth[-1]))
@@ -49,6 +49,7 @@ def name_end(axes: Axes, end: tuple[float, float], text: str) -> None:
     if np.isfinite(end[1]):
         box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
         look: dict[str, Any] = {"color": BLUE, "size": SMALL, "weight": "bold", "va": "center", "bbox": box}
+        say(axes, [text])
         axes.annotate(text, end, (5, 0), textcoords="offset points", annotation_clip=False, **look)
 
 

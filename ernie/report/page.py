@@ -2,33 +2,52 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from html import escape
 
 # In the dark the figures are turned to their negative and their hues turned back, so that each is drawn only once.
 _CSS = """
-:root { color-scheme: light dark; --ink: #1f2933; --muted: #65707c; --line: #d5dbe1; --paper: #fff; }
+:root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6671; --line: #d5dbe1; --paper: #fff; }
 @media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ec; --muted: #9aa5b1; --line: #3a424b; --paper: #141414; }
+  :root { --ink: #eceff1; --muted: #9aa5b1; --line: #3a424b; --paper: #141414; }
   img { filter: invert(0.92) hue-rotate(180deg); }
 }
-body { max-width: 900px; margin: 0 auto; padding: 1.5rem 1rem 4rem; background: var(--paper); color: var(--ink);
-       font: 16px/1.5 system-ui, sans-serif; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
+main { max-width: 900px; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 0.25rem; }
 .state { color: var(--muted); margin: 0.25rem 0 1rem; }
 .note { color: var(--muted); font-size: 0.9rem; margin: 0.25rem 0 0.75rem; }
 .wide { overflow-x: auto; }
 .wide img { display: block; width: 100%; min-width: 640px; height: auto; }
-table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; width: 100%; }
-th, td { text-align: left; white-space: nowrap; padding: 0.3rem 0.75rem 0.3rem 0;
+.panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); gap: 0.5rem 1rem; }
+.panels img { display: block; width: 100%; height: auto; }
+table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums;
+        margin: 0.5rem 0; }
+th, td { text-align: left; vertical-align: top; white-space: nowrap; padding: 0.3rem 1rem 0.3rem 0;
          border-bottom: 1px solid var(--line); }
-th { font-weight: 600; }
-pre { font-size: 0.8rem; overflow-x: auto; }
+th[scope=row] { font-weight: normal; position: sticky; left: 0; background: var(--paper); }
+.heat table { border-collapse: separate; border-spacing: 2px; }
+.heat :is(th, td) { text-align: center; padding: 0.3rem 0.5rem; border: 0; }
+.heat th[scope=col] { white-space: normal; vertical-align: bottom; }
+.heat th:first-child { text-align: left; padding-left: 0; }
+.heat small { display: block; font-size: 0.7rem; font-weight: normal; }
+.facts :is(th, td) { white-space: normal; overflow-wrap: anywhere; }
+.facts th[scope=row] { color: var(--muted); overflow-wrap: normal; }
+details { margin: 0.75rem 0; }
 summary { cursor: pointer; }
-@media print { body { max-width: none; padding: 0; } h2, .note { break-after: avoid; } .wide { break-inside: avoid; }
-  .wide img { min-width: 0; } details { display: none; } }
+pre { font-size: 0.8rem; overflow-x: auto; }
+@page { margin: 15mm; }
+@media print {
+  main { max-width: none; padding: 0; }
+  h2, .note { break-after: avoid; }
+  p, tr, img { break-inside: avoid; }
+  .panels { grid-template-columns: 1fr 1fr; }
+  .wide { overflow: visible; }
+  .wide img { min-width: 0; }
+  .heat td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  details { display: none; }
+}
 """
 
 
@@ -40,10 +59,10 @@ def page(title: str, state: str, parts: Sequence[str]) -> str:
             '<html lang="en">',
             '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{_CSS}</style></head>",
-            "<body>",
+            "<body><main>",
             f'<h1>{escape(title)}</h1><p class="state">{escape(state)}</p>',
             *parts,
-            "</body></html>\n",
+            "</main></body></html>\n",
         ]
     )
 
@@ -58,20 +77,9 @@ def section(title: str, note: str, *parts: str) -> str:
     return "\n".join([f"<section><h2>{escape(title)}</h2>", paragraph(note, "note"), *parts, "</section>"])
 
 
-def picture(png: bytes, alt: str) -> str:
-    """A figure inside the page itself."""
-    data = base64.b64encode(png).decode("ascii")
-    return f'<div class="wide"><img alt="{escape(alt)}" src="data:image/png;base64,{data}"></div>'
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row is its head."""
-    head, *body = (
-        "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in row)
-        for row, kind in zip(rows, ["th", *["td"] * len(rows)], strict=False)
-    )
-    lines = "".join(f"<tr>{row}</tr>" for row in body)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+def scrolling(content: str, name: str, kind: str = "wide") -> str:
+    """Something that may be wider than the window: it scrolls by itself, with the keyboard too."""
+    return f'<div class="{kind}" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'
 
 
 def folded(title: str, content: str) -> str:

@@ -19,15 +19,16 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ernie.report.words import compact
+from ernie.report.words import exact
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#1f2933", "#65707c", "#d5dbe1"
 WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
 DPI = 200
-SMALL, NORMAL = 7.5, 9.0  # points
+SMALL, NORMAL = 8.5, 9.5  # points
 TITLE_ABOVE = 20.0  # points above the panel
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.62, 0.92, 0.52, 0.36  # inches around each panel
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.6, 1.05, 0.52, 0.36  # inches around each panel
+_EDGE = 2.0  # points from a panel's edge to its title
 
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -66,25 +67,41 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(titles: Sequence[str], columns: int, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with one panel a title, row by row; `height` is a panel's own, in inches."""
-    rows = -(-len(titles) // columns)
-    tall = height + _TOP + _BOTTOM
-    figure = Figure(figsize=(WIDTH, rows * tall), dpi=DPI)
-    wide = WIDTH / columns
+def grid(count: int) -> tuple[int, int]:
+    """The rows and columns in which so many panels stand."""
+    columns = min(count, 2)
+    return -(-count // columns), columns
+
+
+def panels(titles: Sequence[str], height: float) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel a title, row by row; `height` is a panel's own, in inches.
+
+    A panel's label says in words what it shows: the title, and what is later written beside its lines.
+    """
+    rows, columns = grid(len(titles))
+    wide, tall = WIDTH / 2, height + _TOP + _BOTTOM
+    figure = Figure(figsize=(columns * wide, rows * tall), dpi=DPI)
     made = []
     for index, title in enumerate(titles):
         row, column = divmod(index, columns)
         left, bottom = column * wide + _LEFT, (rows - 1 - row) * tall + _BOTTOM
-        box = (left / WIDTH, bottom / (rows * tall), (wide - _LEFT - _RIGHT) / WIDTH, height / (rows * tall))
-        axes = figure.add_axes(box)
+        box = (left / (columns * wide), bottom / (rows * tall))
+        room = ((wide - _LEFT - _RIGHT) / (columns * wide), height / (rows * tall))
+        axes = figure.add_axes((*box, *room), label=title)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        fitted = shortened(title, size(axes)[0], NORMAL, bold=True)
-        axes.text(0, above(axes, TITLE_ABOVE), fitted, transform=axes.transAxes, weight="bold")
+        beside: dict[str, Any] = {"textcoords": "offset points", "xycoords": "axes fraction", "weight": "bold"}
+        fitted = shortened(title, wide * 72 - 2 * _EDGE, NORMAL, bold=True)
+        axes.annotate(fitted, (0, 1), (_EDGE - _LEFT * 72, TITLE_ABOVE), **beside)
         made.append(axes)
     return figure, made
+
+
+def say(axes: Axes, texts: Sequence[str]) -> None:
+    """Add to a panel's label what is written beside its lines."""
+    if texts:
+        axes.set_label(f"{axes.get_label()}: {', '.join(texts)}")
 
 
 def size(axes: Axes) -> tuple[float, float]:
@@ -98,11 +115,13 @@ def above(axes: Axes, points: float) -> float:
     return 1 + points / size(axes)[1]
 
 
-def count_axis(axes: Axes, last: int) -> None:
-    """Whole numbers along x, of steps or epochs, from 0 to `last`."""
-    axes.set_xlim(0, last)
+def count_axis(axes: Axes, first: int, last: int, unit: str) -> None:
+    """Whole numbers of `unit` (steps, epochs) along x, from `first` to `last`."""
+    axes.set_xlim(first, last)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: compact(number)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: exact(number)))
+    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "color": MUTED, "size": SMALL}
+    axes.annotate(unit, (0, 0), (-16, -6.5), ha="right", va="top", **look)  # on the line of the numbers
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
@@ -123,6 +142,7 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
             size=SMALL,
             va="center",
         )
+    say(axes, [label.text for label in labels])
 
 
 def apart(places: np.ndarray, gap: float) -> np.ndarray:

@@ -17,6 +17,14 @@ def compact(number: float) -> str:
     return _three_digits(number)
 
 
+def exact(number: float) -> str:
+    """A round number with all its digits, and a letter: 950, 12.5k, 100.25k."""
+    for scale, letter in _SCALES:
+        if abs(number) >= scale:
+            return f"{number / scale:.12g}{letter}"
+    return f"{number:.12g}"
+
+
 def amount(number: float) -> str:
     """A large number in words: 1.64 billion, 38.1 million, 52,100."""
     for scale, word in _WORDS:

@@ -25,12 +25,13 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it."""
     from pretrain.ledger import markdown
     from pretrain.report.evidence import read_evidence
-    from pretrain.report.summary import sentences, state
+    from pretrain.report.summary import sentences, state, verdict
     from pretrain.report.write import write_report
 
     evidence = read_evidence(arguments.run)
     page = write_report(evidence, arguments.output)
-    print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}\n")
+    print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}")
+    print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:
         print(markdown(evidence.ledger.rows()), end="\n\n")
     print(page)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ernie.report.chapter import Chapter
+from ernie.report.words import percent
 from pretrain.report.course import draw_optimization, draw_speed
 from pretrain.report.evidence import Evidence
-from pretrain.report.heat import draw_ledger
+from pretrain.report.heat import colour_scale, draw_ledger
 from pretrain.report.learning import draw_losses, draw_metrics
+from pretrain.report.ledger_table import ledger_table
 from pretrain.report.timetable import draw_schedule
 
 
@@ -16,14 +18,19 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
     """The figures that the run has something for, so far."""
     history, schedule = evidence.history, evidence.schedule
     if evidence.ledger.stages:
+        scale = percent(colour_scale(evidence.ledger))
         note = (
-            "Each task's held-out metric after each stage, with its 95% interval. The darker a cell, the further the "
-            "task stands below its own best so far; a dashed cell: the task had not arrived. Forgotten is "
-            "(best − last) / best."
+            "Each task's held-out metric after each stage, with its 95% interval. The stronger the orange, the further "
+            f"the task stands below its own best so far; the strongest stands for {scale}. Forgotten is (best − last) "
+            "/ best; a star marks what is more than chance: the intervals of best and last are apart."
         )
-        yield Chapter("ledger", "Forgetting ledger", note, draw_ledger(evidence.ledger, schedule))
+        figure, table = draw_ledger(evidence.ledger, schedule), ledger_table(evidence.ledger, schedule)
+        yield Chapter("ledger", "Forgetting ledger", note, figure, table)
     if history.losses:
-        note = "The smooth line is a moving average, the pale one the range of what it averages."
+        note = (
+            "A panel begins with the stage in which its task arrives. The line is a moving average, the pale band the "
+            "range of what it averages; the number is the mean at the end, as in the table of tasks."
+        )
         yield Chapter("losses", "Loss in training", note, draw_losses(history, schedule))
     if history.measurements:
         note = (
@@ -33,7 +40,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         yield Chapter("metrics", "Held-out metrics", note, draw_metrics(history, schedule))
     note = (
         "Stages from left to right, as wide as they have steps. In each cell the task's steps in that stage; the "
-        "darker, the larger its share of the stage."
+        "stronger its blue, the larger its share of the stage."
     )
     yield Chapter("schedule", "Schedule", note, draw_schedule(schedule, history.done))
     if history.done:

@@ -30,7 +30,7 @@ _HEIGHT = 1.25  # inches
 
 def draw_optimization(history: History, schedule: Schedule, clip: float) -> Figure:
     """The learning rate and the gradient norm over the steps."""
-    figure, (rate, norm) = panels(["learning rate", "gradient norm"], 2, _HEIGHT)
+    figure, (rate, norm) = panels(["learning rate", "gradient norm"], _HEIGHT)
     line(rate, history.steps, history.rate)
     fit_y(rate, history.rate, from_zero=True)
     rate.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
@@ -65,7 +65,7 @@ def draw_speed(history: History, schedule: Schedule) -> Figure:
     """Tokens a second, the share of time waiting for data, and the padding that packing spares."""
     speed = history.tokens / history.seconds
     waiting = history.waited / history.seconds
-    figure, made = panels(["tokens a second", "waiting for data", "padding spared by packing"], 2, _HEIGHT)
+    figure, made = panels(["tokens a second", "waiting for data", "padding spared by packing"], _HEIGHT)
     for axes, values in zip(made, (speed, waiting, history.padding), strict=True):
         curve(axes, history.steps, values, history.stages)
         fit_y(axes, values, from_zero=True)

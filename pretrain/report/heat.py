@@ -1,4 +1,4 @@
-"""The forgetting ledger as a heat map: the darker a cell, the further the task stood below its own best so far."""
+"""The forgetting ledger as a heat map: the stronger a cell's colour, the further the task stood below its own best."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ernie.report.words import percent
 from pretrain.ledger import Ledger
 from pretrain.schedule import Schedule
 
-_COLOURS = LinearSegmentedColormap.from_list("forgetting", ["#f3f5f7", "#fcd9b8", "#e8801f", "#8f3b00"])
-_LEAST_SCALE = 0.1  # the darkest colour is never less than 10 % below the best: noise is to look like noise
+# Light enough that dark text on it always has a contrast of 4.5.
+_COLOURS = LinearSegmentedColormap.from_list("forgetting", ["#f3f5f7", "#fcd9b8", "#e0751a"])
+_LEAST_SCALE = 0.1  # the strongest colour is never less than 10 % below the best: noise is to look like noise
 _ROW, _LINE, _LEFT, _WIDEST, _FEET = 0.52, 0.155, 1.1, 1.6, 1.05  # inches
 _SMALLEST = 5.5  # points
 
@@ -32,7 +33,7 @@ def draw_ledger(ledger: Ledger, schedule: Schedule) -> Figure:
     # A unit of the axes is an inch, so that text can be measured against cells.
     axes = figure.add_axes((0, 0, 1, 1), xlim=(-_LEFT, WIDTH - _LEFT), ylim=(bottom + _FEET, -above))
     axes.set_axis_off()
-    scale = max([_LEAST_SCALE, *(short for task in ledger.tasks for short in ledger.shortfalls(task) if short)])
+    scale = colour_scale(ledger)
     for column, (task, lines) in enumerate(zip(ledger.tasks, heads, strict=True)):
         _draw_column(axes, ledger, task, column * width, width, scale)
         for place, line in enumerate(reversed(lines)):
@@ -43,6 +44,11 @@ def draw_ledger(ledger: Ledger, schedule: Schedule) -> Figure:
         _draw_row_name(axes, row, f"after stage {stage + 1}", f"{schedule.stage_ends[stage]:,} steps" if known else "")
     _draw_feet(axes, bottom, scale)
     return figure
+
+
+def colour_scale(ledger: Ledger) -> float:
+    """How far below its best a task stands, as a share, where its cell has the strongest colour."""
+    return max([_LEAST_SCALE, *(short for task in ledger.tasks for short in ledger.shortfalls(task) if short)])
 
 
 def _heads(tasks: list[str], room: float) -> tuple[list[list[str]], float]:
@@ -83,11 +89,11 @@ def _draw_cell(axes: Axes, x: float, y: float, width: float, score: Score | None
         axes.add_patch(Rectangle(corner, w, h, facecolor="none", edgecolor=FAINT, linewidth=0.5, linestyle=(0, (2, 3))))
         return
     axes.add_patch(Rectangle(corner, w, h, facecolor=_COLOURS(shade), linewidth=0))
-    interval = f"{score.low:.3f}–{score.high:.3f}"
+    interval = f"[{score.low:.3f}, {score.high:.3f}]"
     size = min(SMALL, SMALL * (w - 0.06) * 72 / text_width(interval, SMALL))
-    middle: dict[str, Any] = {"ha": "center", "va": "center", "color": "white" if shade > 0.72 else INK}
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
     axes.text(x + width / 2, y + 0.02 + h * 0.36, f"{score.value:.3f}", **middle)
-    axes.text(x + width / 2, y + 0.02 + h * 0.74, interval, size=size, alpha=0.85, **middle)
+    axes.text(x + width / 2, y + 0.02 + h * 0.74, interval, size=size, **middle)
 
 
 def _draw_row_name(axes: Axes, row: int, name: str, steps: str) -> None:

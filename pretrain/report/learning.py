@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from ernie.report.curve import curve, fit_y, line, name_end
 from ernie.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels
 from pretrain.history import History, Measurement
-from pretrain.report.steps import steps_axis
+from pretrain.report.steps import arrival, steps_axis
+from pretrain.report.summary import last_loss
 from pretrain.schedule import Schedule
 
 _MOST_MARKERS = 40  # more would run into each other
@@ -17,12 +18,12 @@ _MOST_MARKERS = 40  # more would run into each other
 
 def draw_losses(history: History, schedule: Schedule) -> Figure:
     """A panel a task: its loss in training, smooth over raw."""
-    figure, made = panels(list(history.losses), _columns(len(history.losses)), 1.25)
-    for axes, losses in zip(made, history.losses.values(), strict=True):
+    figure, made = panels(list(history.losses), 1.25)
+    for axes, (task, losses) in zip(made, history.losses.items(), strict=True):
         end = curve(axes, history.steps, losses, history.stages)
         fit_y(axes, losses)
-        steps_axis(axes, schedule, history.done)
-        name_end(axes, end, f"{end[1]:.3f}")
+        steps_axis(axes, schedule, history.done, arrival(schedule, task))
+        name_end(axes, end, f"{last_loss(losses):.3f}")
     return figure
 
 
@@ -30,10 +31,10 @@ def draw_metrics(history: History, schedule: Schedule) -> Figure:
     """A panel a task: its headline metric on held-out documents with the interval, and the majority baseline."""
     measured = {task: found for task in schedule.tasks if (found := history.measured(task))}
     titles = [f"{task} · {found[0].score.name}" for task, found in measured.items()]
-    figure, made = panels(titles, _columns(len(titles)), 1.25)
-    for axes, found in zip(made, measured.values(), strict=True):
+    figure, made = panels(titles, 1.25)
+    for axes, (task, found) in zip(made, measured.items(), strict=True):
         _draw_metric(axes, found)
-        steps_axis(axes, schedule, history.done)
+        steps_axis(axes, schedule, history.done, arrival(schedule, task))
     return figure
 
 
@@ -51,7 +52,3 @@ def _draw_metric(axes: Axes, found: list[Measurement]) -> None:
     axes.margins(y=0.06)
     last = scores[-1].value
     margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True), Label(majority, f"majority {majority:.3f}", INK)])
-
-
-def _columns(count: int) -> int:
-    return 1 if count == 1 else 2

@@ -10,17 +10,23 @@ from ernie.report.panels import FAINT, MUTED, SMALL, above, count_axis, size, te
 from pretrain.schedule import Schedule
 
 
-def steps_axis(axes: Axes, schedule: Schedule, done: int) -> None:
-    """Steps along x up to `done`, the schedule's stages parted by lines and numbered above."""
-    count_axis(axes, done)
-    height = above(axes, 5)  # clear of the label of a tick at the very top
-    look: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "color": MUTED, "size": SMALL}
-    axes.text(-0.012 * done, height, "stage", ha="right", **look)
-    points_a_step = size(axes)[0] / done
-    for stage in range(len(schedule.table)):
+def steps_axis(axes: Axes, schedule: Schedule, done: int, first_stage: int = 0) -> None:
+    """Steps along x from the start of a stage up to `done`, the stages parted by lines and numbered above."""
+    first = schedule.stage_start(first_stage)
+    count_axis(axes, first, done, "step")
+    high = above(axes, 5)  # clear of the label of a tick at the very top
+    look: dict[str, Any] = {"color": MUTED, "size": SMALL}
+    axes.text(-0.012, high, "stage", ha="right", transform=axes.transAxes, **look)
+    points_a_step = size(axes)[0] / (done - first)
+    for stage in range(first_stage, len(schedule.table)):
         start, end = schedule.stage_start(stage), min(done, int(schedule.stage_ends[stage]))
         number = str(stage + 1)
         if (end - start) * points_a_step > text_width(number, SMALL) + 2:
-            axes.text((start + end) / 2, height, number, ha="center", **look)
+            axes.text((start + end) / 2, high, number, ha="center", transform=axes.get_xaxis_transform(), **look)
         if end < done:
             axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
+
+
+def arrival(schedule: Schedule, task: str) -> int:
+    """The stage in which a task has its first step; the first one for a task that a changed schedule dropped."""
+    return next((stage for stage, steps in enumerate(schedule.table) if steps.get(task)), 0)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ernie.report.words import amount, duration, percent, plural
 from pretrain.history import History
-from pretrain.ledger import beats_majority, best
+from pretrain.ledger import Ledger, beats_majority, best
 from pretrain.schedule import Schedule
 
 _LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's steps that make its last loss
@@ -21,6 +21,27 @@ def state(history: History, schedule: Schedule) -> str:
     if history.done >= len(schedule):
         return "finished"
     return f"at step {history.done:,} of {len(schedule):,}"
+
+
+def verdict(history: History, ledger: Ledger, schedule: Schedule) -> str:
+    """What was learnt, and what of it was forgotten since."""
+    last = {task: found[-1].score for task in schedule.tasks if (found := history.measured(task))}
+    if not last:
+        return "No task has been measured yet."
+    guessing = [task for task, score in last.items() if not beats_majority(score)]
+    told = (
+        "Better on held-out documents than always answering the most frequent label: "
+        f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}"
+        f"{f', all but {_listed(guessing)}' if guessing else ''}."
+    )
+    if len(ledger.stages) < 2:
+        return told
+    lost = [f"{task} ({percent(ledger.forgetting(task) or 0)})" for task in ledger.tasks if ledger.has_forgotten(task)]
+    return f"{told} Forgotten since, by more than chance explains: {_listed(lost) if lost else 'none'}."
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
 
 
 def sentences(history: History, schedule: Schedule) -> str:

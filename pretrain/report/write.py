@@ -8,11 +8,12 @@ from pathlib import Path
 from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import write_chapters
+from ernie.report.origin import origin_section
 from ernie.report.panels import style
-from pretrain.ledger import markdown
+from ernie.report.table import table
 from pretrain.report.chapters import chapters
 from pretrain.report.evidence import Evidence
-from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows
+from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows, verdict
 
 FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
 
@@ -35,20 +36,14 @@ def write_report(evidence: Evidence, output: Path | None = None) -> Path:
 
 def _page(evidence: Evidence, sections: list[str]) -> str:
     history, schedule = evidence.history, evidence.schedule
-    origin = evidence.origin
-    rows = [
-        ["commit", origin["commit"] or "an installed library, not a checkout"],
-        *([name, version] for name, version in origin["versions"].items()),
-        ["machine", origin["machine"]],
-        ["command", " ".join(origin["command"])],
-    ]
     parts = [
+        page.paragraph(verdict(history, evidence.ledger, schedule)),
         page.paragraph(sentences(history, schedule)),
-        page.table(task_rows(history, schedule)),
+        table("Tasks", task_rows(history, schedule)),
         page.paragraph(TASKS_NOTE, "note"),
         *sections,
-        page.section("Where it comes from", "What made this run.", page.table([["what", "which"], *rows])),
-        page.folded("The ledger as text", markdown(evidence.ledger.rows())),
+        origin_section(evidence.origin),
         page.folded("The configuration, with every default", dump(evidence.config)),
     ]
-    return page.page(evidence.folder.resolve().name, state(history, schedule), parts)
+    about = f"Pretraining run, {state(history, schedule)}"
+    return page.page(evidence.folder.resolve().name, about, parts)

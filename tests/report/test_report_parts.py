@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from ernie.report.curve import binned, smoothed
 from ernie.report.panels import apart, shortened, text_width
-from ernie.report.words import amount, compact, duration, percent, power
+from ernie.report.words import amount, compact, duration, exact, percent, power
 
 VALUES = arrays(float, st.integers(1, 3000), elements=st.floats(-1e3, 1e3))
 
@@ -99,4 +99,5 @@ def test_percentages_are_told_from_nothing(share: float, says: str) -> None:
 
 def test_large_and_small_numbers() -> None:
     assert [amount(n) for n in (52_100, 38.1e6, 1.64e9)] == ["52,100", "38.1 million", "1.64 billion"]
+    assert [exact(n) for n in (0, 950, 1000, 100_250, 1.5e6)] == ["0", "950", "1k", "100.25k", "1.5M"]
     assert [power(n) for n in (0, 1e-4, 2.5e-5)] == ["0", "1e-4", "2.5e-5"]
