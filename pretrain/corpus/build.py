@@ -19,7 +19,7 @@ from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.chunk import Chunk, Encoder, Rules
+from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
@@ -53,24 +53,44 @@ def build_corpus(
     check_output(Path(output), overwrite)
     tokenizer = load_tokenizer(config.tokenizer)
     inputs = find_inputs(config.input)
-    counts = Counts()
-    total = sum(source.size for source in inputs) if all(source.size for source in inputs) else 0
-    with (
-        Workers(processes) as workers,
-        CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer,
-    ):
+    with Workers(processes) as workers:
         encoder, language = prepare(config, inputs, tokenizer, workers)
-        encode = partial(_encode, workers.share(encoder))
-        for done, chunk in workers.map(encode, _batches(inputs, config.read)):
-            writer.write("train", chunk.train)
-            writer.write("held_out", chunk.held_out)
-            counts.add(chunk.counts)
-            if progress is not None:
-                progress(done, total, counts)
-        report = CorpusReport(counts, language, time.perf_counter() - started)
-        _check_any(report)
-        writer.finish([source.name for source in inputs], language=language, report=report.to_dict())
-    return report
+        shared = workers.share(encoder)
+
+        def write(hold_out_below: int) -> CorpusReport:
+            chunks = workers.map(partial(_encode, shared, hold_out_below), _batches(inputs, config.read))
+            with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
+                counts, hashes = _fill(writer, chunks, progress, _size(inputs))
+                _check_splits(counts, hashes, hold_out=hold_out_below > 0)
+                report = CorpusReport(counts, language, time.perf_counter() - started)
+                writer.finish([source.name for source in inputs], language=language, report=report.to_dict())
+            return report
+
+        try:
+            return write(int(config.held_out * HASHES))
+        except _NoneHeldOut as error:  # the corpus is small, so that it can be read again
+            return write(error.least_hash + 1)
+
+
+def _fill(
+    writer: CorpusWriter, chunks: Iterator[tuple[int, Chunk]], progress: Progress | None, size: int
+) -> tuple[Counts, range]:
+    """Write the chunks; returns what they hold, and the range of the documents' hashes, its end among them."""
+    counts = Counts()
+    hashes = range(HASHES, -1)
+    for done, chunk in chunks:
+        writer.write("train", chunk.train)
+        writer.write("held_out", chunk.held_out)
+        counts.add(chunk.counts)
+        hashes = range(min([hashes.start, *chunk.hashes]), max([hashes.stop, *chunk.hashes]))
+        if progress is not None:
+            progress(done, size, counts)
+    return counts, hashes
+
+
+def _size(inputs: Sequence[Input]) -> int:
+    """The bytes of all inputs, 0 when those of one are unknown."""
+    return sum(source.size for source in inputs) if all(source.size for source in inputs) else 0
 
 
 def prepare(
@@ -81,12 +101,12 @@ def prepare(
     segmenters = default_segmenters(language) if config.segmenters is None else config.segmenters
     documents = sample(inputs, config.read, int(config.sample_mb * 1e6))
     fitted = fit(segmenters, documents, language, workers.share(tokenizer), workers)
-    rules = Rules(language, config.held_out, config.min_sentences, config.min_tokens)
+    rules = Rules(language, config.min_sentences, config.min_tokens)
     return Encoder(tokenizer, fitted, rules), language
 
 
-def _encode(encoder: Shared[Encoder], batch: _Batch) -> tuple[int, Chunk]:
-    return batch.bytes_read, encoder.thing(batch.items)
+def _encode(encoder: Shared[Encoder], hold_out_below: int, batch: _Batch) -> tuple[int, Chunk]:
+    return batch.bytes_read, encoder.thing(batch.items, hold_out_below)
 
 
 def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
@@ -109,8 +129,25 @@ def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
         yield _Batch(items, before)
 
 
-def _check_any(report: CorpusReport) -> None:
-    if not report.counts.total("documents"):
-        reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(report.counts.dropped.items()))
-        first = f" First: {report.counts.examples[0]}" if report.counts.examples else ""
+class _NoneHeldOut(Exception):
+    """By chance no document has a hash that holds it out; `least_hash` is the nearest to it."""
+
+    def __init__(self, least_hash: int):
+        super().__init__(least_hash)
+        self.least_hash = least_hash
+
+
+def _check_splits(counts: Counts, hashes: range, hold_out: bool) -> None:
+    """Raise UserError when there is nothing to train on, _NoneHeldOut when other documents could be held out."""
+    documents = counts.total("documents")
+    if not documents:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.dropped.items()))
+        first = f" First: {counts.examples[0]}" if counts.examples else ""
         raise UserError(f"no document of the input is kept ({reasons or 'there is none'}).{first}")
+    if not counts.splits["train"]["documents"]:
+        raise UserError(
+            f"held_out: all of the {documents:,} documents that are kept would be held out. Give more text, or hold "
+            "out fewer, for instance none: --set held_out=0"
+        )
+    if hold_out and not counts.splits["held_out"]["documents"] and hashes:  # an empty range: all are equal
+        raise _NoneHeldOut(hashes.start)

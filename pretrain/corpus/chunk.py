@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, compress
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.report import Counts
 from pretrain.corpus.units import Tokenized, UnitTable
 
+HASHES = 2**64
 _NOT_BODY = int(Mark.TITLE | Mark.HEADING)
 _TITLE, _HEADING, _FIRST = (int(Mark.BEGINS_PARAGRAPH | mark) for mark in (Mark.TITLE, Mark.HEADING, 0))
 _FLAGS = {  # the flags of a span's first token and of its others
@@ -33,19 +34,19 @@ _FLAGS = {  # the flags of a span's first token and of its others
 
 @dataclass(frozen=True)
 class Rules:
-    """Which documents are kept, and which of them held out."""
+    """Which documents are kept."""
 
     language: str
-    held_out: float
     min_sentences: int
     min_tokens: int
 
 
 class Chunk(NamedTuple):
-    """What a chunk became: the documents of each split, and the counts for the report."""
+    """What a chunk became: the documents of each split, the hashes of both's texts, and the counts for the report."""
 
     train: Documents
     held_out: Documents
+    hashes: set[int]
     counts: Counts
 
 
@@ -58,8 +59,11 @@ class Encoder:
         self._rules = rules
         self._table = UnitTable(tokenizer)
 
-    def __call__(self, chunk: Sequence[tuple[int, RawDocument | Dropped]]) -> Chunk:
-        """Encode documents, each with the number of the input it comes from."""
+    def __call__(self, chunk: Sequence[tuple[int, RawDocument | Dropped]], hold_out_below: int) -> Chunk:
+        """Encode documents, each with the number of the input it comes from.
+
+        Those whose text has a hash below `hold_out_below` are held out: equal texts fall on one side.
+        """
         counts = Counts()
         sources, documents = [], []
         for source, item in chunk:
@@ -70,11 +74,13 @@ class Encoder:
                 documents.append(item)
         arrays = self._encode(documents, sources)
         keep = self._judge(documents, arrays, counts)
-        held_out = self._is_held_out(documents, counts)
+        hashes = [text_hash(document) for document in documents]
+        held_out = np.fromiter((found < hold_out_below for found in hashes), bool, len(hashes))
         train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
-        return Chunk(train, kept_out, counts)
+        counts.bytes += sum(len(document.text.encode()) for document in documents)
+        return Chunk(train, kept_out, set(compress(hashes, keep)), counts)
 
     def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
         cut = [cut_sentences(document, self._rules.language) for document in documents]
@@ -120,15 +126,10 @@ class Encoder:
         counts.one_sentence += int((keep & (sentences == 1)).sum())
         return keep
 
-    def _is_held_out(self, documents: Sequence[RawDocument], counts: Counts) -> np.ndarray:
-        """Which documents belong to the held-out split (d,), by their text alone: equal texts fall on one side."""
-        held_out = np.zeros(len(documents), dtype=bool)
-        for i, document in enumerate(documents):
-            content = document.text.encode()
-            counts.bytes += len(content)
-            digest = hashlib.blake2b(content, digest_size=8).digest()
-            held_out[i] = int.from_bytes(digest, "little") < self._rules.held_out * 2**64
-        return held_out
+
+def text_hash(document: RawDocument) -> int:
+    """A number below HASHES that depends on a document's text alone."""
+    return int.from_bytes(hashlib.blake2b(document.text.encode(), digest_size=8).digest(), "little")
 
 
 class Sentences:

@@ -20,7 +20,8 @@ class CorpusConfig:
     tokenizer; both relative to the folder the command runs in.  `language` decides how sentences are split and which
     segmenters are the default.  `segmenters` mark words, phrases and entities, in order of precedence; those that
     learn do so from about `sample_mb` MB of the text.  `held_out` is the share of documents kept for evaluation,
-    chosen by the hash of their text.  Documents with less than `min_sentences` or `min_tokens` are dropped.
+    chosen by the hash of their text: at least one, unless it is 0 or all texts are equal.  Documents with less than
+    `min_sentences` or `min_tokens` are dropped.
     """
 
     input: list[str]

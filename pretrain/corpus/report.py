@@ -93,6 +93,10 @@ class CorpusReport:
             ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
         ]
         lines = [f"{name:<30} {value}" for name, value in rows]
+        if not counts.splits["held_out"]["documents"]:
+            lines.append(
+                "no document is held out: a run on this corpus cannot be measured, and 'ernie pretrain' needs that"
+            )
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]
         return "\n".join(lines)

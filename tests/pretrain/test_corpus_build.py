@@ -277,6 +277,26 @@ class TestHoldingOut:
         train, held_out = ({doc.ids.tobytes() for doc in split} for split in (corpus.train, corpus.held_out))
         assert train and held_out and not train & held_out
 
+    def test_of_few_documents_one_is_held_out(self, made):
+        texts = [story(seed, 3) for seed in range(10)]
+        corpus = made("\n\n".join(texts), held_out=1e-9)
+        assert (len(corpus.train), len(corpus.held_out)) == (9, 1)
+        assert corpus.report["splits"]["train"]["documents"] == 9
+        again = made("\n\n".join(reversed(texts)), held_out=1e-9)
+        assert again.held_out[0].ids.tolist() == corpus.held_out[0].ids.tolist()
+
+    def test_none_is_held_out_when_none_is_asked_for_or_there_is_one_document(self, made):
+        assert len(made("\n\n".join(story(seed, 3) for seed in range(10)), held_out=0.0).held_out) == 0
+        assert len(made(story(1), held_out=0.02).held_out) == 0
+
+    def test_equal_documents_are_all_for_training(self, made):
+        corpus = made("\n\n".join([story(1, 3)] * 5), held_out=0.02)
+        assert (len(corpus.train), len(corpus.held_out)) == (5, 0)
+
+    def test_nothing_left_to_train_on_is_an_error(self, made):
+        with pytest.raises(UserError, match="held_out: all of the 2 documents that are kept would be held out"):
+            made("\n\n".join(story(seed, 3) for seed in range(2)), held_out=0.999999)
+
 
 class TestReport:
     def test_kept_and_dropped_documents_are_counted_with_reasons(self, made):
@@ -309,13 +329,16 @@ class TestReport:
         table = CorpusReport(counts, "en", seconds=1.5).table()
         assert "unknown                      2.50%" in table
         assert "3.0 MB in 1.5 s: 2.0 MB/s" in table
+        assert "no document is held out" in table
+        counts.splits["held_out"].update(documents=1)
+        assert "no document is held out" not in CorpusReport(counts, "en", seconds=1.5).table()
 
     def test_progress_ends_at_the_size_of_the_input(self, tokenizer, tmp_path, monkeypatch):
         monkeypatch.setattr(build, "_CHUNK", 500)
         text = "\n\n".join(story(seed) for seed in range(20))
         (tmp_path / "in.txt").write_text(text)
         steps = []
-        config = CorpusConfig([str(tmp_path / "in.txt")], tokenizer)
+        config = CorpusConfig([str(tmp_path / "in.txt")], tokenizer, held_out=0)
         build_corpus(config, tmp_path / "c", progress=lambda done, total, counts: steps.append((done, total)))
         assert len(steps) > 5
         assert steps[-1] == (len(text), len(text))
