@@ -368,7 +368,7 @@ def bundle(prefix: Path, w: Weights, block_entries: int = 7) -> None:
     """A checkpoint as TensorFlow 1.x writes it: sorted keys that share their beginnings, in several blocks."""
     data, entries = b"", [(b"", b"\x08\x01")]
     for name in sorted(w):
-        value = np.ascontiguousarray(w[name])
+        value = w[name]
         kind = {"float32": 1, "int64": 9, "float16": 19}[value.dtype.name]
         sizes = b"".join(_field(2, b"\x08" + _varint(n)) for n in value.shape)
         entry = (

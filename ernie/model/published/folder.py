@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 
 from ernie.errors import UserError
+from ernie.model.published.bfloat16 import widened
 from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
@@ -23,6 +24,7 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _PADDLE = "model_state.pdparams"
 _BUNDLE = "bert_model.ckpt"
+_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
 # The first file of each row is there: this is the file with the settings.
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hf": ("config.json",),
@@ -114,10 +116,16 @@ def _safetensors_names(path: Path) -> list[str]:
 
 def _read_safetensors(path: Path) -> Weights:
     try:
-        with safe_open(path, "np") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        found = deserialize(path.read_bytes())
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+    weights = {}
+    for name, info in found:
+        if info["dtype"] not in _TYPES:
+            raise UserError(f"{path}: {name} is of type {info['dtype']}; expected one of {', '.join(_TYPES)}")
+        values = np.frombuffer(info["data"], _TYPES[info["dtype"]]).reshape(info["shape"])
+        weights[name] = widened(values) if info["dtype"] == "BF16" else values
+    return weights
 
 
 def _read_parts(index: Path, read: Callable[[Path], Weights]) -> Weights:
@@ -135,6 +143,3 @@ def _read_parts(index: Path, read: Callable[[Path], Weights]) -> Weights:
     if missing:
         raise UserError(f"{index}: {missing[0]} is in none of its files; the folder is damaged")
     return weights
-
-
-assert set(get_args(Kind)) == {"ernie", *_SETTINGS}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ernie.errors import UserError
@@ -11,7 +10,6 @@ from ernie.model.published.folder import recognise
 # A hub's folder often holds the same weights several times: the first of these that makes a checkpoint is fetched.
 _WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin", "*.pdparams"))
 _OTHERS = ("*.json", "vocab.txt", "*.model")
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def find(name: str | Path) -> Path:
@@ -23,8 +21,6 @@ def find(name: str | Path) -> Path:
     path = Path(name)
     if path.exists():
         return path
-    if not _NAME.fullmatch(str(name)):
-        raise UserError(f"{name}: there is no such folder")
     for weights in _WEIGHTS:
         fetched = _fetch(str(name), [*_OTHERS, *weights])
         if recognise(fetched) is not None:
@@ -36,10 +32,17 @@ def _fetch(name: str, patterns: list[str]) -> Path:
     """The folder in the hub's cache with a model's files of these patterns, fetched where it can be."""
     # Here, because it takes half a second to import, which those who have the files can do without.
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
+    except HFValidationError:  # a path, and no name on a hub
+        raise UserError(f"{name}: there is no such folder") from None
     except RepositoryNotFoundError:
         reason = "the hub has no such model"
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:

@@ -17,7 +17,7 @@ from ernie.model.heads import MaskedTokenHead
 from ernie.model.published import names
 from ernie.model.published.folder import Kind, Weights, expected_files, read_settings, read_weights, recognise
 from ernie.model.published.names import HEAD, Names
-from ernie.model.published.shape import layers_of, shape_of, wants_tasks
+from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.vocabulary import read_tokenizer
 from ernie.model.weights import arrays, set_weights
 
@@ -66,6 +66,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> Reading:
     if kind == "ernie":
         return Reading(model_class.from_pretrained(folder), kind)
     path, settings = read_settings(folder, kind)
+    check_supported(settings, path)
     file, weights = read_weights(folder, kind)
     table, prefix = _table(kind, weights, file)
     spelled = table.spell(weights)
@@ -123,7 +124,7 @@ def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: i
 
 
 def _unused(left: list[str]) -> list[str]:
-    return [f"there is no place for {condensed(left)}"] if left else []
+    return [f"there is no place for {condensed(sorted(left))}"] if left else []
 
 
 def _untied(table: Names, spelled: Mapping[str, str], weights: Weights, ours: Mapping[str, np.ndarray]) -> list[str]:

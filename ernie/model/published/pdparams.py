@@ -20,8 +20,7 @@ _KNOWN: dict[tuple[str, str], Any] = {
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("collections", "OrderedDict"): OrderedDict,
     ("_codecs", "encode"): _codecs.encode,  # bytes, as Python 2's protocol writes them
-    ("builtins", "tuple"): tuple,
-    ("__builtin__", "tuple"): tuple,
+    **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (tuple, bytes)},
 }
 
 

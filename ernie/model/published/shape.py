@@ -39,10 +39,8 @@ def shape_of(
 ) -> tuple[EncoderConfig, list[str]]:
     """The shape, and a sentence for each size that the settings, which stand in `path`, have wrong.
 
-    `ours` are the weights under our names and in our orientation.  Raises UserError for what this library's encoder
-    cannot compute.
+    `ours` are the weights under our names and in our orientation.  Raises UserError for a shape that cannot be.
     """
-    _check_supported(settings, path)
     sizes, notes = {}, []
     for name, (keys, weight, axis) in _SIZES.items():
         sizes[name] = ours[weight].shape[axis]
@@ -51,17 +49,22 @@ def shape_of(
             notes.append(f"{path.name} says {name} {written}, the weights have {sizes[name]}: the weights count")
     task = ours.get("embedding.task.weight")
     epsilon, said = _epsilon(settings, kind, path)
-    config = EncoderConfig(
-        **sizes,
-        layers=layers_of(settings, path),
-        heads=_number(settings, "num_attention_heads", path),
-        activation=_activation(settings, path),
-        dropout=float(settings.get("hidden_dropout_prob", 0.1)),
-        attention_dropout=float(settings.get("attention_probs_dropout_prob", 0.1)),
-        task_vocab_size=0 if task is None else task.shape[0],
-        layer_norm_epsilon=epsilon,
-        initializer_range=float(settings.get("initializer_range", 0.02)),
-    )
+    layers, heads = layers_of(settings, path), _number(settings, "num_attention_heads", path)
+    activation = _activation(settings, path)
+    try:
+        config = EncoderConfig(
+            **sizes,
+            layers=layers,
+            heads=heads,
+            activation=activation,
+            dropout=float(settings.get("hidden_dropout_prob", 0.1)),
+            attention_dropout=float(settings.get("attention_probs_dropout_prob", 0.1)),
+            task_vocab_size=0 if task is None else task.shape[0],
+            layer_norm_epsilon=epsilon,
+            initializer_range=float(settings.get("initializer_range", 0.02)),
+        )
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
     return config, notes + said
 
 
@@ -107,7 +110,8 @@ def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
     return not any(name.lower().startswith("bert") for name in named)
 
 
-def _check_supported(settings: Mapping[str, Any], path: Path) -> None:
+def check_supported(settings: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError for settings of another kind of network than BERT's and ERNIE's encoders."""
     model_type = settings.get("model_type", "bert")
     if model_type not in ("bert", "ernie"):
         raise UserError(f"{path}: model_type is {model_type}; encoders of the types bert and ernie can be read")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.model.published.bfloat16 import widened
 from ernie.model.published.protobuf import fields, varint
 
 _MAGIC = 0xDB4775248B80FB57
@@ -59,7 +60,7 @@ def _values(entry: _Entry, file: Path) -> np.ndarray:
     if len(values) < count or count != int(np.prod(entry.shape, dtype=np.int64)):
         raise UserError(f"{file}: is cut off: a tensor of shape {entry.shape} should stand at byte {entry.offset}")
     if entry.kind == _BFLOAT16:
-        values = (values.astype(np.uint32) << 16).view(np.float32)
+        values = widened(values)
     return values.reshape(entry.shape)
 
 

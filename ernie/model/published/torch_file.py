@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.model.published.bfloat16 import widened
 from ernie.model.published.pickles import SafeUnpickler, unpickle
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -24,7 +25,7 @@ _TYPES = {
     "FloatStorage": "<f4",
     "HalfStorage": "<f2",
     "DoubleStorage": "<f8",
-    "BFloat16Storage": "<u2",  # the upper half of a float32; see `_values`
+    "BFloat16Storage": "<u2",
     "LongStorage": "<i8",
     "IntStorage": "<i4",
     "ShortStorage": "<i2",
@@ -128,7 +129,8 @@ _KNOWN: dict[tuple[str, str], Callable[..., Any] | str] = {
 
 def _values(tensor: _Tensor, path: Path) -> np.ndarray:
     kind = np.dtype(_TYPES[tensor.storage.kind])
-    flat = np.frombuffer(tensor.storage.bytes_, kind)
+    whole = len(tensor.storage.bytes_) // kind.itemsize
+    flat = np.frombuffer(tensor.storage.bytes_, kind, whole)
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
     if 0 not in tensor.shape and not 0 <= last < len(flat):
         raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} reaches behind its storage")
@@ -136,5 +138,5 @@ def _values(tensor: _Tensor, path: Path) -> np.ndarray:
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)
     values: np.ndarray = np.ascontiguousarray(view).reshape(tensor.shape)
     if tensor.storage.kind == "BFloat16Storage":
-        return (values.astype(np.uint32) << 16).view(np.float32)
+        return widened(values)
     return values

@@ -1,0 +1,200 @@
+"""ernie convert: what it writes is what it read, certified, or nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import checkpoints
+import numpy as np
+import paddle
+import pytest
+from checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
+from helpers import numbered
+from safetensors.numpy import load_file
+
+from ernie.cli import main
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.heads import MaskedTokenHead
+from ernie.model.published import read
+from ernie.model.published.certificate import Certificate, Check
+from ernie.model.published.convert import convert
+from ernie.model.published.write import write
+from ernie.model.weights import arrays
+
+SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-12)
+TARGETS = ("ernie", "hf", "paddlenlp")
+
+
+def make(config: EncoderConfig = SHAPE, *, head: bool = True) -> ErnieModel:
+    """A model whose every parameter is drawn, biases and scales too."""
+    paddle.seed(1)
+    model = ErnieModel(config)
+    model.masked_head = MaskedTokenHead(model) if head else None
+    model.tokenizer = numbered(config.vocab_size)
+    for layer in (model, model.masked_head):
+        for parameter in [] if layer is None else layer.parameters():
+            parameter.set_value(parameter + 0.3 * paddle.randn(parameter.shape))
+        if layer is not None:
+            layer.eval()
+    return model
+
+
+def everything(model: ErnieModel) -> dict[str, bytes]:
+    head = {} if model.masked_head is None else arrays(model.masked_head)
+    return {name: value.tobytes() for name, value in {**arrays(model), **head}.items()}
+
+
+@pytest.mark.parametrize("head", [True, False])
+@pytest.mark.parametrize("to", TARGETS)
+def test_a_written_model_is_read_again_bit_for_bit(to: str, head: bool, tmp_path: Path) -> None:
+    model = make(head=head)
+    assert write(model, tmp_path, to) == []
+    reading = read(tmp_path, ErnieModel)
+    assert (reading.kind, reading.notes) == (to, ())
+    assert reading.model.config == model.config
+    assert everything(reading.model) == everything(model)
+    assert reading.model.tokenizer.fingerprint == model.tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("name", [name for name in checkpoints.FORMATS if name != "hf without prefix and head"])
+@pytest.mark.parametrize("to", TARGETS)
+def test_from_every_format_to_every_format_the_weights_stay(name: str, to: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    made = {**weights()}
+    if name == "tensorflow":
+        del made[checkpoints.TASK]
+    checkpoints.FORMATS[name](source, made, SETTINGS)
+    write_vocabulary(source)
+    # The official ones have an epsilon that PaddleNLP's ERNIE does not run with.
+    certificate = convert(source, target, to, ErnieModel, 1e-2 if "official" in name else 1e-4)
+    assert certificate.passed
+    assert everything(read(target, ErnieModel).model) == everything(read(source, ErnieModel).model)
+
+
+def test_hugging_face_folders_hold_the_names_and_the_orientation_of_transformers(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    checkpoints.tensorflow(source, {k: v for k, v in weights().items() if k != checkpoints.TASK}, SETTINGS)
+    convert(source, tmp_path / "hf", "hf", ErnieModel)
+    written = load_file(tmp_path / "hf" / "model.safetensors")
+    expected = {k.replace("ernie.", "bert."): v for k, v in weights().items() if k != checkpoints.TASK}
+    assert set(written) == set(expected)
+    assert all(np.array_equal(written[name], expected[name]) for name in expected)
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert (config["architectures"], config["model_type"]) == (["BertForMaskedLM"], "bert")
+
+
+@pytest.mark.parametrize(
+    ("changes", "head", "to", "architecture"),
+    [
+        ({}, True, "hf", "ErnieForMaskedLM"),
+        ({}, False, "hf", "ErnieModel"),
+        ({"task_vocab_size": 0}, False, "hf", "BertModel"),
+        ({}, False, "paddlenlp", "ErnieModel"),
+        ({"task_vocab_size": 0}, True, "paddlenlp", "ErnieForMaskedLM"),
+        # PaddleNLP's ERNIE has one epsilon, its BERT any.
+        ({"task_vocab_size": 0, "layer_norm_epsilon": 1e-5}, True, "paddlenlp", "BertForMaskedLM"),
+    ],
+)
+def test_the_class_that_is_written_is_one_that_can_compute_the_model(
+    changes: dict, head: bool, to: str, architecture: str, tmp_path: Path
+) -> None:
+    write(make(replace(SHAPE, **changes), head=head), tmp_path, to)
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
+
+
+# ------------------------------------------------------------------------------------------------- certificates
+
+
+def test_the_certificate_lists_every_layer_and_is_kept_beside_the_weights(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path / "ours")
+    certificate = convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
+    record = json.loads((tmp_path / "hf" / "certificate.json").read_text())
+    layers = ["embeddings", "layer 1", "layer 2", "pooler", "masked tokens"]
+    assert list(record["checks"][0]["differences"]) == layers
+    assert record["passed"] and record["weights_identical"]
+    assert all(layer in str(certificate) for layer in layers)
+
+
+def test_a_network_that_the_target_cannot_compute_is_not_written(tmp_path: Path) -> None:
+    """Task embeddings want PaddleNLP's ERNIE, whose epsilon is not the model's."""
+    make(replace(SHAPE, layer_norm_epsilon=1e-3)).save_pretrained(tmp_path / "ours")
+    certificate = convert(tmp_path / "ours", tmp_path / "there", "paddlenlp", ErnieModel)
+    assert not certificate.passed
+    assert certificate.worst > 1e-4
+    assert certificate.weights_identical
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+    assert convert(tmp_path / "ours", tmp_path / "there", "paddlenlp", ErnieModel, tolerance=1).passed
+    assert (tmp_path / "there" / "certificate.json").is_file()
+
+
+def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make().save_pretrained(tmp_path / "ours")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ernie.model.published.write.save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
+
+
+def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path / "ours")
+    with pytest.raises(UserError, match="is there already; give a new folder"):
+        convert(tmp_path / "ours", tmp_path / "ours", "hf", ErnieModel)
+
+
+def test_differences_are_absolute_up_to_one_and_relative_above() -> None:
+    small, large = np.array([0.5, 0.25]), np.array([10.0, 40.0])
+    check = Check.of("it", {"a": small, "b": large}, {"a": small + 0.1, "b": large + 0.4})
+    assert check.differences["a"] == pytest.approx(0.1)
+    assert check.differences["b"] == pytest.approx(0.4 / 40.4)
+
+
+def test_what_is_no_number_never_passes() -> None:
+    check = Check.of("it", {"a": np.array([np.nan])}, {"a": np.array([np.nan])})
+    assert not Certificate("a", "hf", "ernie", 1e9, True, (check,), True).passed
+
+
+def test_a_pooler_that_the_source_does_not_have_is_not_compared_with_it() -> None:
+    check = Check.of(
+        "it", {"x": np.ones(1), "pooler": np.ones(1)}, {"x": np.ones(1), "pooler": np.zeros(1)}, {"pooler"}
+    )
+    assert list(check.differences) == ["x"]
+
+
+# -------------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_prints_the_certificate_and_says_what_was_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    extra = {"cls.seq_relationship.bias": np.ones(2, np.float32)}
+    checkpoints.hugging_face(source, {**weights(), **extra}, SETTINGS)
+    write_vocabulary(source)
+    assert main(["convert", str(source), str(target), "--to", "ernie"]) == 0
+    out, err = capsys.readouterr()
+    assert "weights, written and read again: equal bit for bit" in out
+    assert out.endswith(f"{target}\n")
+    assert "there is no place for cls.seq_relationship.bias" in err
+    batch = batch_of()
+    found = ErnieModel.from_pretrained(target)(**batch).pooler_output.numpy()
+    np.testing.assert_allclose(found, forward(weights(), SETTINGS, batch)[-2], rtol=0, atol=1e-5)
+
+
+def test_the_command_fails_when_nothing_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(replace(SHAPE, layer_norm_epsilon=1e-3)).save_pretrained(tmp_path / "ours")
+    assert main(["convert", str(tmp_path / "ours"), str(tmp_path / "there"), "--to", "paddlenlp"]) == 1
+    out, err = capsys.readouterr()
+    assert "NOT within the tolerance of 1.0e-04" in out
+    assert f"nothing was written to {tmp_path / 'there'}" in err
+    assert not (tmp_path / "there").exists()

@@ -1,0 +1,176 @@
+"""The readers of other frameworks' files: what they read, and that they run nothing of it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoints import bundle, fluid_variable, pdparams, torch_archive, torch_legacy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.published import read, recognise
+from ernie.model.published.fluid import read_fluid
+from ernie.model.published.folder import read_weights
+from ernie.model.published.pdparams import read_pdparams
+from ernie.model.published.tensor_bundle import read_tensor_bundle
+from ernie.model.published.torch_file import read_torch
+
+ARRAYS = {
+    "table/a": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "table/b": np.arange(5, dtype=np.float32),
+    "steps": np.array(300, np.int64),
+    "half": np.array([[1.5], [-2]], np.float16),
+    "none": np.zeros((0, 3), np.float32),
+}
+
+
+def write_torch(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    torch_archive(folder / "pytorch_model.bin", arrays)
+    return folder / "pytorch_model.bin"
+
+
+def write_torch_legacy(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    (folder / "pytorch_model.bin").write_bytes(torch_legacy(arrays))
+    return folder / "pytorch_model.bin"
+
+
+def write_pdparams(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    pdparams(folder / "model_state.pdparams", arrays)
+    return folder / "model_state.pdparams"
+
+
+def write_bundle(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    bundle(folder / "bert_model.ckpt", arrays)
+    return folder / "bert_model.ckpt.index"
+
+
+def write_fluid(folder: Path, arrays: dict[str, np.ndarray]) -> Path:
+    (folder / "params").mkdir()
+    for name, value in arrays.items():
+        (folder / "params" / name.replace("/", "_")).write_bytes(fluid_variable(value))
+    return folder / "params"
+
+
+READERS: dict[str, tuple[Callable, Callable]] = {
+    "torch": (write_torch, read_torch),
+    "torch of old": (write_torch_legacy, read_torch),
+    "pdparams": (write_pdparams, read_pdparams),
+    "tensorflow": (write_bundle, read_tensor_bundle),
+    "fluid": (write_fluid, read_fluid),
+}
+
+
+@pytest.mark.parametrize("name", list(READERS))
+def test_every_array_comes_back_with_its_type_and_shape(name: str, tmp_path: Path) -> None:
+    write, read_back = READERS[name]
+    found = read_back(write(tmp_path, ARRAYS))
+    expected = {key.replace("/", "_") if name == "fluid" else key: value for key, value in ARRAYS.items()}
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        assert (found[key].dtype, found[key].shape) == (value.dtype, value.shape)
+        assert np.array_equal(found[key], value)
+
+
+@pytest.mark.parametrize("name", list(READERS))
+def test_a_file_that_was_cut_off_is_a_sentence(name: str, tmp_path: Path) -> None:
+    write, read_back = READERS[name]
+    path = write(tmp_path, ARRAYS)
+    file = path / "table_a" if path.is_dir() else path
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(UserError, match=file.name):
+        read_back(path)
+
+
+@pytest.mark.parametrize("name", list(READERS))
+def test_a_file_of_something_else_is_a_sentence(name: str, tmp_path: Path) -> None:
+    write, read_back = READERS[name]
+    path = write(tmp_path, ARRAYS)
+    file = path / "table_a" if path.is_dir() else path
+    file.write_bytes(b"<html>404 Not Found</html>" * 4)
+    with pytest.raises(UserError, match=file.name):
+        read_back(path)
+
+
+names = st.text("abc/_", min_size=1, max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(keys=st.sets(names, min_size=1, max_size=40), entries=st.integers(1, 9))
+def test_a_tensorflow_index_gives_all_keys_however_they_share_beginnings(
+    keys: set[str], entries: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("bundle")
+    arrays = {key: np.full(i % 3, i, np.float32) for i, key in enumerate(sorted(keys))}
+    bundle(folder / "model.ckpt", arrays, block_entries=entries)
+    found = read_tensor_bundle(folder / "model.ckpt.index")
+    assert {key: value.tolist() for key, value in found.items()} == {k: v.tolist() for k, v in arrays.items()}
+
+
+def test_a_tensorflow_index_without_its_data_is_a_sentence(tmp_path: Path) -> None:
+    index = write_bundle(tmp_path, ARRAYS)
+    (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(UserError, match=r"its data file bert_model\.ckpt\.data-00000-of-00001 is missing"):
+        read_tensor_bundle(index)
+
+
+# ------------------------------------------------------------------------------------------------------- bfloat16
+
+BITS = np.array([0x3F80, 0xC000, 0x0000, 0x4049], np.uint16)  # 1, -2, 0 and the nearest to pi
+VALUES = np.array([1, -2, 0, 3.140625], np.float32)
+
+
+def test_bfloat16_of_pytorch_is_widened(tmp_path: Path) -> None:
+    torch_archive(tmp_path / "pytorch_model.bin", {"x": BITS})
+    found = read_torch(tmp_path / "pytorch_model.bin")["x"]
+    assert found.dtype == np.float32
+    assert found.tolist() == VALUES.tolist()
+
+
+def test_bfloat16_of_safetensors_is_widened(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    header = json.dumps({"x": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + BITS.tobytes())
+    _, found = read_weights(tmp_path, "hf")
+    assert found["x"].tolist() == VALUES.reshape(2, 2).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------- strangers
+
+
+class Evil:
+    """Pickles to a call that makes a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize(
+    ("file", "reader"), [("model_state.pdparams", read_pdparams), ("pytorch_model.bin", read_torch)]
+)
+def test_a_pickle_that_calls_anything_is_refused_and_not_run(file: str, reader: Callable, tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    (tmp_path / file).write_bytes(pickle.dumps({"weight": Evil(made)}, protocol=4))
+    with pytest.raises(UserError, match="which is no part of a file of weights; it was not run"):
+        reader(tmp_path / file)
+    assert not made.exists()
+
+
+def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "outside.safetensors").write_bytes(b"")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"num_hidden_layers": 1}')
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../outside.safetensors"}}')
+    assert recognise(folder) == "hf"
+    with pytest.raises(UserError, match=r"names the file '\.\./outside\.safetensors', which is not beside"):
+        read(folder, ErnieModel)

@@ -1,0 +1,74 @@
+"""Models by name: from the hub's cache, or a sentence that says what to do without a hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from checkpoints import SETTINGS, hugging_face, hugging_face_bin, weights, write_vocabulary
+from helpers import python
+
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.published.hub import find
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+def cached(home: Path, name: str) -> Path:
+    """The folder in which the hub's cache under `home` keeps a model."""
+    model = home / "hub" / f"models--{name.replace('/', '--')}"
+    folder = model / "snapshots" / REVISION
+    folder.mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text(REVISION)
+    return folder
+
+
+def find_in(home: Path, name: str, **environment: str) -> tuple[int, str]:
+    """`find` in a process of its own: the hub's client reads the environment as it is imported."""
+    settings = {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1", **environment}
+    code = (
+        f"import os; os.environ.update({settings!r})\nfrom ernie.model.published.hub import find\nprint(find({name!r}))"
+    )
+    done = python("-c", code)
+    return done.returncode, (done.stdout or done.stderr).strip().splitlines()[-1]
+
+
+def test_a_folder_is_found_where_it_is(tmp_path: Path) -> None:
+    assert find(tmp_path) == tmp_path
+    assert find(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize("write", [hugging_face, hugging_face_bin])
+def test_a_model_in_the_hubs_cache_is_found_without_a_network(write: object, tmp_path: Path) -> None:
+    folder = cached(tmp_path, "some/encoder")
+    write(folder, weights(), SETTINGS)  # type: ignore[operator]
+    write_vocabulary(folder)
+    status, said = find_in(tmp_path, "some/encoder")
+    assert (status, said) == (0, str(folder))
+    assert ErnieModel.from_pretrained(said).config.layers == 2
+
+
+def test_a_cached_model_without_weights_that_we_read_is_a_sentence(tmp_path: Path) -> None:
+    (cached(tmp_path, "some/encoder") / "config.json").write_text("{}")
+    status, said = find_in(tmp_path, "some/encoder")
+    assert status == 1
+    assert "the hub's model of that name holds no weights that can be read here" in said
+
+
+@pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}])
+def test_without_a_hub_the_sentence_says_what_to_fetch_and_where_to_put_it(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    status, said = find_in(tmp_path, "some/encoder", **environment)
+    assert status == 1
+    assert "some/encoder: there is no such folder, and the hub cannot be reached" in said
+    assert "fetch config.json, vocab.txt, tokenizer_config.json and model.safetensors" in said
+    assert "put them into one folder, say models/encoder, and give models/encoder instead of some/encoder" in said
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "runs/first/model", "../encoder", "runs/first/"])
+def test_what_can_be_no_name_on_a_hub_is_only_looked_for_here(name: str) -> None:
+    with pytest.raises(UserError, match=f"^{name}: there is no such folder$"):
+        find(name)
