@@ -11,7 +11,7 @@ import paddle
 from paddle import nn
 
 from ernie.data import order
-from ernie.data.batch import Packed, pack, plan
+from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
@@ -122,15 +122,8 @@ def steps_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, 
 
 def micro_batches(examples: Sequence[Example], rows: np.ndarray, budget: int, epoch: int) -> Iterator[Packed]:
     """The rows of a step in packed batches of at most `budget` tokens, those of like length together."""
-    held: list[int] = []
-    size = 0
-    for i in sorted(rows.tolist(), key=lambda i: (examples[i].tokens, i)):
-        if held and size + examples[i].tokens > budget:
-            yield _packed(examples, held, epoch)
-            held, size = [], 0
-        held.append(i)
-        size += examples[i].tokens
-    yield _packed(examples, held, epoch)
+    for chosen in plan_by_length([examples[i].tokens for i in rows], budget):
+        yield _packed(examples, rows[chosen].tolist(), epoch)
 
 
 def _packed(examples: Sequence[Example], rows: list[int], epoch: int) -> Packed:

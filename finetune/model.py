@@ -16,10 +16,11 @@ import paddle
 from paddle import nn
 
 from ernie.config import build, from_dict, to_dict
-from ernie.data.batch import Packed, pack
+from ernie.data.batch import Packed, pack, plan_by_length
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
@@ -46,9 +47,7 @@ class FinetunedModel(nn.Layer):
     @property
     def tokenizer(self) -> Tokenizer:
         """The encoder's tokenizer.  Raises UserError when it has none."""
-        if self.ernie.tokenizer is None:
-            raise UserError("the model has no tokenizer beside it; put its vocabulary into its folder 'tokenizer'")
-        return self.ernie.tokenizer
+        return tokenizer_of(self.ernie)
 
     def loss(self, batch: Packed) -> Loss:
         """The loss of one batch."""
@@ -72,21 +71,20 @@ class FinetunedModel(nn.Layer):
         except UserError as error:
             raise UserError(f"{row.place}: {error}" if row.place.file else str(error)) from None
 
-    @paddle.no_grad()
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
-        """The answers to examples, in their order.  Dropout is off; the mode of the layer stays as it was."""
-        training = self.training
-        self.eval()
+        """The answers to examples, in their order.  Dropout is off; the mode of the layers stays as it was."""
+        with evaluating(self):
+            return self._answers(examples, batch_tokens)
+
+    def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
         found: dict[int, Answer] = {}
-        for chosen in by_length(examples, batch_tokens):
+        for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
             samples = [sample for i in chosen for sample in examples[i].samples]
             packed = pack([_without_labels(sample) for sample in samples])
             parts = self._parts(packed)
             for i in chosen:
                 own = [next(parts) for _ in examples[i].samples]
                 found[i] = self.task.answer(examples[i], own)
-        if training:
-            self.train()
         return [found[i] for i in range(len(examples))]
 
     def _parts(self, packed: Packed) -> Iterator[np.ndarray]:
@@ -124,20 +122,6 @@ def read_task(path: Path) -> tuple[FinetuneTask, int]:
         if isinstance(error, UserError):
             raise
         raise UserError(f"{path}: is damaged: {error}") from None
-
-
-def by_length(examples: Sequence[Example], budget: int) -> Iterator[list[int]]:
-    """The examples in batches of no more than `budget` tokens (or one example), those of like length together."""
-    chosen: list[int] = []
-    size = 0
-    for i in sorted(range(len(examples)), key=lambda i: (examples[i].tokens, i)):
-        if chosen and size + examples[i].tokens > budget:
-            yield chosen
-            chosen, size = [], 0
-        chosen.append(i)
-        size += examples[i].tokens
-    if chosen:
-        yield chosen
 
 
 def _without_labels(sample: Any) -> Any:

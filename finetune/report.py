@@ -91,7 +91,7 @@ def _draw_course(result: Result) -> Figure:
             if name != "loss":
                 place = steps.index(trial.best_step)
                 axes.plot(steps[place], values[place], "o", color=look["color"], markersize=5, clip_on=False)
-        count_axis(axes, max(trial.steps for trial in trials), "steps")
+        count_axis(axes, 0, max(trial.steps for trial in trials), "steps")
         last = result.best.curve[-1][name] if name == "loss" else result.best.headline(result.metric)
         margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True)])
     return figure
