@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import ClassVar, Literal
@@ -51,20 +51,14 @@ class Mined(Segmenter):
         return self._fit_chinese(sample) if language == "zh" else self._fit_english(sample)
 
     def _fit_english(self, sample: Sequence[Batch]) -> EnglishPhrases:
-        counts: Counter[str] = Counter()
-        for words, _ in sample:
-            for word, count in Words.of(words).counts():
-                if word.isalpha():
-                    counts[word.lower()] += count
-        numbers = _number(counts)
+        numbers = _number(_count(sample, str.isalpha, str.lower))
         forms = {form: n for word, n in numbers.items() for form in (word.upper(), word.capitalize(), word)}
         stop = {numbers[word] for word in stopwords.ENGLISH if word in numbers}
         text = _join(sample, forms)
         return EnglishPhrases(forms, Phrases.learn(text, self._criteria(LONGEST, stop)))
 
     def _fit_chinese(self, sample: Sequence[Batch]) -> ChineseWords:
-        counts = Counter(word for words, _ in sample for word in words if _is_chinese(word))
-        characters = _number(counts)
+        characters = _number(_count(sample, _is_chinese, str))
         text = _join(sample, characters)
         lexicon = Lexicon.learn(text)
         firsts, numbers = lexicon.cut(text)
@@ -112,6 +106,16 @@ class ChineseWords(Segmenter):
             make_spans(edges[first], edges[stop], Kind.PHRASE),
         )
         return in_order(np.concatenate(found))
+
+
+def _count(sample: Sequence[Batch], counts_as: Callable[[str], bool], form: Callable[[str], str]) -> Counter[str]:
+    """How often the sample has each form of the words that count."""
+    counts: Counter[str] = Counter()
+    for words, _ in sample:
+        for word, count in Words.of(words).counts():
+            if counts_as(word):
+                counts[form(word)] += count
+    return counts
 
 
 def _number(counts: Counter[str]) -> dict[str, int]:

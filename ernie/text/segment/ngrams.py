@@ -72,12 +72,14 @@ class Table:
 
     @classmethod
     def count(cls, text: Text, n: int, least: int) -> Table:
-        keys, counts = np.unique(text.keys(text.at(n), n), return_counts=True)
+        keys, counts = _count(text.keys(text.at(n), n), n)
         often = counts >= least
         return cls(n, keys[often], counts[often])
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The place of each key in the table, or -1."""
+        if self.n == 1:
+            return self._place_of[keys]
         found = np.full(len(keys), -1, dtype=np.int64)
         likely = np.flatnonzero(self._sieve[_hash(keys)])
         places = np.minimum(np.searchsorted(self.keys, keys[likely]), len(self.keys) - 1)
@@ -88,6 +90,13 @@ class Table:
     def keep(self, good: np.ndarray) -> Table:
         """The table without the n-grams for which `good` (g,) is false."""
         return Table(self.n, self.keys[good], self.counts[good])
+
+    @cached_property
+    def _place_of(self) -> np.ndarray:
+        """The place of every symbol in a table of single ones, or -1."""
+        places = np.full(MOST_SYMBOLS + 1, -1, dtype=np.int64)
+        places[self.keys] = np.arange(len(self.keys))
+        return places
 
     @cached_property
     def _sieve(self) -> np.ndarray:
@@ -103,6 +112,15 @@ class Table:
         """The keys (g,) of the symbols [start, stop) of each n-gram."""
         shifted = self.keys >> np.uint64(16 * (self.n - stop))
         return shifted & np.uint64((1 << 16 * (stop - start)) - 1)
+
+
+def _count(keys: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys of n-grams, sorted, and how often each stands there."""
+    if n > 1:
+        return np.unique(keys, return_counts=True)
+    counts = np.bincount(keys.astype(np.int64))  # single symbols need no sorting
+    found = np.flatnonzero(counts)
+    return found.astype(np.uint64), counts[found]
 
 
 def _hash(keys: np.ndarray) -> np.ndarray:
