@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,12 @@ from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
 from ernie.model.weights import initialize, load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
+from finetune.rows import in_groups
 from tasks.downstream.base import Answer, Example, FinetuneTask
 
 HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
 BATCH_TOKENS = 8192  # of a batch whose answers are computed
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
-_ROWS = 512  # rows that are held while answers are streamed
 
 
 class FinetunedModel(nn.Layer):
@@ -59,17 +58,24 @@ class FinetunedModel(nn.Layer):
     def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
 
-        Raises UserError for a row that lacks a column, with its place.
+        Raises UserError for a row that lacks a column, with its place, after the answers to the rows before it.
         """
-        source = iter(rows)
-        while held := [row if isinstance(row, Row) else Row(row) for row in islice(source, _ROWS)]:
-            yield from self.answers([self._example(row) for row in held], batch_tokens)
+        for group in in_groups(row if isinstance(row, Row) else Row(row) for row in rows):
+            yield from self.answer_group(group, batch_tokens)
 
-    def _example(self, row: Row) -> Example:
-        try:
-            return self.task.example(row, self.tokenizer)
-        except UserError as error:
-            raise UserError(f"{row.place}: {error}" if row.place.file else str(error)) from None
+    def answer_group(self, rows: Sequence[Row], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
+        """The answers to a few rows; raises as `predict` does."""
+        examples: list[Example] = []
+        fault: UserError | None = None
+        for row in rows:
+            try:
+                examples.append(self.task.example(row, self.tokenizer))
+            except UserError as error:
+                fault = UserError(f"{row.place}: {error}" if row.place.file else str(error))
+                break
+        yield from self.answers(examples, batch_tokens)
+        if fault is not None:
+            raise fault
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """The answers to examples, in their order.  Dropout is off; the mode of the layers stays as it was."""

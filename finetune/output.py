@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
 from ernie.data.labelled.row import Row
+from ernie.errors import about
 from finetune.model import FinetunedModel
 from tasks.downstream.base import Answer
 
 
 def write_answers(
     model: FinetunedModel,
-    rows: Iterable[Row],
+    groups: Iterable[Sequence[Row]],
     out: TextIO,
     form: Literal["jsonl", "tsv"],
     keep: Sequence[str],
     batch_tokens: int,
 ) -> None:
-    """Write a line for each row as soon as it is answered, the columns to `keep` before the answer.
+    """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
     TSV begins with a line of names; tabs and line breaks in a cell become spaces.  Raises UserError for a row that
     cannot be answered, after the lines of the rows before it.
     """
-    kept: list[Row] = []
-
-    def noted() -> Iterator[Row]:
-        for row in rows:
-            kept.append(row)
-            yield row
-
-    header = form == "tsv"
-    for number, answer in enumerate(model.predict(noted(), batch_tokens)):
-        record = {**{column: kept[0].cell(column) for column in keep}, **answer}
-        kept.pop(0)
-        if header and number == 0:
-            out.write("\t".join(record) + "\n")
-        out.write((_tsv(record) if form == "tsv" else json.dumps(record, ensure_ascii=False)) + "\n")
-    out.flush()
+    names: list[str] = []
+    for group in groups:
+        try:
+            for row, answer in zip(group, model.answer_group(group, batch_tokens), strict=True):
+                with about(row.place):
+                    record = {**{column: row.cell(column) for column in keep}, **answer}
+                if form == "tsv" and not names:
+                    names = list(record)
+                    out.write("\t".join(names) + "\n")
+                out.write((_tsv(record) if form == "tsv" else json.dumps(record, ensure_ascii=False)) + "\n")
+        finally:
+            out.flush()
 
 
 def _tsv(record: Answer) -> str:

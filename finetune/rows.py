@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from queue import Queue
+from threading import Thread
 from typing import TextIO
 
 from ernie.data.labelled.read import parse_lines, read_rows
@@ -13,6 +15,8 @@ from ernie.data.read_lines import Line
 from ernie.errors import UserError, nearest
 from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
+
+GROUP = 512  # rows that are held at a time
 
 
 def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
@@ -33,6 +37,55 @@ def input_rows(name: str, form: Format, columns: tuple[str, ...], task: Finetune
     column = getattr(task, "text", getattr(task, "tokens", "text"))
     for row in rows:
         yield Row({column: row["text"]}, row.place) if row.keys() == {"text"} else row
+
+
+def in_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in groups of some hundred; where reading on is an error, the rows before it are handed out first."""
+    held: list[Row] = []
+    try:
+        for row in rows:
+            held.append(row)
+            if len(held) == GROUP:
+                yield held
+                held = []
+    except UserError:
+        if held:
+            yield held
+        raise
+    if held:
+        yield held
+
+
+def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in groups of whatever has arrived by the time the group before is done with: nothing waits for more.
+
+    A thread reads ahead, no more than two groups.
+    """
+    arrived: Queue[Row | BaseException | None] = Queue(maxsize=2 * GROUP)
+
+    def read() -> None:
+        try:
+            for row in rows:
+                arrived.put(row)
+            arrived.put(None)
+        except BaseException as error:  # raised again by whoever waits for the rows
+            arrived.put(error)
+
+    Thread(target=read, daemon=True, name="rows").start()
+    while True:
+        held: list[Row] = []
+        item = arrived.get()
+        while isinstance(item, Row):
+            held.append(item)
+            if len(held) == GROUP or arrived.empty():
+                break
+            item = arrived.get()
+        if held:
+            yield held
+        if item is None:
+            return
+        if isinstance(item, BaseException):
+            raise item
 
 
 def _standard_input(stream: TextIO, options: RowOptions) -> Iterator[Row | Fault]:

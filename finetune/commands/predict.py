@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.model import FinetunedModel
     from finetune.output import write_answers
-    from finetune.rows import input_rows, split_rows
+    from finetune.rows import as_they_come, in_groups, input_rows, split_rows
     from finetune.submission import write_submission
 
     model = FinetunedModel.load(arguments.run)
@@ -64,5 +64,6 @@ def main(arguments: argparse.Namespace) -> int:
         if config is not None
         else input_rows(arguments.input, arguments.format, tuple(arguments.columns), model.task)
     )
-    write_answers(model, rows, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
+    groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
+    write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     return 0
