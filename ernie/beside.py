@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all: filled beside their place, then moved there."""
+"""Folders and files that appear whole or not at all: filled beside their place, then moved there."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ def put(folder: Path, place: Path) -> None:
         old.rename(place)
         raise
     shutil.rmtree(old)
+
+
+def put_text(path: Path, text: str) -> None:
+    """Write a file as UTF-8; a kill at any moment leaves it as it was or as it shall be."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _named(place: Path, what: str) -> Path:

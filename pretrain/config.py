@@ -11,6 +11,7 @@ import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, read
 from ernie.errors import UserError, nearest
 from ernie.registry import import_plugins
+from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask
@@ -132,10 +133,8 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         for name, task in self.objectives.items():
-            if task.head_of and task.head_of not in self.objectives:
-                raise UserError(
-                    f"objectives.{name}.head_of: no objective '{task.head_of}'.{nearest(task.head_of, self.objectives)}"
-                )
+            if task.head_of:
+                self._check_head(name, task)
             if task.length < SHORTEST_MAX_LEN:
                 raise UserError(
                     f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {task.length}"
@@ -146,6 +145,18 @@ class PretrainConfig:
                     f"{self.data.batch_tokens}"
                 )
 
+    def _check_head(self, name: str, task: PretrainTask) -> None:
+        key, owner = f"objectives.{name}.head_of", self.objectives.get(task.head_of)
+        if owner is None:
+            raise UserError(f"{key}: no objective '{task.head_of}'.{nearest(task.head_of, self.objectives)}")
+        if owner.head_of:
+            raise UserError(f"{key}: '{task.head_of}' has no head of its own; name the objective whose head it is")
+        if type(owner) is not type(task):
+            raise UserError(
+                f"{key}: '{task.head_of}' is the task {owner.variant_name}, this one {task.variant_name}: they cannot "
+                "share a head"
+            )
+
 
 def _check_least(config: object, **least: int) -> None:
     """Raise UserError for the first field that is below its least value."""
@@ -155,8 +166,11 @@ def _check_least(config: object, **least: int) -> None:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
-    """Read a run's YAML.  Raises ConfigError with every mistake in it."""
-    tree = read(path, overrides)
+    """Read a run's YAML, or the one of that name that comes with the library, such as ernie2-en.
+
+    Raises ConfigError with every mistake in it.
+    """
+    tree = read(find_config(path, "pretrain"), overrides)
     plugins = tree.get("plugins")
     if isinstance(plugins, list):  # anything else is a mistake that `build` reports with the others
         import_plugins(plugins)

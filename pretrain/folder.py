@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from ernie.beside import put_text
 from ernie.config import differences, dump, to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
@@ -40,8 +41,8 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
     elif folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).write_text(dump(config), encoding="utf-8")
-    origin_file.write_text(json.dumps({"corpus": corpus.fingerprint, **origin()}, indent=2) + "\n", encoding="utf-8")
+    put_text(folder / CONFIG, dump(config))
+    put_text(origin_file, json.dumps({"corpus": corpus.fingerprint, **origin()}, indent=2) + "\n")
     return Checkpoints(folder / "checkpoints").latest()
 
 

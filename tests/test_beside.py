@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ernie.beside import beside, put
+from ernie.beside import beside, put, put_text
 
 
 @pytest.fixture
@@ -78,3 +78,17 @@ def test_when_moving_fails_the_old_folder_stays(tmp_path: Path) -> None:
 
 def test_the_parent_of_the_place_need_not_exist_yet(tmp_path: Path) -> None:
     assert beside(tmp_path / "runs" / "c").parent == tmp_path / "runs"
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    for text in ("first", "zweiter Versuch, größer\n"):
+        put_text(tmp_path / "a.json", text)
+        assert (tmp_path / "a.json").read_text(encoding="utf-8") == text
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    put_text(tmp_path / "a.json", "first")
+    with pytest.raises(UnicodeEncodeError):
+        put_text(tmp_path / "a.json", "second \ud800")
+    assert (tmp_path / "a.json").read_text(encoding="utf-8") == "first"

@@ -59,13 +59,17 @@ class Table(Sequence[dict[str, str]]):
         hashes = (hashlib.blake2b(text.encode(), digest_size=4).digest() for text in texts)
         return np.frombuffer(b"".join(hashes), "<u4")
 
+    def place(self, i: int) -> str:
+        """Where row `i` stands, as 'file:line'."""
+        return f"{self.path}:{i + (1 if self._json else 2)}"
+
     def _parse(self, i: int, raw: bytes) -> dict[str, str]:
-        line = i + (1 if self._json else 2)
+        place = self.place(i)
         try:
             text = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
-            raise UserError(f"{self.path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
-        return self._parse_json(text, line) if self._json else self._parse_tsv(text, line)
+            raise UserError(f"{place}: is not UTF-8 text; save the file as UTF-8") from None
+        return self._parse_json(text, place) if self._json else self._parse_tsv(text, place)
 
     def _index(self) -> np.ndarray:
         try:
@@ -93,22 +97,22 @@ class Table(Sequence[dict[str, str]]):
                 raise UserError(f"{self.path}:1: there is no column '{name}'.{nearest(name, columns)}")
         return columns
 
-    def _parse_tsv(self, text: str, line: int) -> dict[str, str]:
+    def _parse_tsv(self, text: str, place: str) -> dict[str, str]:
         cells = text.split("\t")
         if len(cells) != len(self._columns):
-            raise UserError(f"{self.path}:{line}: has {len(cells)} cells, the header has {len(self._columns)}")
+            raise UserError(f"{place}: has {len(cells)} cells, the header has {len(self._columns)}")
         return dict(zip(self._columns, cells, strict=True))
 
-    def _parse_json(self, text: str, line: int) -> dict[str, str]:
+    def _parse_json(self, text: str, place: str) -> dict[str, str]:
         try:
             row = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UserError(f"{self.path}:{line}: is not JSON: {error.msg}") from None
+            raise UserError(f"{place}: is not JSON: {error.msg}") from None
         if not isinstance(row, dict):
-            raise UserError(f"{self.path}:{line}: expected an object with keys")
+            raise UserError(f"{place}: expected an object with keys")
         for name in self._required:
             if name not in row:
-                raise UserError(f"{self.path}:{line}: there is no key '{name}'.{nearest(name, row)}")
+                raise UserError(f"{place}: there is no key '{name}'.{nearest(name, row)}")
         return {key: str(value) for key, value in row.items()}
 
 
@@ -124,3 +128,7 @@ class Rows(Sequence[dict[str, str]]):
 
     def __getitem__(self, i: int) -> dict[str, str]:  # type: ignore[override]
         return self.table[int(self._chosen[i])]
+
+    def place(self, i: int) -> str:
+        """Where row `i` stands, as 'file:line'."""
+        return self.table.place(int(self._chosen[i]))

@@ -10,9 +10,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ernie.beside import put_text
 from ernie.errors import UserError
 
 METRICS_FILE = "metrics.jsonl"
+_BAR = "{percentage:3.0f}% |{bar:8}| {n_fmt}/{total_fmt}  left {remaining}{postfix}"
 _LINE_EVERY = 15.0  # seconds between progress lines where there is no terminal
 
 
@@ -33,7 +35,7 @@ class Log:
         self._first = resume_at
         self._started = self._spoke = time.monotonic()
         terminal = sys.stderr.isatty() and not quiet
-        self._bar = tqdm(total=steps, initial=resume_at, unit="step", dynamic_ncols=True) if terminal else None
+        self._bar = tqdm(total=steps, initial=resume_at, bar_format=_BAR, dynamic_ncols=True) if terminal else None
 
     def record(self, kind: str, step: int, **values: Any) -> None:
         """Write one record, at once readable by others."""
@@ -45,8 +47,9 @@ class Log:
 
     def progress(self, step: int, **shown: str) -> None:
         """Show that `step` is done, with a few figures."""
+        figures = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._bar is not None:
-            self._bar.set_postfix(shown, refresh=False)
+            self._bar.set_postfix_str(figures, refresh=False)
             self._bar.update(step + 1 - self._bar.n)
             return
         now = time.monotonic()
@@ -54,7 +57,6 @@ class Log:
             self._spoke = now
             pace = (now - self._started) / max(1, step + 1 - self._first)
             left = time.strftime("%H:%M:%S", time.gmtime(pace * (self._steps - step - 1)))
-            figures = "  ".join(f"{name} {value}" for name, value in shown.items())
             self.say(f"step {step + 1}/{self._steps}  {figures}  left {left}")
 
     def say(self, sentence: str) -> None:
@@ -102,16 +104,14 @@ def _truncate(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [record for record in read_records(path.parent) if record["step"] < step]
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
-    partial.replace(path)
+    put_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
 
 def _tensorboard(folder: Path) -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
-        raise UserError("log.tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
+        raise UserError("tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
     return SummaryWriter(str(folder / "tensorboard"))
 
 

@@ -117,5 +117,4 @@ def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _file_labels(path: Path) -> list[str]:
-    table = Table(path, ("first", "second", "label"))
-    return sorted({table[i]["label"] for i in range(len(table))})
+    return sorted({row["label"] for row in Table(path, ("first", "second", "label"))})

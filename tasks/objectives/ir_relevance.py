@@ -151,7 +151,7 @@ class Clicks(Sequence[Judged]):
     def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
         row = self._rows[i]
         if row["clicked"] not in ("0", "1"):
-            raise UserError(f"{self._rows.table.path}: clicked: expected 0 or 1, found '{row['clicked']}'")
+            raise UserError(f"{self._rows.place(i)}: clicked: expected 0 or 1, found '{row['clicked']}'")
         return Judged(row["query"], row["passage"], STRONG if row["clicked"] == "1" else WEAK)
 
 
@@ -187,11 +187,8 @@ class Judgements(Sequence[Judged]):
 
     @cached_property
     def _texts(self) -> tuple[dict[str, str], dict[str, str]]:
-        queries, passages = (Table(path, ("id", "text")) for path in self._paths)
-        return (
-            {row["id"]: row["text"] for row in (queries[i] for i in range(len(queries)))},
-            {row["id"]: row["text"] for row in (passages[i] for i in range(len(passages)))},
-        )
+        queries, passages = ({row["id"]: row["text"] for row in Table(path, ("id", "text"))} for path in self._paths)
+        return queries, passages
 
     def _text(self, texts: dict[str, str], name: str, which: int) -> str:
         if name not in texts:

@@ -100,6 +100,13 @@ def test_a_split_reads_the_file_once_whatever_its_length(tmp_path: Path, monkeyp
     assert opened == [whole.path]
 
 
+def test_a_row_of_a_split_knows_its_line(tmp_path: Path) -> None:
+    whole = table(tmp_path, "a\n" + "".join(f"{line}\n" for line in range(2, 102)))
+    rows = whole.rows(held_out=True)
+    assert len(rows) > 0
+    assert [rows.place(i) for i in range(len(rows))] == [f"{whole.path}:{row['a']}" for row in rows]
+
+
 def test_a_table_travels_to_worker_processes(tmp_path: Path) -> None:
     rows = table(tmp_path, "a\n1\n2\n").rows(held_out=False, share=0)
     assert list(pickle.loads(pickle.dumps(rows))) == [{"a": "1"}, {"a": "2"}]

@@ -84,6 +84,14 @@ def test_a_run_is_what_its_folder_says(
             "objectives: {capitalization: {head_of: capitalisation}}",
             "objectives.capitalization.head_of: no objective 'capitalisation'. Did you mean 'capitalization'?",
         ),
+        (
+            "objectives: {capitalization: {head_of: capitalization}}",
+            "objectives.capitalization.head_of: 'capitalization' has no head of its own",
+        ),
+        (
+            "objectives: {capitalization: {head_of: token_document}, token_document: }",
+            "objectives.capitalization.head_of: 'token_document' is the task token_document, this one capitalization",
+        ),
         ("objectives: {capitalization: {task: [a]}}", "objectives.capitalization: no pretraining task is called '['a'"),
         ("objectives: {capitalization: {task: 5}}", "objectives.capitalization: no pretraining task is called '5'."),
         ("objectives: {capitalization: {clases: 5}}", "objectives.capitalization.clases: unknown key."),

@@ -153,7 +153,7 @@ def test_passages_for_the_same_query_are_never_called_random(tmp_path: Path) -> 
 
 def test_a_click_that_is_neither_0_nor_1_is_a_sentence(tmp_path: Path) -> None:
     task = IRRelevance(clicks=log(tmp_path, [("red", "apple", "yes")] * 3))
-    with pytest.raises(UserError, match=r"clicks.tsv: clicked: expected 0 or 1, found 'yes'"):
+    with pytest.raises(UserError, match=r"clicks.tsv:2: clicked: expected 0 or 1, found 'yes'"):
         judged(task) + judged(task, held_out=True)
 
 
