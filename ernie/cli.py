@@ -22,7 +22,7 @@ from ernie import __version__
 from ernie.errors import UserError, nearest
 
 GROUP = "ernie.commands"
-# What `ernie --help` says of our own commands, so that it need not import their modules.
+# The order in which help lists our own commands; those of other distributions follow by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify", "convert"),
     *("finetune", "check", "evaluate", "predict", "benchmark"),
