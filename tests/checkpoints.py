@@ -306,6 +306,7 @@ def torch_archive(path: Path, w: Weights) -> None:
     """A file as torch.save writes it since PyTorch 1.6."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", _torch_pickle(w, legacy=False))
+        archive.writestr("archive/version", "3\n")
         archive.writestr("archive/byteorder", "little")
         for i, value in enumerate(w.values()):
             archive.writestr(f"archive/data/{i}", value.tobytes())

@@ -1,11 +1,12 @@
 """Convert an encoder between this library's, Hugging Face's and PaddleNLP's formats, and certify the result.
 
-SRC is a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an original
+SRC is a run or a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an original
 BERT checkpoint; or the name of a model on the Hugging Face hub.  The certificate, also written into DST, gives the
 largest difference of each layer's outputs.  Nothing is written when one is too large.
 
   ernie convert bert-base-uncased/ bert/ --to ernie
-  ernie convert runs/first/model published/ --to hf
+  ernie convert runs/first published/ --to hf
+  ernie convert runs/first published/ --to paddlenlp --task 0
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", type=Path, metavar="DST", help="the folder to write, which must not be there")
     parser.add_argument("--to", required=True, choices=("ernie", "hf", "paddlenlp"), help="the format of DST")
     parser.add_argument(
+        "--task",
+        type=int,
+        metavar="N",
+        help="write the encoder for this one of its tasks, as a BERT: the task's embedding joins the segments'",
+    )
+    parser.add_argument(
         "--tolerance",
         type=float,
         default=1e-4,
@@ -38,11 +45,12 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from ernie.model.ernie import ErnieModel
+    from ernie.model.pretrained import model_folder
     from ernie.model.published.convert import convert
     from ernie.model.published.hub import find
 
-    source = find(arguments.source)
-    certificate = convert(source, arguments.target, arguments.to, ErnieModel, arguments.tolerance)
+    source = model_folder(find(arguments.source))
+    certificate = convert(source, arguments.target, arguments.to, ErnieModel, arguments.tolerance, arguments.task)
     for note in certificate.notes:
         print(f"ernie: {source}: {note}", file=sys.stderr)
     print(certificate)
@@ -50,4 +58,10 @@ def main(arguments: argparse.Namespace) -> int:
         print(arguments.target)
         return 0
     print(f"ernie: nothing was written to {arguments.target}", file=sys.stderr)
+    if arguments.to == "paddlenlp" and arguments.task is None:
+        print(
+            "ernie: PaddleNLP runs ERNIE, the only kind with task embeddings, with a LayerNorm epsilon of 1e-12, which "
+            "may not be this model's; --task N writes it for one task, with the right epsilon",
+            file=sys.stderr,
+        )
     return 1

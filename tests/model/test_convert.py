@@ -108,6 +108,29 @@ def test_the_class_that_is_written_is_one_that_can_compute_the_model(
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [architecture]
 
 
+@pytest.mark.parametrize("to", TARGETS)
+def test_for_one_task_the_model_becomes_a_bert_that_computes_the_same(to: str, tmp_path: Path) -> None:
+    model = make(replace(SHAPE, layer_norm_epsilon=1e-3))
+    model.save_pretrained(tmp_path / "ours")
+    certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=3)
+    assert certificate.passed
+    assert "the source as it is, for task 3" in [check.against for check in certificate.checks]
+    found = read(tmp_path / "there", ErnieModel).model
+    assert found.config == replace(model.config, task_vocab_size=0)
+    batch = batch_of()
+    tasks = np.full_like(batch["input_ids"], 3)
+    for ours, theirs in zip(model(**{**batch, "task_type_ids": tasks}), found(**batch), strict=True):
+        if ours is not None:
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("tasks", "message"), [(5, "the model has the tasks 0 to 4"), (0, "has no task embeddings")])
+def test_a_task_that_the_model_does_not_have_is_a_sentence(tasks: int, message: str, tmp_path: Path) -> None:
+    make(replace(SHAPE, task_vocab_size=tasks)).save_pretrained(tmp_path / "ours")
+    with pytest.raises(UserError, match=f"--task 5: .*{message}"):
+        convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel, task=5)
+
+
 # ------------------------------------------------------------------------------------------------- certificates
 
 
@@ -197,4 +220,5 @@ def test_the_command_fails_when_nothing_was_written(tmp_path: Path, capsys: pyte
     out, err = capsys.readouterr()
     assert "NOT within the tolerance of 1.0e-04" in out
     assert f"nothing was written to {tmp_path / 'there'}" in err
+    assert "--task N writes it for one task" in err
     assert not (tmp_path / "there").exists()

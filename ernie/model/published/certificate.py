@@ -74,7 +74,7 @@ class Certificate:
             cells = (check.differences.get(name) for check in self.checks)
             lines.append(f"{name:<18}" + "".join(f"{'-' if cell is None else f'{cell:.1e}':>12}" for cell in cells))
         same = "equal bit for bit" if self.weights_identical else "NOT equal"
-        kind = "independent" if self.independent else "round trip only: the source's own framework is not installed"
+        kind = "independent" if self.independent else "round trip only, no other framework ran either side"
         verdict = "within" if self.passed else "NOT within"
         lines += ["", f"weights, written and read again: {same}", f"check: {kind}"]
         return "\n".join([*lines, f"worst: {self.worst:.1e}, {verdict} the tolerance of {self.tolerance:.1e}"])

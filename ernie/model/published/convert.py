@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
+from ernie.model.published.fold import folded
 from ernie.model.published.folder import Kind
 from ernie.model.published.frameworks import framework, states_there
-from ernie.model.published.load import Reading, read
-from ernie.model.published.probe import POOLER, Probe, states_of
+from ernie.model.published.load import read
+from ernie.model.published.probe import POOLER, Probe, States, states_of
 from ernie.model.published.write import Target, write
 from ernie.model.weights import arrays
 
@@ -26,20 +28,46 @@ CERTIFICATE_FILE = "certificate.json"
 
 
 def convert(
-    source: Path, target: Path, to: Target, model_class: type[ErnieModel], tolerance: float = TOLERANCE
+    source: Path,
+    target: Path,
+    to: Target,
+    model_class: type[ErnieModel],
+    tolerance: float = TOLERANCE,
+    task: int | None = None,
 ) -> Certificate:
     """Read `source`, write it to `target` as the format `to`, and compare; without a pass, nothing is written.
 
-    The folder appears complete or not at all.  Raises UserError when `source` cannot be read, or when there is
-    something at `target`.
+    With `task` the model is written as a BERT for that one of its tasks, see `folded`.  The folder appears complete
+    or not at all.  Raises UserError when `source` cannot be read, or when there is something at `target`.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target}: is there already; give a new folder")
     reading = read(source, model_class)
+    probe = Probe.of(reading.model.config)
+    if task is not None:
+        probe = replace(probe, tasks=task * probe.mask)
+    model = reading.model if task is None else folded(reading.model, task)
+    comparison = _Comparison(states_of(model, probe), probe, model.masked_head is not None, [*reading.notes])
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
-        notes = write(reading.model, partial, to)
-        certificate = certify(source, reading, partial, to, model_class, tolerance, notes)
+        comparison.notes += write(model, partial, to)
+        again = read(partial, model_class).model
+        comparison.add("the written folder, read again by this library", states_of(again, probe))
+        if task is not None:
+            comparison.add(f"the source as it is, for task {task}", states_of(reading.model, probe))
+        # Where the source has no pooler, its framework draws one, and so did we.
+        comparison.run("the source", source, reading.kind, frozenset() if reading.pooler else frozenset((POOLER,)))
+        comparison.run("the written folder", partial, to)
+        certificate = Certificate(
+            source=str(source),
+            source_format=reading.kind,
+            target_format=to,
+            tolerance=tolerance,
+            weights_identical=_identical(model, again),
+            checks=tuple(comparison.checks),
+            independent=comparison.independent,
+            notes=tuple(comparison.notes),
+        )
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
@@ -49,39 +77,32 @@ def convert(
     return certificate
 
 
-def certify(
-    source: Path,
-    reading: Reading,
-    written: Path,
-    to: Target,
-    model_class: type[ErnieModel],
-    tolerance: float,
-    notes: list[str],
-) -> Certificate:
-    """Compare the model with its source and with what was written, each in its own framework where that is there."""
-    model = reading.model
-    probe = Probe.of(model.config)
-    ours = states_of(model, probe)
-    again = read(written, model_class)
-    checks = [Check.of("the written folder, read again by this library", ours, states_of(again.model, probe))]
-    sides: list[tuple[str, Path, Kind]] = [("the source", source, reading.kind), ("the written folder", written, to)]
-    for side, folder, kind in sides:
+@dataclass
+class _Comparison:
+    """What a model computes from a probe, compared with what others make of it."""
+
+    ours: States
+    probe: Probe
+    head: bool
+    notes: list[str]
+    checks: list[Check] = field(default_factory=list)
+    independent: bool = False
+
+    def add(self, against: str, theirs: States, skip: frozenset[str] = frozenset()) -> None:
+        self.checks.append(Check.of(against, self.ours, theirs, skip))
+
+    def run(self, side: str, folder: Path, kind: Kind, skip: frozenset[str] = frozenset()) -> None:
+        """Compare with a folder's own framework, if that is here and can run it."""
         name = framework(kind)
-        if name is not None:
-            theirs = states_there(folder, kind, probe, head=model.masked_head is not None)
-            # Without weights of its own in the source, the framework draws a pooler, and so did we.
-            skip = frozenset() if reading.pooler or folder == written else frozenset((POOLER,))
-            checks.append(Check.of(f"{side}, run by {name}", ours, theirs, skip))
-    return Certificate(
-        source=str(source),
-        source_format=reading.kind,
-        target_format=to,
-        tolerance=tolerance,
-        weights_identical=_identical(model, again.model),
-        checks=tuple(checks),
-        independent=len(checks) > 1,
-        notes=(*reading.notes, *notes),
-    )
+        if name is None:
+            return
+        try:
+            theirs = states_there(folder, kind, self.probe, self.head)
+        except Exception as error:  # whatever their code raises: the certificate is then weaker, and says so
+            self.notes.append(f"{name} cannot run {side}, which was not compared ({type(error).__name__}: {error})")
+            return
+        self.add(f"{side}, run by {name}", theirs, skip)
+        self.independent = True
 
 
 def _identical(one: ErnieModel, other: ErnieModel) -> bool:
