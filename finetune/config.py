@@ -12,6 +12,7 @@ from ernie.config import build, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, nearest
 from ernie.registry import import_plugins
+from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
 
@@ -167,9 +168,11 @@ class FinetuneConfig:
 def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None) -> FinetuneConfig:
     """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked for.
 
+    `path` may also be the name of one that comes with the library, such as glue/sst2.
+
     Raises UserError with all mistakes of the file.
     """
-    tree = read(path, overrides)
+    tree = read(find_config(path, "finetune"), overrides)
     import_plugins(tree.get("plugins") or ())
     config = build(FinetuneConfig, tree)
     if data is None:

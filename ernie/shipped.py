@@ -1,0 +1,53 @@
+"""The configurations that come with the library: those of the checkout, or what its wheel installed."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+
+from ernie.errors import UserError, nearest
+
+_DISTRIBUTION = "ernie-continual"  # setup.cfg installs the folder as share/ernie-continual/configs
+
+
+def configs() -> Path | None:
+    """The folder `configs`, or None where neither a checkout nor an installed distribution has it."""
+    checkout = Path(__file__).resolve().parent.parent
+    if (checkout / "setup.cfg").is_file() and (checkout / "configs").is_dir():
+        return checkout / "configs"
+    try:
+        files = metadata.files(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return None
+    for file in files:  # what was installed knows where, also under --user, --prefix and --target
+        for folder in Path(str(file.locate())).parents if file.suffix == ".yaml" else ():
+            if folder.name == "configs" and folder.parent.name == _DISTRIBUTION:
+                return folder.resolve()
+    return None
+
+
+def find_config(path: str | Path, part: str) -> Path:
+    """The file at `path`, or else the configuration of that name in the folder `part` that comes with the library.
+
+    `glue/sst2` is `configs/finetune/glue/sst2.yaml` for the part "finetune".  Raises UserError when there is neither.
+    """
+    path = Path(path)
+    if path.exists() or path.suffix == ".yaml" or path.is_absolute():
+        return path
+    folder = configs()
+    found = folder / part / f"{path}.yaml" if folder else path
+    if found.is_file():
+        return found
+    raise UserError(
+        f"{path}: there is no such file, and no configuration of that name comes with ernie."
+        f"{nearest(path.as_posix(), names(part))}"
+    )
+
+
+def names(part: str) -> list[str]:
+    """The names of all configurations in a part."""
+    folder = configs()
+    if folder is None:
+        return []
+    root = folder / part
+    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))

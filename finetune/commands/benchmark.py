@@ -1,0 +1,68 @@
+"""Run a suite of benchmarks with one encoder: every task whose data is on this machine, and one table at the end.
+
+SUITE is glue, zh (the nine Chinese tasks of the ERNIE 2.0 paper), clue, or a folder of configurations.  A task's rows
+come from the files of its block `local` under --data, or else from the hub.  Tasks without data are listed with the
+reason.  Given again, the command goes on with what is missing.
+
+  ernie benchmark glue --model runs/first --data GLUE --seeds 5 --output runs/glue
+  ernie benchmark clue --model runs/first --data CLUE --tasks tnews,ocnli --output runs/clue
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ernie.arguments import add_output, add_quiet, add_set
+
+SUMMARY = "run a suite of benchmarks: glue, zh, clue or a folder of configurations"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("suite", metavar="SUITE", help="glue, zh, clue, or a folder of configurations")
+    parser.add_argument("--model", required=True, metavar="M", help="folder or name of the encoder")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the blocks `local`")
+    parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: those of each file, 1)")
+    parser.add_argument("--tasks", metavar="A,B", help="these tasks only")
+    add_set(parser, "override a key in all tasks, for example train.epochs=1")
+    add_output(parser, "the folder for a run a task, results.md and results.json")
+    add_quiet(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run it: 0 when every task that is here has scores, 1 when one of them failed."""
+    from ernie.errors import UserError
+    from ernie.runtime import require_paddle
+
+    if arguments.seeds is not None and arguments.seeds < 1:
+        raise UserError(f"--seeds: expected at least 1, found {arguments.seeds}")
+    if arguments.data is not None and not arguments.data.is_dir():
+        raise UserError(f"--data: there is no folder {arguments.data}")
+    require_paddle()
+
+    from ernie.model.ernie import ErnieModel
+    from finetune.suite import Suite, run_suite
+    from finetune.table import as_dict, markdown
+
+    chosen = [name.strip() for name in arguments.tasks.split(",")] if arguments.tasks else []
+    suite = Suite.read(arguments.suite, chosen, arguments.set)
+    ErnieModel.from_pretrained(arguments.model)  # a wrong name would otherwise fail once a task
+
+    def say(sentence: str) -> None:
+        if not arguments.quiet:
+            print(sentence, file=sys.stderr, flush=True)
+
+    place, data = arguments.output, arguments.data
+    outcomes = list(run_suite(suite, arguments.model, place, data, arguments.seeds, say, arguments.quiet))
+    place.mkdir(parents=True, exist_ok=True)
+    page = markdown(suite.name, arguments.model, outcomes)
+    (place / "results.md").write_text(page, encoding="utf-8")
+    results = as_dict(suite.name, arguments.model, outcomes)
+    (place / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(page, end="")
+    if not any(outcome.scores or outcome.failed for outcome in outcomes):
+        raise UserError("no task of the suite has its data on this machine; the reasons are in the table")
+    return 1 if any(outcome.failed for outcome in outcomes) else 0

@@ -1,0 +1,180 @@
+"""A suite of benchmarks: a folder of configurations, each task of it run where its data is on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from ernie.config import dump, read
+from ernie.data.labelled.read import is_there, read_rows
+from ernie.errors import UserError, nearest
+from ernie.shipped import configs
+from ernie.train.trainer import TrainingStopped
+from finetune.config import DataConfig, FinetuneConfig, load
+from finetune.run import CONFIG_FILE, run
+from finetune.trial import SCORES_FILE
+
+NEEDED = ("train", "dev")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one task: its scores as in scores.json, or why there are none.
+
+    `failed` says that it was begun; otherwise a task without scores has no data here, or was not asked for.  `notes`
+    are splits that were left out.
+    """
+
+    name: str
+    config: FinetuneConfig
+    scores: dict[str, Any] | None = None
+    reason: str = ""
+    failed: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The tasks of a folder by name, in the order of their names; `chosen` are those to be run."""
+
+    name: str
+    configs: dict[str, FinetuneConfig] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, name: str, chosen: Sequence[str] = (), overrides: Sequence[str] = ()) -> Suite:
+        """Read the suite in a folder, or the one of that name that comes with the library.
+
+        A file without `task` is what others include.  Raises UserError for a suite that is not there, a task that it
+        has not, and all mistakes of its files.
+        """
+        folder = _folder(name)
+        files = {file.stem: file for file in sorted(folder.glob("*.yaml")) if read(file).get("task")}
+        for task in chosen:
+            if task not in files:
+                raise UserError(f"--tasks: {name} has no task '{task}'.{nearest(task, files)}")
+        return cls(folder.name, {task: load(file, overrides) for task, file in files.items()}, tuple(chosen or files))
+
+
+def _folder(name: str) -> Path:
+    """A folder with configurations: one on the disk before one that comes with the library."""
+    shipped = configs()
+    places = [Path(name), *([shipped / "finetune" / name] if shipped else [])]
+    for place in places:
+        if place.is_dir() and any(place.glob("*.yaml")):
+            return place
+    known = [place.name for place in sorted((shipped / "finetune").iterdir()) if place.is_dir()] if shipped else []
+    raise UserError(f"{name}: there is no folder of configurations, and no suite, of that name.{nearest(name, known)}")
+
+
+def run_suite(
+    suite: Suite,
+    model: str,
+    output: Path,
+    data: Path | None,
+    seeds: int | None,
+    say: Callable[[str], None],
+    quiet: bool = False,
+) -> Iterator[Outcome]:
+    """Run the chosen tasks one after the other, each in a folder of its name; a finished one is not run again.
+
+    A task that fails says so in its outcome and the others go on.
+    """
+    for name, given in suite.configs.items():
+        config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
+        if name not in suite.chosen:
+            yield Outcome(name, config, reason="was not asked for")
+            continue
+        say(f"--- {name}")
+        try:
+            found, notes = present(config, data)
+        except UserError as error:
+            reason = str(error)
+            say(f"is not here: {reason}")
+            yield Outcome(name, config, reason=reason)
+            continue
+        config = replace(config, data=found)
+        scores = _finished(config, output / name)
+        if scores is not None:
+            say("was done before")
+            yield Outcome(name, config, scores, notes=notes)
+            continue
+        try:
+            result = run(config, output / name, say, quiet)
+            yield Outcome(name, config, result.as_dict(), notes=notes)
+        except (UserError, TrainingStopped) as error:
+            say(f"failed: {error}")
+            yield Outcome(name, config, reason=str(error), failed=True)
+
+
+def present(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tuple[str, ...]]:
+    """Where the task's rows are: in the files under `data`, or else where the key `data` says.
+
+    Returns it with a sentence for each further split that is not there and is left out.  Raises UserError when there
+    is nothing to learn from, or nothing to judge by.
+    """
+    places = [] if data is None else [(config.local or config.data).under(data)]
+    if data is None or config.local is not None:
+        places.append(config.data)
+    reasons: list[str] = []
+    for place in places:
+        splits = place.splits()
+        if not all(name in splits for name in NEEDED):
+            continue
+        lacking = next((reason for name in NEEDED if (reason := _missing(place, name))), "")
+        if lacking:
+            reasons.append(lacking)
+            continue
+        missing = {name: reason for name in splits if (reason := _missing(place, name))}
+        kept = {name: sources for name, sources in splits.items() if name not in missing}
+        return place.with_splits(kept), tuple(f"{name}: {reason}" for name, reason in missing.items())
+    if not config.data.splits() and data is None:
+        reasons.append("its data is not on the hub; give the folder with its files as --data")
+    raise UserError("; ".join(reasons) or "its configuration names no data for train and dev")
+
+
+def _missing(data: DataConfig, split: str) -> str:
+    """Why a split cannot be read, or nothing."""
+    for source in data.splits()[split]:
+        if not source.startswith("hf:"):
+            if not is_there(source):
+                return f"there is no {source}"
+            continue
+        _offline_unless_reachable()
+        try:
+            next(iter(read_rows(source, data.options(split))), None)
+        except UserError as error:
+            return str(error).splitlines()[0].partition(". Check")[0]
+    return ""
+
+
+@cache
+def _offline_unless_reachable() -> None:
+    """Without a connection let the hub's library look into its cache only, where it would ask again and again."""
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    if getproxies():
+        return  # names are the proxy's to find
+    try:
+        socket.create_connection((host, 443), timeout=5).close()
+    except OSError:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _finished(config: FinetuneConfig, folder: Path) -> dict[str, Any] | None:
+    """The scores of a run under this very configuration that is complete, or None."""
+    written, file = folder / CONFIG_FILE, folder / SCORES_FILE
+    if not file.is_file() or not written.is_file() or written.read_text(encoding="utf-8") != dump(config):
+        return None
+    try:
+        scores = json.loads(file.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        return None
+    return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None

@@ -1,0 +1,132 @@
+"""What a suite came to, as one table: our scores and the published ones, split by split and measure by measure.
+
+Figures are times 100, as papers print them, but for errors, of which less is better.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from finetune.suite import Outcome
+from tasks.downstream.measures import LOWER_IS_BETTER
+
+Figures = Mapping[str, Mapping[str, float]]  # split -> measure -> figure
+
+
+def as_dict(suite: str, model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """All of it as plain data, for results.json."""
+    return {
+        "suite": suite,
+        "model": model,
+        "tasks": {
+            o.name: {"seeds": o.config.seeds, "scores": _scaled(o), "published": o.config.published, "notes": o.notes}
+            for o in outcomes
+            if o.scores
+        },
+        "average": _averages(outcomes, model).get(model, {}),
+        "missing": {o.name: o.reason for o in outcomes if not o.scores and not o.failed},
+        "failed": {o.name: o.reason for o in outcomes if o.failed},
+    }
+
+
+def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
+    """All of it as a page of Markdown."""
+    models = list(dict.fromkeys(name for o in outcomes if o.scores for name in o.config.published))
+    seeds = sorted({o.config.seeds for o in outcomes if o.scores})
+    of = f"Median of {' or '.join(map(str, seeds))} seeds, lowest to highest in brackets. " if seeds != [1] else ""
+    head = ["task", "split", "measure", model, *models]
+    lines = [f"# {suite}", "", f"{of}Figures of other models are those they published.", ""]
+    lines += [_line(head), f"|{'---|' * len(head)}"]
+    for outcome in outcomes:
+        if outcome.scores:
+            lines += [_line(cells) for cells in _rows(outcome, models)]
+    averages = _averages(outcomes, model)
+    for split in ("dev", "test"):
+        cells = [_number(averages.get(name, {}).get(split)) for name in (model, *models)]
+        if any(cells):
+            lines.append(_line([f"average of {len(outcomes)} tasks", split, "", *cells]))
+    without = [o for o in outcomes if not o.scores]
+    if without:
+        lines += ["", f"{len(without)} of {len(outcomes)} tasks have no scores, so ours have no average:", ""]
+        lines += [f"- {o.name}: {'failed: ' if o.failed else ''}{' '.join(o.reason.split())}" for o in without]
+    notes = [f"- {o.name}: left out {note}" for o in outcomes for note in o.notes]
+    return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
+
+
+def _rows(outcome: Outcome, models: Sequence[str]) -> list[list[str]]:
+    """A row for each split and measure that has a score or a published figure."""
+    own, published = _scaled(outcome), outcome.config.published
+    pairs = [(split, name) for split, measures in own.items() for name in measures]
+    pairs += [(split, name) for figures in published.values() for split in figures for name in figures[split]]
+    rows = []
+    for split, name in sorted(dict.fromkeys(pairs), key=lambda pair: _place(outcome, *pair)):
+        spread = own.get(split, {}).get(name)
+        figures = [_number(published.get(model, {}).get(split, {}).get(name)) for model in models]
+        rows.append([outcome.name, split, name, _spread(spread), *figures])
+    return rows
+
+
+def _place(outcome: Outcome, split: str, name: str) -> tuple[int, str, int]:
+    """Where a row stands: dev before test, their further splits behind them, the deciding measure first."""
+    kinds = ("dev", "test")
+    kind = next((i for i, prefix in enumerate(kinds) if split.startswith(prefix)), len(kinds))
+    return kind, split, list(outcome.config.task.measures).index(name)
+
+
+def _scaled(outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
+    """The median, the lowest and the highest of each score."""
+    return {
+        split: {
+            name: {key: found[key] * _scale(name) for key in ("median", "lowest", "highest")}
+            for name, found in measures.items()
+        }
+        for split, measures in (outcome.scores or {"scores": {}})["scores"].items()
+    }
+
+
+def _averages(outcomes: Sequence[Outcome], own: str) -> dict[str, dict[str, float]]:
+    """Model -> dev or test -> the mean over tasks, where all tasks have all their figures."""
+    models = dict.fromkeys(name for o in outcomes for name in o.config.published)
+    found: dict[str, dict[str, float]] = {}
+    for model in (own, *models):
+        for split in ("dev", "test"):
+            tasks = [_task_mean(o, _figures(o, None if model == own else model), split) for o in outcomes]
+            if tasks and None not in tasks:
+                found.setdefault(model, {})[split] = statistics.mean(mean for mean in tasks if mean is not None)
+    return found
+
+
+def _figures(outcome: Outcome, model: str | None) -> Figures:
+    if model is not None:
+        return outcome.config.published.get(model, {})
+    return {split: {name: s["median"] for name, s in found.items()} for split, found in _scaled(outcome).items()}
+
+
+def _task_mean(outcome: Outcome, figures: Figures, prefix: str) -> float | None:
+    """A task's own mean, as GLUE takes it: over its measures, and over a split's variants (matched, mismatched)."""
+    wanted = [name for name in outcome.config.task.scored_by if name not in LOWER_IS_BETTER]
+    splits = [found for split, found in figures.items() if split == prefix or split.startswith(f"{prefix}_")]
+    if not wanted or not splits or not all(name in found for found in splits for name in wanted):
+        return None
+    return statistics.mean(found[name] for found in splits for name in wanted)
+
+
+def _scale(name: str) -> float:
+    return 1.0 if name in LOWER_IS_BETTER else 100.0
+
+
+def _spread(spread: Mapping[str, float] | None) -> str:
+    if spread is None:
+        return ""
+    one = spread["lowest"] == spread["highest"]
+    return _number(spread["median"]) + ("" if one else f" ({spread['lowest']:.1f} to {spread['highest']:.1f})")
+
+
+def _number(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.1f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
