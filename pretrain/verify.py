@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ernie.data.stream import Position, Stream
+from ernie.report.words import plural
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import read_records
 from pretrain import folder as run_folder
@@ -35,11 +36,11 @@ class Certificate:
         lines = [f"{name}: {what}" for name, what in self.consumed.items()]
         if self.holds:
             verdict = (
-                f"verified: {self.steps} steps and {self.checkpoints} checkpoints agree with the seed; no sample was "
-                "repeated within an epoch, none missed"
+                f"verified: {plural(self.steps, 'step')} and {plural(self.checkpoints, 'checkpoint')} agree with the "
+                "seed; no sample was repeated within an epoch, none missed"
             )
             return "\n".join([*lines, verdict])
-        return "\n".join([*lines, *self.differences, f"NOT verified: {len(self.differences)} differences"])
+        return "\n".join([*lines, *self.differences, f"NOT verified: {plural(len(self.differences), 'difference')}"])
 
 
 def verify(folder: Path, quiet: bool = False) -> Certificate:

@@ -45,6 +45,10 @@ pre { font-size: 0.8rem; overflow-x: auto; }
   .panels { grid-template-columns: 1fr 1fr; }
   .wide { overflow: visible; }
   .wide img { min-width: 0; }
+  th[scope=row] { position: static; }  /* or the row's line would not be drawn under it */
+  .heat table { font-size: 0.7rem; }
+  .heat :is(th, td) { padding: 0.2rem; }
+  .heat small { font-size: 0.6rem; white-space: normal; }
   .heat td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   details { display: none; }
 }

@@ -1,15 +1,19 @@
-"""List the registered pretraining tasks, or describe one with its fields.
+"""List the registered pretraining tasks, or describe one.
 
-ernie tasks
-ernie tasks sentence_distance
-ernie tasks --plugin my_lab.my_objective
+The list has a line for each; a description tells the fields, which are keys of a run's YAML, and their defaults.
+
+  ernie tasks
+  ernie tasks sentence_distance
+  ernie tasks --plugin my_lab.my_objective
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import sys
 
-SUMMARY = "list the registered pretraining tasks with their fields"
+SUMMARY = "list the registered pretraining tasks, or describe one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,15 +35,20 @@ def main(arguments: argparse.Namespace) -> int:
     from tasks.base import pretrain_tasks
 
     import_plugins(arguments.plugin)
-    names = [arguments.task] if arguments.task else list(pretrain_tasks)
-    print("\n\n".join(_describe(name) for name in names))
+    if arguments.task:
+        print(_describe(arguments.task))
+        return 0
+    width = max(map(len, pretrain_tasks))
+    for name in pretrain_tasks:
+        first = (inspect.getdoc(pretrain_tasks[name]) or "").split("\n\n")[0]
+        print(f"{name:<{width}}  {' '.join(first.split())}")
+    print("\n'ernie tasks TASK' describes one with its fields.", file=sys.stderr)
     return 0
 
 
 def _describe(name: str) -> str:
     """A task's name, documentation, and fields with their types and defaults."""
     import dataclasses
-    import inspect
     import typing
 
     from tasks.base import pretrain_tasks

@@ -84,7 +84,7 @@ class CorpusReport:
             ("documents read", f"{kept + dropped:,}"),
             ("  kept for training", _sizes(counts.splits["train"])),
             ("  kept held out", _sizes(counts.splits["held_out"])),
-            ("  of these with one sentence", f"{counts.one_sentence:,}"),
+            ("  kept with only one sentence", f"{counts.one_sentence:,}"),
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
             ("language", self.language),

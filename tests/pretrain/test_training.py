@@ -215,7 +215,7 @@ def test_verify_finds_a_step_whose_samples_were_others(
     assert main(["verify", str(tmp_path / "run"), "--quiet"]) == 1
     found = capsys.readouterr().out
     assert "step 11: the samples' hash is" in found
-    assert "NOT verified: 1 differences" in found
+    assert "NOT verified: 1 difference\n" in found
 
 
 def test_a_task_from_outside_the_library_trains(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -65,6 +66,18 @@ def test_people_are_told_on_standard_error_unless_they_want_quiet(
         shown = capsys.readouterr()
         assert shown.out == ""
         assert shown.err == ("" if quiet else "a sentence\nstep 2/2  loss 1.2  left 00:00:00\n")
+
+
+def test_a_terminal_gets_a_bar_with_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    log = Log(tmp_path, 2)
+    log.progress(0, stage="1/1", loss="red 1.5")
+    log.close()
+    last = terminal.getvalue().split("\r")[-1]
+    assert last.startswith(" 50% |")
+    assert last.rstrip().endswith("stage 1/1  loss red 1.5")
 
 
 def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
