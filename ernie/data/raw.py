@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-WORD, PHRASE, ENTITY = range(3)  # the numbers of ernie.text.segment.base.Kind
-SPAN_KINDS = ("word", "phrase", "entity")  # their names in a file
+from ernie.text.segment.base import Kind
+
+SPAN_KINDS = tuple(kind.name.lower() for kind in Kind)  # the names of spans in a file
 
 
 class Place(NamedTuple):
@@ -34,7 +35,7 @@ class RawDocument(NamedTuple):
     title: str = ""
     headings: frozenset[int] = frozenset()
     spans: np.ndarray | None = None
-    annotated: tuple[int, ...] = ()
+    annotated: tuple[Kind, ...] = ()
 
 
 class Dropped(NamedTuple):

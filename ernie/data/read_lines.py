@@ -9,17 +9,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+from ernie.data.raw import Dropped, Place
 from ernie.errors import UserError
 
 MAX_LINE = 1 << 24  # bytes; a longer line is not held in memory
 
 
 class Line(NamedTuple):
-    """One line without its line break; `text` is None when it could not be read, and `problem` says why."""
+    """One line without its line break; `text` is None when it could not be read.
+
+    `reason` and `problem` then say why: a few words for counting, and a sentence.
+    """
 
     number: int
     text: str | None
+    reason: str = ""
     problem: str = ""
+
+    def dropped(self, file: str) -> Dropped:
+        """A document of `file` that cannot be used because of this line."""
+        return Dropped(Place(file, self.number), self.reason, self.problem)
 
 
 class LineFile:
@@ -67,10 +76,10 @@ def _bounded(file: BinaryIO) -> Iterator[bytes | None]:
 
 def _line(number: int, content: bytes | None) -> Line:
     if content is None:
-        return Line(number, None, f"the line is longer than {MAX_LINE >> 20} MB")
+        return Line(number, None, "line too long", f"the line is longer than {MAX_LINE >> 20} MB")
     if number == 1:
         content = content.removeprefix(codecs.BOM_UTF8)
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        return Line(number, None, f"byte {error.start + 1} of the line is not UTF-8 text")
+        return Line(number, None, "invalid UTF-8", f"byte {error.start + 1} of the line is not UTF-8 text")

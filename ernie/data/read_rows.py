@@ -12,6 +12,7 @@ import numpy as np
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import Line
 from ernie.errors import UserError, nearest
+from ernie.text.segment.base import Kind
 
 _ROWS = 64  # rows of a Parquet file that are decoded at a time
 
@@ -21,8 +22,7 @@ def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> I
     for line in lines:
         place = Place(file, line.number)
         if line.text is None:
-            reason = "line too long" if "longer" in line.problem else "invalid UTF-8"
-            yield Dropped(place, reason, line.problem)
+            yield line.dropped(file)
         elif line.text.strip():
             try:
                 row = json.loads(line.text)
@@ -131,7 +131,7 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     spans = _spans(row[fields.spans], len(text))
     if isinstance(spans, str):
         return Dropped(place, "wrong spans", f"'{fields.spans}': {spans}")
-    return document._replace(spans=spans, annotated=tuple(range(len(SPAN_KINDS))))
+    return document._replace(spans=spans, annotated=tuple(Kind))
 
 
 def _text(row: Mapping[str, Any], fields: Fields) -> str | None:

@@ -9,8 +9,9 @@ from itertools import chain
 
 import numpy as np
 
-from ernie.data.raw import ENTITY, WORD, Dropped, Place, RawDocument, ReadOptions
+from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import Line
+from ernie.text.segment.base import Kind
 
 MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines, so that memory stays bounded
 
@@ -48,8 +49,7 @@ class _Gathered:
     def add(self, line: Line) -> None:
         self.first = self.first or line.number
         if line.text is None:
-            reason = "line too long" if "longer" in line.problem else "invalid UTF-8"
-            self._dropped = self._dropped or Dropped(Place(self._file, line.number), reason, line.problem)
+            self._dropped = self._dropped or line.dropped(self._file)
             return
         self.texts.append(line.text)
         self.size += len(line.text)
@@ -191,7 +191,7 @@ def _tagged(place: Place, texts: list[str], options: ReadOptions) -> RawDocument
         "\n".join(paragraphs),
         title=title,
         spans=np.asarray(spans, dtype=np.int64).reshape(-1, 3),
-        annotated=(WORD, ENTITY),
+        annotated=(Kind.WORD, Kind.ENTITY),
     )
 
 
@@ -200,12 +200,12 @@ def _tagged_spans(tokens: list[tuple[str, str]], at: int) -> Iterator[tuple[int,
     person = -1
     for i, (word, tag) in enumerate(tokens):
         end = at + len(word)
-        yield at, end, WORD
+        yield at, end, Kind.WORD
         if tag == "nr":
             person = at if person < 0 else person
             if i + 1 == len(tokens) or tokens[i + 1][1] != "nr":
-                yield person, end, ENTITY
+                yield person, end, Kind.ENTITY
                 person = -1
         elif tag in _ENTITY_TAGS:
-            yield at, end, ENTITY
+            yield at, end, Kind.ENTITY
         at = end
