@@ -24,7 +24,9 @@ def test_jieba_marks_words_and_names_by_the_units_they_are_given_in(entities):
     assert found[Kind.ENTITY] == (["江泽民", "北京大学"] if entities else [])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("spacy") is None, reason="needs spaCy")
+@pytest.mark.skipif(
+    importlib.util.find_spec("spacy") is None, reason="needs spaCy, 200 MB that `dev` leaves out: pip install spacy"
+)
 def test_spacy_marks_the_names_its_model_finds(tmp_path):
     import spacy
 
