@@ -1,8 +1,8 @@
 """Convert an encoder between this library's, Hugging Face's and PaddleNLP's formats, and certify the result.
 
-SRC is a run or a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an original
-BERT checkpoint; or the name of a model on the Hugging Face hub.  The certificate, also written into DST, gives the
-largest difference of each layer's outputs.  Nothing is written when one is too large.
+SRC is a run or a model folder of this library's, a Hugging Face or PaddleNLP folder, an official ERNIE release or an
+original BERT checkpoint; or the name of a model on the Hugging Face hub.  The certificate, also written into DST,
+gives the largest difference of each layer's outputs.  Nothing is written when one is too large.
 
   ernie convert bert-base-uncased/ bert/ --to ernie
   ernie convert runs/first published/ --to hf
