@@ -26,7 +26,8 @@ table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tab
         margin: 0.5rem 0; }
 th, td { text-align: left; vertical-align: top; white-space: nowrap; padding: 0.3rem 1rem 0.3rem 0;
          border-bottom: 1px solid var(--line); }
-th[scope=row] { font-weight: normal; position: sticky; left: 0; background: var(--paper); }
+th:first-child { position: sticky; left: 0; background: var(--paper); }
+th[scope=row] { font-weight: normal; }
 .heat table { border-collapse: separate; border-spacing: 2px; }
 .heat :is(th, td) { text-align: center; padding: 0.3rem 0.5rem; border: 0; }
 .heat th[scope=col] { white-space: normal; vertical-align: bottom; }
@@ -45,7 +46,7 @@ pre { font-size: 0.8rem; overflow-x: auto; }
   .panels { grid-template-columns: 1fr 1fr; }
   .wide { overflow: visible; }
   .wide img { min-width: 0; }
-  th[scope=row] { position: static; }  /* or the row's line would not be drawn under it */
+  th:first-child { position: static; }  /* or the row's line would not be drawn under it */
   .heat table { font-size: 0.7rem; }
   .heat :is(th, td) { padding: 0.2rem; }
   .heat small { font-size: 0.6rem; white-space: normal; }
