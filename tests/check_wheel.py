@@ -32,6 +32,13 @@ from ernie import ErnieModel
 assert all('site-packages' in module.__file__ for module in (ernie, tasks, pretrain, finetune)), ernie.__file__
 print(ErnieModel.from_pretrained('run').config)
 """
+CONFIGS = """
+import sys
+import finetune.config, pretrain.config
+from ernie.shipped import configs
+assert not configs().is_relative_to(sys.argv[1]), configs()
+print(finetune.config.load('glue/sst2').train, pretrain.config.load('ernie2-en').train)
+"""
 
 
 def main() -> None:
@@ -101,6 +108,7 @@ def use(python: Path, folder: Path) -> None:
     ):
         run(ernie + command, work)
     run([str(python), "-c", PYTHON], work)
+    run([str(python), "-c", CONFIGS, str(ROOT)], work)
 
 
 def run(command: list[str], folder: Path) -> str:
