@@ -1,9 +1,11 @@
-"""List the registered pretraining tasks, or describe one.
+"""List the registered pretraining tasks, or kinds of fine-tuning task, or describe one.
 
 The list has a line for each; a description tells the fields, which are keys of a run's YAML, and their defaults.
 
   ernie tasks
   ernie tasks sentence_distance
+  ernie tasks --downstream
+  ernie tasks classify
   ernie tasks --plugin my_lab.my_objective
 """
 
@@ -12,13 +14,15 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from typing import Any
 
-SUMMARY = "list the registered pretraining tasks, or describe one"
+SUMMARY = "list the pretraining tasks, or kinds of fine-tuning task, or describe one"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("task", nargs="?", metavar="TASK", help="describe this task only")
+    parser.add_argument("--downstream", action="store_true", help="list the kinds of fine-tuning task")
     parser.add_argument(
         "--plugin",
         action="append",
@@ -30,35 +34,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run it."""
-    import tasks.objectives  # noqa: F401 - registers the tasks
-    from ernie.registry import import_plugins
+    import tasks.downstream
+    import tasks.objectives  # noqa: F401 - they register the tasks
+    from ernie.registry import Registry, import_plugins
     from tasks.base import pretrain_tasks
+    from tasks.downstream.base import finetune_tasks
 
     import_plugins(arguments.plugin)
+    downstream = arguments.downstream or (arguments.task in finetune_tasks and arguments.task not in pretrain_tasks)
+    listed: Registry[Any] = finetune_tasks if downstream else pretrain_tasks
     if arguments.task:
-        print(_describe(arguments.task))
+        print(_describe(arguments.task, listed))
         return 0
-    width = max(map(len, pretrain_tasks))
-    for name in pretrain_tasks:
-        first = (inspect.getdoc(pretrain_tasks[name]) or "").split("\n\n")[0]
+    width = max(map(len, listed))
+    for name in listed:
+        first = (inspect.getdoc(listed[name]) or "").split("\n\n")[0]
         print(f"{name:<{width}}  {' '.join(first.split())}")
     print("\n'ernie tasks TASK' describes one with its fields.", file=sys.stderr)
     return 0
 
 
-def _describe(name: str) -> str:
+def _describe(name: str, listed: Any) -> str:
     """A task's name, documentation, and fields with their types and defaults."""
     import dataclasses
     import typing
 
-    from tasks.base import pretrain_tasks
-
-    task = pretrain_tasks[name]
+    task = listed[name]
     hints = typing.get_type_hints(task)
     lines = [name, *(f"  {line}".rstrip() for line in inspect.getdoc(task).splitlines()), ""]  # type: ignore[union-attr]
     for item in dataclasses.fields(task):
         kind = getattr(hints[item.name], "__name__", str(hints[item.name])).replace("typing.", "")
         kind = kind if hints[item.name] in (int, float, str, bool) else str(hints[item.name]).replace("typing.", "")
         lines.append(f"    {item.name}: {kind} = {item.default!r}")
-    lines += [f"    metrics: {', '.join(task.metrics)}", f"    defined in {pretrain_tasks.place(name)}"]
+    lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
+
+
+def _metrics(task: Any) -> list[str]:
+    """What a task is scored by; a kind of fine-tuning task has measures that are used only when asked for, too."""
+    measures = list(getattr(task, "measures", {}))
+    if not measures:
+        return [f"    metrics: {', '.join(task.metrics)}"]
+    used, others = measures[: task.usual], measures[task.usual :]
+    return [f"    metrics used unless named: {', '.join(used)}"] + (
+        [f"    metrics on demand: {', '.join(others)}"] if others else []
+    )

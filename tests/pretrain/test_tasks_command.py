@@ -6,6 +6,7 @@ import pytest
 
 from ernie.cli import main
 from tasks.base import pretrain_tasks
+from tasks.downstream.base import finetune_tasks
 
 
 def test_the_list_has_a_line_for_each_task(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,3 +21,15 @@ def test_the_list_has_a_line_for_each_task(capsys: pytest.CaptureFixture[str]) -
 def test_a_description_tells_fields_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "sentence_reordering"]) == 0
     assert "    segments: int = 3\n" in capsys.readouterr().out
+
+
+def test_the_kinds_of_fine_tuning_task_are_listed_and_described_with_their_metrics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["tasks", "--downstream"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(finetune_tasks)
+    assert main(["tasks", "classify"]) == 0
+    shown = capsys.readouterr().out
+    assert "    metrics used unless named: accuracy\n" in shown
+    assert "    metrics on demand: f1, macro_f1, matthews\n" in shown
+    assert "    text_pair: str = ''\n" in shown
