@@ -58,10 +58,4 @@ def main(arguments: argparse.Namespace) -> int:
         print(arguments.target)
         return 0
     print(f"ernie: nothing was written to {arguments.target}", file=sys.stderr)
-    if arguments.to == "paddlenlp" and arguments.task is None:
-        print(
-            "ernie: PaddleNLP runs ERNIE, the only kind with task embeddings, with a LayerNorm epsilon of 1e-12, which "
-            "may not be this model's; --task N writes it for one task, with the right epsilon",
-            file=sys.stderr,
-        )
     return 1

@@ -220,5 +220,5 @@ def test_the_command_fails_when_nothing_was_written(tmp_path: Path, capsys: pyte
     out, err = capsys.readouterr()
     assert "NOT within the tolerance of 1.0e-04" in out
     assert f"nothing was written to {tmp_path / 'there'}" in err
-    assert "--task N writes it for one task" in err
+    assert "--task N writes it for one task, as a BERT" in err
     assert not (tmp_path / "there").exists()

@@ -16,7 +16,7 @@ from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import folded
 from ernie.model.published.folder import Kind
 from ernie.model.published.frameworks import framework, states_there
-from ernie.model.published.load import read
+from ernie.model.published.load import Reading, read
 from ernie.model.published.probe import POOLER, Probe, States, states_of
 from ernie.model.published.write import Target, write
 from ernie.model.weights import arrays
@@ -43,31 +43,9 @@ def convert(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target}: is there already; give a new folder")
     reading = read(source, model_class)
-    probe = Probe.of(reading.model.config)
-    if task is not None:
-        probe = replace(probe, tasks=task * probe.mask)
-    model = reading.model if task is None else folded(reading.model, task)
-    comparison = _Comparison(states_of(model, probe), probe, model.masked_head is not None, [*reading.notes])
     partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
     try:
-        comparison.notes += write(model, partial, to)
-        again = read(partial, model_class).model
-        comparison.add("the written folder, read again by this library", states_of(again, probe))
-        if task is not None:
-            comparison.add(f"the source as it is, for task {task}", states_of(reading.model, probe))
-        # Where the source has no pooler, its framework draws one, and so did we.
-        comparison.run("the source", source, reading.kind, frozenset() if reading.pooler else frozenset((POOLER,)))
-        comparison.run("the written folder", partial, to)
-        certificate = Certificate(
-            source=str(source),
-            source_format=reading.kind,
-            target_format=to,
-            tolerance=tolerance,
-            weights_identical=_identical(model, again),
-            checks=tuple(comparison.checks),
-            independent=comparison.independent,
-            notes=tuple(comparison.notes),
-        )
+        certificate = _write_certified(reading, source, partial, to, tolerance, task)
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
@@ -75,6 +53,35 @@ def convert(
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return certificate
+
+
+def _write_certified(
+    reading: Reading, source: Path, folder: Path, to: Target, tolerance: float, task: int | None
+) -> Certificate:
+    """Write what was read from `source` into `folder`, and compare the two."""
+    probe = Probe.of(reading.model.config)
+    if task is not None:
+        probe = replace(probe, tasks=task * probe.mask)
+    model = reading.model if task is None else folded(reading.model, task)
+    comparison = _Comparison(states_of(model, probe), probe, model.masked_head is not None, [*reading.notes])
+    comparison.notes += write(model, folder, to)
+    again = read(folder, type(model)).model
+    comparison.add("the written folder, read again by this library", states_of(again, probe))
+    if task is not None:
+        comparison.add(f"the source as it is, for task {task}", states_of(reading.model, probe))
+    # Where the source has no pooler, its framework draws one, and so did we.
+    comparison.run("the source", source, reading.kind, frozenset() if reading.pooler else frozenset((POOLER,)))
+    comparison.run("the written folder", folder, to)
+    return Certificate(
+        source=str(source),
+        source_format=reading.kind,
+        target_format=to,
+        tolerance=tolerance,
+        weights_identical=_identical(model, again),
+        checks=tuple(comparison.checks),
+        independent=comparison.independent,
+        notes=tuple(comparison.notes),
+    )
 
 
 @dataclass

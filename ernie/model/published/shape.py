@@ -16,6 +16,7 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.published.folder import Kind
 
+PADDLENLP_ERNIE_EPSILON = 1e-12  # fixed in its code; its settings are not asked
 # What the frameworks take where the settings do not say.
 _EPSILON: dict[Kind, float] = {"hf": 1e-12, "paddlenlp": 1e-12, "ernie-official": 1e-5, "bert-tf": 1e-12}
 # Our size -> its names in the settings, and the weight and axis that have it.
@@ -98,9 +99,9 @@ def _activation(settings: Mapping[str, Any], path: Path) -> Any:
 def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float, list[str]]:
     written = settings.get("layer_norm_eps")
     if kind == "paddlenlp" and is_paddlenlp_ernie(settings):
-        if written not in (None, 1e-12):
-            return 1e-12, [f"{path.name} says layer_norm_eps {written}, but PaddleNLP runs ERNIE with 1e-12: so do we"]
-        return 1e-12, []
+        fixed = PADDLENLP_ERNIE_EPSILON
+        said = f"{path.name} says layer_norm_eps {written}, but PaddleNLP runs ERNIE with {fixed}: so do we"
+        return fixed, [said] if written not in (None, fixed) else []
     return _EPSILON[kind] if written is None else float(written), []
 
 
@@ -130,7 +131,7 @@ def settings_for(config: EncoderConfig, to: Kind, head: bool) -> dict[str, Any]:
     with a LayerNorm epsilon of 1e-12 whatever the settings say, and BERT with what they say.
     """
     family = "Ernie" if config.task_vocab_size else "Bert"
-    if to == "paddlenlp" and config.layer_norm_epsilon == 1e-12:
+    if to == "paddlenlp" and config.layer_norm_epsilon == PADDLENLP_ERNIE_EPSILON:
         family = "Ernie"
     settings = {
         "architectures": [f"{family}ForMaskedLM" if head else f"{family}Model"],

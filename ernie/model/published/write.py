@@ -10,9 +10,10 @@ import numpy as np
 import paddle
 from safetensors.numpy import save_file
 
+from ernie.model.config import EncoderConfig
 from ernie.model.published import names
 from ernie.model.published.names import HEAD, Names
-from ernie.model.published.shape import settings_for
+from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
 from ernie.model.weights import arrays
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import WordPiece
@@ -42,7 +43,18 @@ def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
         weights = renamed(model, names.PADDLENLP, settings["model_type"])
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
-    return _write_tokenizer(model, folder, settings)
+    return [*_misfits(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+
+
+def _misfits(config: EncoderConfig, settings: dict[str, Any], to: Target) -> list[str]:
+    epsilon = config.layer_norm_epsilon
+    if to != "paddlenlp" or settings["model_type"] != "ernie" or epsilon == PADDLENLP_ERNIE_EPSILON:
+        return []
+    return [
+        "PaddleNLP runs ERNIE, and only that has task embeddings, with a LayerNorm epsilon of "
+        f"{PADDLENLP_ERNIE_EPSILON}; this model's is {epsilon}. --task N writes it for one task, as a BERT with the "
+        "right one"
+    ]
 
 
 def renamed(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarray]:
