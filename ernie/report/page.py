@@ -41,15 +41,18 @@ pre { font-size: 0.8rem; overflow-x: auto; }
 @page { margin: 15mm; }
 @media print {
   main { max-width: none; padding: 0; }
-  h2, .note { break-after: avoid; }
-  p, tr, img { break-inside: avoid; }
+  h2, h2 + .note { break-after: avoid; }
+  p, tr, img, .heat { break-inside: avoid; }
+  table { font-size: 0.75rem; }
+  th, td { padding-right: 0.6rem; }
   .panels { grid-template-columns: 1fr 1fr; }
   .wide { overflow: visible; }
   .wide img { min-width: 0; }
   th:first-child { position: static; }  /* or the row's line would not be drawn under it */
   .heat table { font-size: 0.7rem; }
   .heat :is(th, td) { padding: 0.2rem; }
-  .heat small { font-size: 0.6rem; white-space: normal; }
+  .heat td small { white-space: normal; }
+  .heat small { font-size: 0.6rem; }
   .heat td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   details { display: none; }
 }
