@@ -22,6 +22,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
 from ernie.model.weights import initialize, load_weights, save_weights
+from ernie.registry import import_plugins
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import in_groups
 from tasks.downstream.base import Answer, Example, FinetuneTask
@@ -101,7 +102,8 @@ class FinetunedModel(nn.Layer):
         """Write encoder, tokenizer, head and task into a folder from which `load` makes them again."""
         self.ernie.save_pretrained(folder)
         save_weights(self.head, folder / HEAD_FILE)
-        data = {"task": to_dict(self.task), "task_id": self.task_id}
+        # The module lets a kind from outside the library be found again.
+        data = {"task": to_dict(self.task), "module": type(self.task).__module__, "task_id": self.task_id}
         (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
@@ -123,7 +125,9 @@ def read_task(path: Path) -> tuple[FinetuneTask, int]:
 
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return build(_SCHEMA, from_dict(data["task"], str(path))), int(data["task_id"])
+        given = from_dict(data["task"], str(path))
+        import_plugins([data.get("module", "tasks.downstream")])
+        return build(_SCHEMA, given), int(data["task_id"])
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise

@@ -1,0 +1,69 @@
+"""A kind of fine-tuning task of one's own, outside the library: grades, where a near miss is better than a far one.
+
+Put this file anywhere on the Python path and name it in the task's YAML:
+
+    plugins: [grades]
+    task: {kind: grade, text: review, label: stars}
+
+`ernie tasks grade --plugin grades` shows it as YAML sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task
+from tasks.downstream.measures import accuracy
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+    from ernie.model.losses import Loss
+
+
+def kappa(right: Sequence[int], given: Sequence[int]) -> float:
+    """Cohen's kappa with quadratic weights."""
+    from sklearn.metrics import cohen_kappa_score
+
+    return float(np.nan_to_num(cohen_kappa_score(right, given, weights="quadratic")))
+
+
+@finetune_task("grade")
+@dataclass(frozen=True, kw_only=True)
+class Grade(TextTask):
+    """A whole number from `lowest` to `highest` for each row, learnt by squared error and rounded."""
+
+    lowest: int = 1
+    highest: int = 5
+
+    measures: ClassVar = {"kappa": kappa, "accuracy": accuracy}
+    usual: ClassVar = 2
+
+    def truth(self, row: Row) -> int:
+        given = row.text(self.label)
+        if not given.isdecimal() or not self.lowest <= int(given) <= self.highest:
+            raise UserError(f"grade '{given}' is no whole number from {self.lowest} to {self.highest}")
+        return int(given)
+
+    target = truth
+
+    def answered(self, answer: Answer) -> int:
+        return answer["grade"]
+
+    def outputs(self) -> int:
+        return 1
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import squared_error
+
+        return squared_error(logits, batch.labels["label"].values)
+
+    def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
+        return {"grade": min(max(round(float(logits[0][0])), self.lowest), self.highest)}

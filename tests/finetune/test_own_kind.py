@@ -1,0 +1,62 @@
+"""A kind of task from outside the library is learnt, saved and asked like ours."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import paddle
+import pytest
+from helpers import ROOT, python, vocabulary
+
+from ernie.cli import main
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+
+WORDS = "awful poor fair good great".split()
+CONFIG = """
+plugins: [grades]
+task: {kind: grade, text: review, label: stars, max_len: 16}
+data: {train: train.tsv, dev: dev.tsv}
+model: encoder
+train: {epochs: 8, batch: 10, rate: {peak: 1e-2}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an encoder, and rows of which one word tells the grade."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    paddle.seed(0)
+    tokenizer = vocabulary(" ".join(WORDS) + " a film it was")
+    shape = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": 16}
+    model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, dropout=0.0, attention_dropout=0.0, **shape))
+    model.tokenizer = tokenizer
+    model.save_pretrained(tmp_path / "encoder")
+    rng = random.Random(0)
+    for name, count in (("train", 150), ("dev", 40)):
+        grades = [rng.randrange(5) for _ in range(count)]
+        rows = [f"{rng.choice(['a', 'it was a'])} {WORDS[grade]} film\t{grade + 1}" for grade in grades]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["review\tstars", *rows]) + "\n", encoding="utf-8")
+    (tmp_path / "grades.yaml").write_text(CONFIG, encoding="utf-8")
+    return tmp_path
+
+
+def test_it_learns_and_a_new_process_answers_with_it(folder: Path) -> None:
+    assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 0
+    scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
+    assert scores["kappa"]["median"] > 0.9
+    (folder / "asked.txt").write_text("a great film\nit was a awful film\n", encoding="utf-8")
+    rows = (folder / "asked.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "asked.tsv").write_text("\n".join(["review", *rows]) + "\n", encoding="utf-8")
+    done = python("-m", "ernie.cli", "predict", "run", "--input", "asked.tsv", cwd=folder, path=[ROOT / "examples"])
+    assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
+
+
+def test_a_grade_off_the_scale_is_named_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (folder / "train.tsv").open("a", encoding="utf-8") as file:
+        file.write("a good film\t6\n")
+    assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 2
+    assert "train.tsv:152: grade '6' is no whole number from 1 to 5" in capsys.readouterr().err
