@@ -12,14 +12,16 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module, metadata, util
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import Any
 
 from ernie import __version__
-from ernie.errors import UserError, nearest
+from ernie.errors import Remark, UserError, nearest
 
 GROUP = "ernie.commands"
 # The order in which help lists our own commands; those of other distributions follow by name.
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _terminable():
+        with _terminable(), _plain_warnings():
             status = _dispatch(words)
         sys.stdout.flush()  # here, so that a reader who went away is noticed where it is handled
         return status
@@ -77,6 +79,22 @@ def _terminable() -> Iterator[None]:
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show the library's warnings as sentences, without the place in its code that Python adds."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+            if issubclass(category, Remark):
+                print(f"note: {message}", file=sys.stderr)
+            else:
+                others(message, category, filename, lineno, *rest)
+
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def _dispatch(words: list[str]) -> int:

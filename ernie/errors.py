@@ -11,6 +11,10 @@ class UserError(ValueError):
     """Something the user can mend.  The command line prints it without a traceback and exits with status 2."""
 
 
+class Remark(UserWarning):
+    """Something odd that the user should know of and need not mend.  The command line prints it as a note."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the nearest known one, or all of them when none is near.
 

@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ def _samples(tokenizer: Tokenizer, texts: Sequence[Text], max_len: int) -> list[
         samples.append(Sample(*frame(tokenizer, first[:keep_first], second)))
     if cut:
         message = f"encode: {cut} of {len(samples)} texts have more than {max_len} tokens; their ends were cut off"
-        warnings.warn(message, stacklevel=4)  # where the user calls ErnieModel.encode
+        warnings.warn(message, Remark, stacklevel=4)  # where the user calls ErnieModel.encode
     return samples
 
 

@@ -59,9 +59,7 @@ def test_a_folder_is_recognised_by_its_files(checkpoint: tuple[str, Path]) -> No
 
 
 def test_nothing_is_said_of_a_checkpoint_that_fits(checkpoint: tuple[str, Path]) -> None:
-    name, folder = checkpoint
-    notes = read(folder, ErnieModel).notes
-    assert notes == (("there is no place for embeddings.position_ids",) if name == "hf without prefix and head" else ())
+    assert read(checkpoint[1], ErnieModel).notes == ()
 
 
 def test_the_tokenizer_is_read_with_the_model(checkpoint: tuple[str, Path]) -> None:
@@ -71,12 +69,7 @@ def test_the_tokenizer_is_read_with_the_model(checkpoint: tuple[str, Path]) -> N
 
 
 def test_a_user_meets_it_through_from_pretrained(checkpoint: tuple[str, Path]) -> None:
-    name, folder = checkpoint
-    if name == "hf without prefix and head":
-        with pytest.warns(UserWarning, match="there is no place for embeddings.position_ids"):
-            model = ErnieModel.from_pretrained(folder)
-    else:
-        model = ErnieModel.from_pretrained(folder)
+    model = ErnieModel.from_pretrained(checkpoint[1])
     assert model.encode(["w7 w8"]).shape == (1, 16)
     assert not model.training
 

@@ -21,7 +21,6 @@ def folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-@pytest.mark.filterwarnings("ignore:.*position_ids")
 def test_sentences_of_like_meaning_lie_together(folder: Path) -> None:
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Shares fell sharply on Monday."]
     cat, kitten, shares = ErnieModel.from_pretrained(folder).encode(texts, normalize=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.published import names
 from ernie.model.published.folder import Kind, Weights, expected_files, read_settings, read_weights, recognise
@@ -54,7 +54,7 @@ def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
     """
     reading = read(folder, model_class)
     for note in reading.notes:
-        warnings.warn(f"{folder}: {note}", stacklevel=3)  # where the user calls ErnieModel.from_pretrained
+        warnings.warn(f"{folder}: {note}", Remark, stacklevel=3)  # where the user calls ErnieModel.from_pretrained
     return reading.model
 
 
@@ -124,6 +124,7 @@ def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: i
 
 
 def _unused(left: list[str]) -> list[str]:
+    left = [name for name in left if not name.endswith("position_ids")]  # no weights: the numbers 0, 1, 2, ...
     return [f"there is no place for {condensed(sorted(left))}"] if left else []
 
 
