@@ -13,12 +13,14 @@ import pytest
 import yaml
 from running import CONFIG, build_corpus, made_up_text
 
+import finetune.config
 from ernie.config import build, from_dict
 from pretrain.config import PretrainConfig, load
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with its file's name is that file
 _UNRUN = ("text", "ini", "make")  # shown, not run: other programs' files, and the targets that run this test
 
 
@@ -61,19 +63,27 @@ def test_blocks_of_a_page_run_in_the_order_they_stand(page: Path, prepared: Path
         assert language in ("console", "python", "yaml", *_UNRUN), f"{page}: what is a '{language}' block?\n{block}"
         if language == "console":
             run(commands(block), folder)
+        elif language == "yaml" and (named := _NAMED.match(block)):
+            (folder / named[1]).write_text(block, encoding="utf-8")
         elif language == "python":
             (folder / "block.py").write_text(block, encoding="utf-8")
             run(f"{sys.executable} block.py", folder)
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "docs" / "tasks.md", ROOT / "docs" / "pretraining.md"], ids=lambda page: page.name
+    "page",
+    [ROOT / "docs" / f"{name}.md" for name in ("tasks", "pretraining", "finetuning")],
+    ids=lambda page: page.name,
 )
 def test_yaml_of_a_page_builds(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     found = [block for language, block in blocks(page) if language == "yaml"]
     assert found
     for block in found:
+        if re.search(r"^task:", block, re.MULTILINE):
+            (tmp_path / "task.yaml").write_text(block, encoding="utf-8")
+            finetune.config.load(tmp_path / "task.yaml")
+            continue
         data = {"corpus": "corpus", "schedule": {"stages": [{"knowledge_masking": 1}]}, **yaml.safe_load(block)}
         file = tmp_path / "block.yaml"
         file.write_text(yaml.safe_dump(data), encoding="utf-8")

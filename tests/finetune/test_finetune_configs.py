@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import paddle
@@ -14,7 +15,7 @@ from ernie.data.labelled.read import read_split
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from finetune.check import check
-from finetune.config import FinetuneConfig, load
+from finetune.config import FinetuneConfig, TrainConfig, load
 
 CONFIGS = ROOT / "configs" / "finetune"
 BENCHMARKS = ROOT / "benchmarks" / "finetune"
@@ -300,3 +301,12 @@ def test_the_paper_s_batches_are_rows_a_card_times_cards() -> None:
         "rte": 4,
         "wnli": 8,
     }
+
+
+def test_the_documented_training_defaults_are_the_defaults(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    (block,) = [part.split("```")[0] for part in page.split("```yaml\n")[1:] if "layer_decay" in part.split("```")[0]]
+    (tmp_path / "shown.yaml").write_text(block, encoding="utf-8")
+    shown = read(tmp_path / "shown.yaml").get("train")
+    assert load(tmp_path / "shown.yaml").train == TrainConfig()
+    assert set(shown) == {item.name for item in fields(TrainConfig)}
