@@ -6,11 +6,12 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from ernie.errors import UserError, nearest
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 
 class Registry(Generic[T]):
@@ -27,14 +28,14 @@ class Registry(Generic[T]):
         self._places: dict[str, str] = {}
         self._entry_points_loaded = group is None
 
-    def register(self, name: str) -> Callable[[T], T]:
+    def register(self, name: str) -> Callable[[Item], Item]:
         """Decorator: enter the decorated thing as `name`.  Raises UserError when the name is taken."""
 
-        def enter(item: T) -> T:
+        def enter(item: Item) -> Item:
             place = _place(item)
             if name in self._items and self._places[name] != place:
                 raise UserError(f"{self.kind} '{name}' is registered twice: {self._places[name]}, {place}")
-            self._items[name] = item
+            self._items[name] = cast(T, item)  # its own type is kept for those who use it by its class
             self._places[name] = place
             return item
 

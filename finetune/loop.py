@@ -13,6 +13,7 @@ from paddle import nn
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
+from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
@@ -21,7 +22,6 @@ from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
-from tasks.downstream.measures import LOWER_IS_BETTER
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ Legend: T tokens of a packed batch, N sequences, D width, C classes, P targets.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,11 @@ class PretrainTask(ABC):
 
     window: ClassVar[int] = 1  # how many items `samples` gets at a time; the first is the one the samples are about
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first is the headline
-    variant_name: ClassVar[str] = ""
+
+    @property
+    def variant_name(self) -> str | None:
+        """The name under which its class is registered."""
+        return pretrain_tasks.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[PretrainTask], set[str]]:
@@ -124,18 +128,7 @@ class TokenTask(ClassifierTask):
 
 pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", group="ernie.pretrain_tasks")
 
-TaskClass = TypeVar("TaskClass", bound=type[PretrainTask])
-
-
-def pretrain_task(name: str) -> Callable[[TaskClass], TaskClass]:
-    """Class decorator: register a pretraining task under the name that YAML uses."""
-
-    def enter(task: TaskClass) -> TaskClass:
-        task.variant_name = name
-        pretrain_tasks.register(name)(task)
-        return task
-
-    return enter
+pretrain_task = pretrain_tasks.register  # class decorator: enters one under the name that YAML uses
 
 
 def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | np.ndarray) -> Sample:

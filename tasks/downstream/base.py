@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -66,8 +66,12 @@ class FinetuneTask(ABC):
     usual: ClassVar[int] = 1  # how many of them are used unless `metrics` says
     per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
     answer_field: ClassVar[str] = "label"  # the field that names the column with what is right
-    variant_name: ClassVar[str] = ""
     variant_key: ClassVar[str] = "kind"
+
+    @property
+    def variant_name(self) -> str | None:
+        """The name under which its class is registered."""
+        return finetune_tasks.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[FinetuneTask], set[str]]:
@@ -176,18 +180,7 @@ class TextTask(FinetuneTask):
 
 finetune_tasks: Registry[type[FinetuneTask]] = Registry("kind of fine-tuning task", group="ernie.finetune_tasks")
 
-TaskClass = TypeVar("TaskClass", bound=type[FinetuneTask])
-
-
-def finetune_task(name: str) -> Callable[[TaskClass], TaskClass]:
-    """Class decorator: register a kind of fine-tuning task under the name that YAML uses."""
-
-    def enter(task: TaskClass) -> TaskClass:
-        task.variant_name = name
-        finetune_tasks.register(name)(task)
-        return task
-
-    return enter
+finetune_task = finetune_tasks.register  # class decorator: enters one under the name that YAML uses
 
 
 def text_example(

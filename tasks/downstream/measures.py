@@ -1,7 +1,7 @@
 """How good answers are: measures of classification, regression, ranking and tagging, from scikit-learn, SciPy, seqeval.
 
 Each takes what is right and what was answered, one item a row, and returns a number; higher is better unless its name
-is in LOWER_IS_BETTER.
+is in ernie.metrics.LOWER_IS_BETTER.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
-LOWER_IS_BETTER = frozenset({"mean_squared_error"})
 
 Tags = Sequence[Sequence[str]]
 Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
