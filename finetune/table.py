@@ -9,8 +9,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ernie.metrics import LOWER_IS_BETTER
 from finetune.suite import Outcome
-from tasks.downstream.measures import LOWER_IS_BETTER
 
 Figures = Mapping[str, Mapping[str, float]]  # split -> measure -> figure
 

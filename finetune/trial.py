@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ernie.beside import put_text
 from ernie.errors import UserError
+from ernie.metrics import LOWER_IS_BETTER
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.measures import LOWER_IS_BETTER
 
 SCORES_FILE = "scores.json"
 
@@ -39,9 +40,7 @@ class Trial:
 
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all."""
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
+        put_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Trial:
