@@ -84,6 +84,8 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
     if origin in (list, tuple):
         return _build_sequence(origin, args, value, path, mistakes)
     if origin is dict:
+        if value.data is None:
+            return {}  # as of a dataclass: nothing under the key; so a file can do without what it includes
         if not isinstance(value.data, dict):
             return _mistake(value, path, "expected a mapping", mistakes)
         return {key: _build(args[1], item, _join(path, key), mistakes) for key, item in value.data.items()}

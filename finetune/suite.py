@@ -91,7 +91,7 @@ def run_suite(
     for name, given in suite.configs.items():
         config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
         if name not in suite.chosen:
-            yield Outcome(name, config, reason="was not asked for")
+            yield Outcome(name, config, reason="not asked for")
             continue
         say(f"--- {name}")
         try:

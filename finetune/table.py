@@ -50,7 +50,10 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
     without = [o for o in outcomes if not o.scores]
     if without:
         lines += ["", f"{len(without)} of {len(outcomes)} tasks have no scores, so ours have no average:", ""]
-        lines += [f"- {o.name}: {'failed: ' if o.failed else ''}{' '.join(o.reason.split())}" for o in without]
+        reasons: dict[str, list[str]] = {}
+        for o in without:
+            reasons.setdefault(f"{'failed: ' if o.failed else ''}{' '.join(o.reason.split())}", []).append(o.name)
+        lines += [f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     notes = [f"- {o.name}: left out {note}" for o in outcomes for note in o.notes]
     return "\n".join([*lines, *(["", *notes] if notes else [])]) + "\n"
 

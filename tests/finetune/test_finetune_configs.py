@@ -263,6 +263,11 @@ def test_check_passes_on_files_in_the_downloads_layout(name: str, encoder: Path,
     assert said[-1].startswith("ok: one step")
 
 
+def test_no_published_figure_stands_beside_a_score_on_other_data() -> None:
+    for name in ("qnli", "lcqmc", "cmrc2018", "msra_ner", "squad2"):
+        assert load(BENCHMARKS / f"{name}.yaml").published == {}
+
+
 def test_the_torn_rows_of_qqp_are_left_out_and_counted(encoder: Path, tmp_path: Path) -> None:
     laid_out("glue/qqp", tmp_path)
     said = list(check(load(NAMES["glue/qqp"], [f"model={encoder}"], tmp_path)))

@@ -1,0 +1,62 @@
+"""Slices of sources, and columns that are made of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ernie.data.labelled.read import is_there, read_split
+from ernie.data.labelled.row import Row, RowOptions
+from ernie.errors import UserError
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> str:
+    file = tmp_path / "numbers.tsv"
+    file.write_text("number\n" + "".join(f"{i}\n" for i in range(10)), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize(("part", "first", "last"), [("[:4]", 0, 3), ("[4:]", 4, 9), ("[2:5]", 2, 4), ("", 0, 9)])
+def test_a_slice_takes_rows_and_keeps_their_places(numbers: str, part: str, first: int, last: int) -> None:
+    rows = read_split("train", [numbers + part], RowOptions()).rows
+    assert [row["number"] for row in rows] == [str(i) for i in range(first, last + 1)]
+    assert rows[0].place.line == first + 2  # behind the line of names
+    assert is_there(numbers + part)
+
+
+def test_an_empty_slice_and_a_missing_file_are_errors(numbers: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there are no rows"):
+        read_split("train", [f"{numbers}[20:]"], RowOptions())
+    assert not is_there(str(tmp_path / "away.tsv[:4]"))
+
+
+def test_lists_are_joined_and_columns_composed_of_parts() -> None:
+    options = RowOptions(join={"words": "-"}, compose={"asked": "{who.name}: {words}, {count}"})
+    row = options.adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"], "count": 3}))
+    assert row is not None
+    assert row["asked"] == "Anna: a-b, 3"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("{whom}", "there is no column 'whom'"),
+        ("{who.age}", "there is no column 'age'"),
+        ("{words.name}", "column 'words': expected named parts"),
+        ("{words}", "column 'words': expected text"),
+    ],
+)
+def test_a_composed_text_that_cannot_be_made_says_what_is_missing(pattern: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RowOptions(compose={"asked": pattern}).adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"]}))
+
+
+def test_torn_rows_are_skipped_and_counted_only_when_asked(tmp_path: Path) -> None:
+    file = tmp_path / "torn.tsv"
+    file.write_text("a\tb\n1\t2\n3\n4\t5\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"torn\.tsv:3: has 1 cells, expected 2"):
+        read_split("train", [str(file)], RowOptions())
+    split = read_split("train", [str(file)], RowOptions(faulty="skip"))
+    assert (len(split.rows), split.skipped) == (2, 1)
