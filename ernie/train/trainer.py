@@ -71,6 +71,7 @@ class Trainer:
         """
         paddle.seed(order.key(self._seed, "dropout", step) % 2**31)
         self.layer.train()
+        batches = [(name, batch) for name, batch in batches if batch.targets]  # others have nothing to teach
         targets: dict[str, int] = {}
         weights: dict[str, float] = {}
         for name, batch in batches:

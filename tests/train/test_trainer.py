@@ -13,7 +13,7 @@ import pytest
 from paddle import Tensor, nn
 
 from ernie.data.batch import Packed, pack
-from ernie.data.document import Sample
+from ernie.data.document import IGNORE, Sample
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train.optimizer import Optimizer
 from ernie.train.settings import AdamConfig
@@ -290,3 +290,15 @@ def test_after_patience_bad_steps_in_a_row_training_stops_and_says_where() -> No
         own.step(2, [("blue", batch(8, epoch=4)), ("red", batch(8))], model.loss, 0.1)
     assert re.match(r"step 2: .* not finite 3 times in a row \(losses: blue nan, red nan;", str(caught.value))
     assert "The last batch of 'blue' begins with sample 0 of item 100, epoch 4." in str(caught.value)
+
+
+def test_a_batch_without_targets_teaches_nothing_and_stops_nothing() -> None:
+    silent = pack([Sample(np.arange(4), np.zeros(4, np.int64), {"label": np.full(4, IGNORE)})])
+    one, other = TwoTasks(), TwoTasks()
+    trainer(one).step(0, [("red", batch(5)), ("blue", silent)], one.loss, 0.1)
+    trainer(other).step(0, [("red", batch(5))], other.loss, 0.1)
+    assert same(weights(one), weights(other))
+    before = weights(one)
+    report = trainer(one).step(1, [("blue", silent)], one.loss, 0.1)
+    assert same(before, weights(one))
+    assert (report.losses, report.gradient_norm, report.skipped) == ({}, 0.0, False)
