@@ -9,7 +9,8 @@ from typing import Literal
 
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, read
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
+from ernie.model.config import EncoderConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -38,6 +39,10 @@ class ModelConfig:
     max_positions: int | None = None
     task_vocab_size: int | None = None
     vocab_size: int | None = None
+
+    def __post_init__(self) -> None:
+        with about("preset"):
+            EncoderConfig.preset(self.preset)
 
     def changes(self) -> dict[str, object]:
         """What the file changes of the preset."""
