@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import threading
 import warnings
 
 from ernie.errors import UserError
@@ -29,9 +31,19 @@ def prepare() -> None:
 
 
 def require_paddle() -> None:
-    """Raise UserError with the install commands when no Paddle wheel is installed."""
+    """Import Paddle for a command.  Raises UserError with the install commands when no wheel is installed.
+
+    Paddle's own signal handlers, which print its C++ stack, are taken back: Python's are those that count.
+    """
     if importlib.util.find_spec("paddle") is None:
         raise UserError(
             "PaddlePaddle is not installed. On a machine without a GPU: pip install 'ernie-continual[cpu]'. "
             "With an NVIDIA GPU, take the wheel for your CUDA version from Paddle's own index (README, Install)."
         )
+    import paddle
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    paddle.disable_signal_handler()
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -14,7 +14,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import FinetuneConfig
 from finetune.loop import finetune
-from finetune.prepare import Prepared, describe, prepare_all
+from finetune.prepare import NEEDED, Prepared, describe, prepare_all
 from finetune.run import check_lengths
 from tasks.downstream.base import FinetuneTask
 
@@ -37,7 +37,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
-    for name in ("train", "dev"):
+    for name in NEEDED:
         if name not in splits or not splits[name].labelled:
             raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split")
     labels = getattr(task, "labels", ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import paddle
@@ -43,7 +44,7 @@ class Evaluation:
         return next(iter(self.scores.values()))
 
 
-Progress = Callable[[int, int, dict[str, str]], None]  # the step, how many there are, a few figures
+Progress = Callable[[int, dict[str, str]], None]  # the step that is done, a few figures
 
 
 def finetune(
@@ -60,6 +61,40 @@ def finetune(
 
     Order, dropout and the head's first weights follow from the seed.
     """
+    model = _begin(ernie, task, config, seed)
+    factors = layer_factors(model, config.layer_decay)
+    trainer = Trainer(model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors)
+    steps = planned_steps(train.examples, config, seed)
+    evaluations: list[Evaluation] = []
+    best: dict[str, np.ndarray] = {}
+    losses: list[float] = []
+    tokens, seconds = 0, 0.0
+    for number, step in enumerate(steps):
+        began = time.perf_counter()
+        batches = [("task", packed) for packed in micro_batches(train.examples, step, config.micro_tokens)]
+        report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
+        losses.append(report.losses["task"])
+        tokens += sum(packed.layout.tokens for _, packed in batches)
+        seconds += time.perf_counter() - began
+        if progress is not None:
+            progress(number, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{tokens / seconds:,.0f}"})
+        if not step.scored:
+            continue
+        scores = task.scores(dev.rows, model.answers(dev.examples))
+        evaluations.append(Evaluation(number + 1, step.epochs, scores, float(np.mean(losses)), seconds))
+        losses.clear()
+        if evaluated is not None:
+            evaluated(evaluations[-1])
+        since_best = len(evaluations) - 1 - best_of(task, evaluations)
+        if since_best == 0:
+            best = arrays(model)
+        elif config.patience and since_best >= config.patience:
+            break
+    set_weights(model, best, "the best evaluation")
+    return model, evaluations
+
+
+def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int) -> FinetunedModel:
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # it would no longer fit the encoder
     if config.dropout is not None:
@@ -68,41 +103,7 @@ def finetune(
         raise UserError(
             f"train.task_id: {config.task_id}: the model has {ernie.config.task_vocab_size} task embeddings"
         )
-    model = FinetunedModel(ernie, task, config.task_id)
-    factors = layer_factors(model, config.layer_decay)
-    trainer = Trainer(model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors)
-    epochs = [steps_of_epoch(train.examples, config, seed, epoch) for epoch in range(config.epochs)]
-    total = sum(map(len, epochs))
-    evaluations: list[Evaluation] = []
-    best: dict[str, np.ndarray] = {}
-    losses: list[float] = []
-    tokens, seconds, step = 0, 0.0, 0
-    for epoch, chosen in enumerate(epochs):
-        due = evaluation_steps(len(chosen), config.evaluations)
-        for place, rows in enumerate(chosen, 1):
-            began = time.perf_counter()
-            batches = [("task", packed) for packed in micro_batches(train.examples, rows, config.micro_tokens, epoch)]
-            report = trainer.step(step, batches, lambda _, packed: model.loss(packed), config.rate.at(step, total))
-            step += 1
-            losses.append(report.losses["task"])
-            tokens += sum(packed.layout.tokens for _, packed in batches)
-            seconds += time.perf_counter() - began
-            if progress is not None:
-                progress(step - 1, total, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{tokens / seconds:,.0f}"})
-            if place not in due:
-                continue
-            scores = task.scores(dev.rows, model.answers(dev.examples))
-            evaluations.append(Evaluation(step, epoch + place / len(chosen), scores, float(np.mean(losses)), seconds))
-            losses.clear()
-            if evaluated is not None:
-                evaluated(evaluations[-1])
-            if best_of(task, evaluations) == len(evaluations) - 1:
-                best = arrays(model)
-            elif config.patience and len(evaluations) - 1 - best_of(task, evaluations) >= config.patience:
-                set_weights(model, best, "the best evaluation")
-                return model, evaluations
-    set_weights(model, best, "the best evaluation")
-    return model, evaluations
+    return FinetunedModel(ernie, task, config.task_id)
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
@@ -111,8 +112,27 @@ def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
     return max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
 
 
-def steps_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
-    """Which rows each step of an epoch takes: every row in exactly one, in an order that (seed, epoch) decides."""
+class Step(NamedTuple):
+    """One step: its rows, their epoch, how many epochs are done after it, and whether the dev split is scored then."""
+
+    rows: np.ndarray
+    epoch: int
+    epochs: float
+    scored: bool
+
+
+def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
+    """All steps of a fine-tuning: every row once an epoch, in an order that (seed, epoch) decides."""
+    steps = []
+    for epoch in range(config.epochs):
+        rows = _rows_of_epoch(examples, config, seed, epoch)
+        # Scored after evenly spread steps, the last one always.
+        due = {max(1, round(len(rows) * k / config.evaluations)) for k in range(1, config.evaluations + 1)}
+        steps += [Step(chosen, epoch, epoch + n / len(rows), n in due) for n, chosen in enumerate(rows, 1)]
+    return steps
+
+
+def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
     rng = order.generator(seed, "finetune", epoch)
     if config.batch_tokens:
         return plan([min(example.tokens, config.batch_tokens) for example in examples], config.batch_tokens, rng)
@@ -120,21 +140,13 @@ def steps_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, 
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
 
 
-def micro_batches(examples: Sequence[Example], rows: np.ndarray, budget: int, epoch: int) -> Iterator[Packed]:
+def micro_batches(examples: Sequence[Example], step: Step, budget: int) -> Iterator[Packed]:
     """The rows of a step in packed batches of at most `budget` tokens, those of like length together."""
-    for chosen in plan_by_length([examples[i].tokens for i in rows], budget):
-        yield _packed(examples, rows[chosen].tolist(), epoch)
-
-
-def _packed(examples: Sequence[Example], rows: list[int], epoch: int) -> Packed:
-    samples = [sample for i in rows for sample in examples[i].samples]
-    names = [(epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
-    return pack(samples, np.array(names))
-
-
-def evaluation_steps(steps: int, evaluations: int) -> set[int]:
-    """After which steps of an epoch (from 1) the dev split is scored: evenly spread, the last one always."""
-    return {max(1, round(steps * k / evaluations)) for k in range(1, evaluations + 1)}
+    for chosen in plan_by_length([examples[i].tokens for i in step.rows], budget):
+        rows = step.rows[chosen].tolist()
+        samples = [sample for i in rows for sample in examples[i].samples]
+        names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]
+        yield pack(samples, np.array(names))
 
 
 def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ernie.data.labelled.read import Split, raise_faults, read_split
 from ernie.data.labelled.row import Fault, Row
@@ -11,6 +12,10 @@ from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from tasks.downstream.base import Example, FinetuneTask
+
+T = TypeVar("T")
+R = TypeVar("R")
+NEEDED = ("train", "dev")
 
 
 @dataclass(frozen=True)
@@ -32,30 +37,34 @@ class Prepared:
         return sum(example.tokens for example in self.examples)
 
 
-def prepare_all(
-    task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer, only: Sequence[str] = ()
-) -> tuple[FinetuneTask, dict[str, Prepared]]:
-    """All splits of the data (or `only` some), and the task with what it learnt from the rows to learn from.
+def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> tuple[FinetuneTask, dict[str, Prepared]]:
+    """All splits of the data, and the task with what it learnt from the rows to learn from.
 
     Raises UserError with the rows of all splits that cannot be used.
     """
-    wanted = {name: sources for name, sources in data.splits().items() if not only or name in only}
-    splits = {name: read_split(name, sources, data.options(name)) for name, sources in wanted.items()}
+    splits = _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
     if "train" in splits:
         task = task.learnt_from(_labelled_rows(task, splits["train"]))
-    prepared: dict[str, Prepared] = {}
-    messages: list[str] = []
-    for name, split in splits.items():
-        try:
-            prepared[name] = prepare(task, split, tokenizer)
-        except UserError as error:
-            messages.append(str(error))
-    if messages:
-        raise UserError("\n".join(messages))
+    prepared = _each(splits, lambda _, split: prepare(task, split, tokenizer))
     for name, other in prepared.items():
         if name != "train" and "train" in prepared and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
     return task, prepared
+
+
+def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:
+    """What is made of each split.  Raises UserError with what is wrong with all of them."""
+    made: dict[str, R] = {}
+    messages: list[str] = []
+    for name, item in items.items():
+        try:
+            made[name] = make(name, item)
+        except UserError as error:
+            hint = "" if name in NEEDED else f"\n(a run can do without the split {name}: take it out)"
+            messages.append(f"{error}{hint}")
+    if messages:
+        raise UserError("\n".join(messages))
+    return made
 
 
 def _labelled_rows(task: FinetuneTask, split: Split) -> list[Row]:

@@ -20,14 +20,15 @@ from ernie.beside import beside, put
 from ernie.config import differences, dump, to_dict
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
+from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.origin import origin
 from finetune.answers import write_dev_answers
 from finetune.card import write_card
 from finetune.config import FinetuneConfig, TrainConfig, load
-from finetune.loop import Evaluation, best_of, finetune
+from finetune.loop import Evaluation, best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
-from finetune.prepare import Prepared, describe, prepare_all
+from finetune.prepare import NEEDED, Prepared, describe, prepare_all
 from finetune.report import write_report
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
@@ -56,7 +57,7 @@ def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet:
         say(describe(split))
         for remark in split.remarks:
             say(f"note: {remark}")
-    for name in ("train", "dev"):
+    for name in NEEDED:
         if name not in splits or not splits[name].labelled:
             raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split")
     _claim(config, folder)
@@ -104,22 +105,20 @@ def _trial(
 ) -> tuple[FinetunedModel, Trial]:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    log: Log | None = None
+    log = Log(place, len(planned_steps(splits["train"].examples, settings, name[1])), quiet=quiet)
 
-    def progress(step: int, steps: int, shown: dict[str, str]) -> None:
-        nonlocal log
-        log = log or Log(place, steps, quiet=quiet)
+    def progress(step: int, shown: dict[str, str]) -> None:
         log.progress(step, **shown)
+        interrupt.act()
 
     def evaluated(evaluation: Evaluation) -> None:
-        assert log is not None
         log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
 
     try:
-        model, curve = finetune(ernie, task, splits["train"], splits["dev"], settings, name[1], progress, evaluated)
+        with Interrupt(log.say, "stopping after this step; finished trials are kept") as interrupt:
+            model, curve = finetune(ernie, task, splits["train"], splits["dev"], settings, name[1], progress, evaluated)
     finally:
-        if log is not None:
-            log.close()
+        log.close()
     answers = {name: model.answers(split.examples) for name, split in splits.items() if _is_judged(split)}
     scores = {name: task.scores(splits[name].rows, found) for name, found in answers.items()}
     write_dev_answers(place, task, splits["dev"], answers["dev"])

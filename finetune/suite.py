@@ -19,10 +19,9 @@ from ernie.errors import UserError, nearest
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
+from finetune.prepare import NEEDED
 from finetune.run import CONFIG_FILE, run
 from finetune.trial import SCORES_FILE
-
-NEEDED = ("train", "dev")
 
 
 @dataclass(frozen=True)

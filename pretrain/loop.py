@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from pretrain.interrupt import Interrupt
+from ernie.train.interrupt import Interrupt
 from pretrain.run import Run
 
 
 def train(run: Run) -> bool:
     """Train from the run's step to the end of its schedule.  False when a signal ended it early, after saving."""
     config, schedule = run.config, run.schedule
-    with Interrupt(run.log) as interrupt:
+    with Interrupt(run.log.say, "finishing this step and saving") as interrupt:
         for step in range(run.step, len(schedule)):
             slot = schedule[step]
             started = time.perf_counter()

@@ -14,7 +14,7 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
-from finetune.loop import best_of, finetune, steps_of_epoch
+from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, prepare
 from tasks.downstream.classify import Classify
@@ -106,11 +106,21 @@ def test_lower_layers_learn_slower_with_layer_decay() -> None:
 
 def test_every_row_is_in_exactly_one_step_of_an_epoch() -> None:
     examples = split("train", 50, 0).examples
-    for settings in (SETTINGS, TrainConfig(batch_tokens=60)):
-        for epoch in range(2):
-            taken = np.concatenate(steps_of_epoch(examples, settings, 0, epoch))
-            assert sorted(taken) == list(range(50))
-    assert [*map(len, steps_of_epoch(examples, SETTINGS, 0, 0))] == [12, 12, 12, 12, 2]
+    for settings in (SETTINGS, TrainConfig(epochs=2, batch_tokens=60)):
+        steps = planned_steps(examples, settings, 0)
+        for epoch in range(settings.epochs):
+            assert sorted(np.concatenate([step.rows for step in steps if step.epoch == epoch])) == list(range(50))
+    assert [len(step.rows) for step in planned_steps(examples, SETTINGS, 0)][:6] == [12, 12, 12, 12, 2, 12]
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 5, 9])
+def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
+    settings = TrainConfig(epochs=3, batch=12, evaluations=evaluations)
+    steps = planned_steps(split("train", 50, 0).examples, settings, 0)
+    done = [step.epochs for step in steps if step.scored]
+    assert {1.0, 2.0, 3.0} <= set(done)
+    assert len(done) == 3 * min(evaluations, 5)
+    assert np.diff([0, *done]).max() <= 1 / min(evaluations, 5) + 0.2
 
 
 def test_a_saved_model_answers_as_before(tmp_path) -> None:

@@ -1,0 +1,52 @@
+"""SIGTERM and Ctrl-C wait for the end of a training step.
+
+An exception in the middle of one would come out of Paddle's C++ as an error of another kind.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Interrupt:
+    """While open, the first SIGTERM or Ctrl-C sets `asked`; a second one acts as it does elsewhere.
+
+    `say` is told what happens, which `meaning` puts in words.  Outside the main thread, which alone may handle
+    signals, nothing is changed.
+    """
+
+    def __init__(self, say: Callable[[str], None], meaning: str):
+        self.asked: signal.Signals | None = None
+        self._say = say
+        self._meaning = meaning
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._restore()
+
+    def act(self) -> None:
+        """Between two steps: let the signal that has come act as it does elsewhere."""
+        if self.asked is not None:
+            signal.raise_signal(self.asked)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.asked = signal.Signals(number)
+        self._restore()
+        self._say(f"{self.asked.name}: {self._meaning} (again to stop at once)")
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
