@@ -57,7 +57,7 @@ TASKS = {
         label="label",
         labels=("0", "1"),
         measures=("accuracy",),
-        rows=16000,
+        rows=8000,
     ),
     "CoLA": Task(
         train=("CoLA/train_part1.tsv", "CoLA/train_part2_held_out.tsv"),
