@@ -132,7 +132,10 @@ pretrain_task = pretrain_tasks.register  # class decorator: enters one under the
 
 
 def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | np.ndarray) -> Sample:
-    """[CLS] tokens [SEP] as one sample.  A label array (n,) of the tokens gets IGNORE at the special tokens."""
+    """[CLS] tokens [SEP] as one sample.
+
+    A label array (n,) of the tokens gets IGNORE at the special tokens; one (1, C) of the whole sample stays as it is.
+    """
     ids = tokens.ids if isinstance(tokens, Tokens) else tokens
     return Sample(*frame(tokenizer, ids), {key: _framed(label) for key, label in labels.items()})
 
@@ -144,4 +147,5 @@ def pair(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray, max_len: i
 
 
 def _framed(label: int | np.ndarray) -> int | np.ndarray:
-    return np.pad(label, 1, constant_values=IGNORE) if isinstance(label, np.ndarray) else label
+    of_tokens = isinstance(label, np.ndarray) and label.ndim == 1
+    return np.pad(label, 1, constant_values=IGNORE) if of_tokens else label
