@@ -22,15 +22,17 @@ def write_answers(
 ) -> None:
     """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
-    TSV begins with a line of names; tabs and line breaks in a cell become spaces.  Raises UserError for a row that
-    cannot be answered, after the lines of the rows before it.
+    A column that is called like a part of the answer is kept as `given_NAME`.  TSV begins with a line of names; tabs
+    and line breaks in a cell become spaces.  Raises UserError for a row that cannot be answered, after the lines of
+    the rows before it.
     """
     names: list[str] = []
     for group in groups:
         try:
             for row, answer in zip(group, model.answer_group(group, batch_tokens), strict=True):
                 with about(row.place):
-                    record = {**{column: row.cell(column) for column in keep}, **answer}
+                    kept = {f"given_{name}" if name in answer else name: row.cell(name) for name in keep}
+                record = {**kept, **answer}
                 if form == "tsv" and not names:
                     names = list(record)
                     out.write("\t".join(names) + "\n")

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from queue import Queue
 from threading import Thread
-from typing import TextIO
 
 from ernie.data.labelled.read import parse_lines, read_rows
 from ernie.data.labelled.row import Fault, Format, Row, RowOptions
-from ernie.data.read_lines import Line
+from ernie.data.read_lines import decoded
 from ernie.errors import UserError, nearest
 from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
@@ -33,7 +32,7 @@ def input_rows(name: str, form: Format, columns: tuple[str, ...], task: Finetune
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
     options = RowOptions(format=form, columns=columns)
-    rows = _usable(_standard_input(sys.stdin, options) if name == "-" else read_rows(name, options))
+    rows = _usable(_standard_input(options) if name == "-" else read_rows(name, options))
     column = getattr(task, "text", getattr(task, "tokens", "text"))
     for row in rows:
         yield Row({column: row["text"]}, row.place) if row.keys() == {"text"} else row
@@ -88,8 +87,9 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
             raise item
 
 
-def _standard_input(stream: TextIO, options: RowOptions) -> Iterator[Row | Fault]:
-    lines = (Line(number, text.rstrip("\r\n")) for number, text in enumerate(stream, 1))
+def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
+    # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
+    lines = decoded(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - stays open
     form = options.format
     if form == "auto":
         first = next(lines, None)

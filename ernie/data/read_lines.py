@@ -50,8 +50,9 @@ class LineFile:
             with self.path.open("rb") as self._raw:
                 zipped = self.path.suffix == ".gz"
                 file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
-                for number, content in enumerate(_bounded(file), start=1):
-                    yield _line(number, content)
+                for line in decoded(file):
+                    number = line.number
+                    yield line
                 self._end = self._raw.tell()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
@@ -61,6 +62,12 @@ class LineFile:
             ) from None
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
+
+
+def decoded(file: BinaryIO) -> Iterator[Line]:
+    """The lines of an open file, each as soon as it is there."""
+    for number, content in enumerate(_bounded(file), start=1):
+        yield _line(number, content)
 
 
 def _bounded(file: BinaryIO) -> Iterator[bytes | None]:

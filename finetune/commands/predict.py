@@ -6,7 +6,8 @@ line).  Output is JSON lines, or TSV with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
-  ernie predict runs/sst2 --split test --submission glue/
+  ernie predict runs/sst2 --input dev.tsv --keep sentence label --to tsv
+  ernie predict runs/sst2 --submission glue/
 """
 
 from __future__ import annotations
@@ -32,7 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the input's format (default: told by its name)",
     )
     parser.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="column names, if no line has them")
-    parser.add_argument("--keep", nargs="+", default=[], metavar="COLUMN", help="columns to repeat before the answer")
+    parser.add_argument(
+        "--keep",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="columns to repeat before the answer; `label` as `given_label` where the answer has one",
+    )
     parser.add_argument("--to", choices=("jsonl", "tsv"), default="jsonl", help="the output's format")
     parser.add_argument("--batch-tokens", type=int, default=8192, metavar="N", help="most tokens computed at once")
 

@@ -29,7 +29,12 @@ class Row(dict[str, Any]):
         cell = self.cell(column)
         if not isinstance(cell, (str, int, float)) or isinstance(cell, bool):
             raise UserError(f"column '{column}': expected text, found {'nothing' if cell is None else repr(cell)}")
-        return str(cell)
+        text = str(cell)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"column '{column}': holds half a surrogate pair, which stands for no character") from None
+        return text
 
 
 class Fault(NamedTuple):
