@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 import paddle
-from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
@@ -165,7 +165,7 @@ def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
 
 def _set_dropout(ernie: ErnieModel, dropout: float) -> None:
     for layer in ernie.sublayers():
-        if isinstance(layer, nn.Dropout):
-            layer.p = dropout
-        elif isinstance(layer, EncoderLayer):
+        if isinstance(layer, TextEmbedding | EncoderLayer):
+            layer.dropout = dropout
+        if isinstance(layer, EncoderLayer):
             layer.attention_dropout = dropout

@@ -1,6 +1,6 @@
 """Attention over packed sequences: no token sees another sequence.
 
-Legend: T packed tokens, N sequences, L the longest, H heads, K size of a head, D = H * K.
+Legend: T packed queries, S packed keys, N sequences, L and M the longest, H heads, K size of a head, D = H * K.
 """
 
 from __future__ import annotations
@@ -14,27 +14,62 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.kernels import cpu
+from ernie.kernels.mask import Mask
 
-_FAR = -1e4  # added to scores of padding: vanishes after the softmax, in fp16 too
+_FAR = -1e4  # added to scores of what is not seen: vanishes after the softmax, in fp16 too
 
 
-def attention(q_TD: Tensor, k_TD: Tensor, v_TD: Tensor, layout: Layout, heads: int, dropout: float = 0.0) -> Tensor:
+def attention(
+    q_TD: Tensor,
+    k_SD: Tensor,
+    v_SD: Tensor,
+    layout: Layout,
+    heads: int,
+    dropout: float = 0.0,
+    *,
+    keys: Layout | None = None,
+    mask: Mask | None = None,
+) -> Tensor:
     """Scaled dot-product attention within each sequence, (T, D) -> (T, D).
 
     Vaswani et al. (2017, arXiv 1706.03762), section 3.2.  `dropout` is the probability of dropping an attention
-    weight.  This is the reference body: it lays the sequences out as a padded batch and back.
+    weight.  `keys` is the layout of keys and values where they are of other sequences than the queries, the n-th of
+    one belonging to the n-th of the other; `mask` says which of them each query sees, all if left out.
     """
+    body = cpu.attention.attention if cpu.serves(q_TD) else reference
+    return body(q_TD, k_SD, v_SD, layout, heads, dropout, keys or layout, mask)
+
+
+def reference(
+    q_TD: Tensor,
+    k_SD: Tensor,
+    v_SD: Tensor,
+    layout: Layout,
+    heads: int,
+    dropout: float,
+    keys: Layout,
+    mask: Mask | None,
+) -> Tensor:
+    """What attention is: the sequences laid out as a padded batch and back."""
     N, L = layout.sequences, layout.longest
     D = q_TD.shape[-1]
-    q, k, v = (_pad(x, layout).reshape([N, L, heads, D // heads]).transpose([0, 2, 1, 3]) for x in (q_TD, k_TD, v_TD))
-    scores_NHLL = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
-    if not layout.is_rectangular:
-        scores_NHLL = scores_NHLL + _padding_bias(layout, heads)
-    weights_NHLL = F.softmax(scores_NHLL, axis=-1)
+    q, k, v = (
+        _pad(x, of).reshape([N, of.longest, heads, D // heads]).transpose([0, 2, 1, 3])
+        for x, of in ((q_TD, layout), (k_SD, keys), (v_SD, keys))
+    )
+    scores_NHLM = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
+    if mask is not None or not keys.is_rectangular:
+        scores_NHLM = scores_NHLM + _bias(layout, keys, mask, heads).astype(q_TD.dtype)
+    weights_NHLM = F.softmax(scores_NHLM, axis=-1)
     if dropout:
-        weights_NHLL = F.dropout(weights_NHLL, dropout)
-    mixed = paddle.matmul(weights_NHLL, v).transpose([0, 2, 1, 3]).reshape([N * L, D])
-    return mixed if layout.is_rectangular else paddle.gather(mixed, paddle.to_tensor(layout.slots))
+        weights_NHLM = F.dropout(weights_NHLM, dropout)
+    mixed = paddle.matmul(weights_NHLM, v).transpose([0, 2, 1, 3]).reshape([N * L, D])
+    mixed_TD = mixed if layout.is_rectangular else paddle.gather(mixed, paddle.to_tensor(layout.slots))
+    if mask is None:
+        return mixed_TD
+    sees_T = np.minimum(mask.last, np.repeat(keys.lengths, layout.lengths)) > mask.first
+    return mixed_TD * paddle.to_tensor(sees_T).astype(mixed_TD.dtype).unsqueeze(-1)
 
 
 def _pad(x_TD: Tensor, layout: Layout) -> Tensor:
@@ -46,12 +81,18 @@ def _pad(x_TD: Tensor, layout: Layout) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _padding_bias(layout: Layout, heads: int) -> Tensor:
-    """(N, H, L, L): zero where the key is a token, far below zero where it is padding.
+def _bias(layout: Layout, keys: Layout, mask: Mask | None, heads: int) -> Tensor:
+    """(N, H, L, M): zero where the query sees the key, far below zero where it does not.
 
     Written out in full, once for all layers: Paddle's broadcasting addition is many times slower on a CPU.
     """
-    N, L = layout.sequences, layout.longest
-    is_padding = np.arange(L) >= layout.lengths[:, None]
-    bias_NL = np.where(is_padding, _FAR, 0.0).astype(paddle.get_default_dtype())
-    return paddle.to_tensor(np.broadcast_to(bias_NL[:, None, None, :], (N, heads, L, L)))
+    N, L, M = layout.sequences, layout.longest, keys.longest
+    place_M = np.arange(M)
+    seen_NLM = np.broadcast_to((place_M < keys.lengths[:, None])[:, None, :], (N, L, M))
+    if mask is not None:
+        first_NL, last_NL = np.zeros((2, N * L), np.int64)
+        first_NL[layout.slots], last_NL[layout.slots] = mask.first, mask.last
+        inside = (place_M >= first_NL.reshape(N, L, 1)) & (place_M < last_NL.reshape(N, L, 1))
+        seen_NLM = seen_NLM & inside
+    bias_NLM = np.where(seen_NLM, 0.0, _FAR).astype(np.float32)
+    return paddle.to_tensor(np.broadcast_to(bias_NLM[:, None], (N, heads, L, M)))

@@ -1,15 +1,29 @@
-"""A linear layer with a bias.  Legend: T rows, D and E widths."""
+"""A linear layer with a bias and an activation.  Legend: T rows, D and E widths."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import paddle
+import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ernie.kernels import cpu
 
-def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor) -> Tensor:
-    """x W + b, (T, D) -> (T, E)."""
-    return _Linear.apply(x_TD, weight_DE, bias_E)
+Activation = Literal["none", "gelu", "relu"]
+
+
+def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:
+    """f(x W + b), (T, D) -> (T, E).  GELU is the exact one (Hendrycks and Gimpel, 2016, arXiv 1606.08415)."""
+    body = cpu.linear.linear if cpu.serves(x_TD) else reference
+    return body(x_TD, weight_DE, bias_E, activation)
+
+
+def reference(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation) -> Tensor:
+    """What the layer is."""
+    y_TE = _Linear.apply(x_TD, weight_DE, bias_E)
+    return y_TE if activation == "none" else getattr(F, activation)(y_TE)
 
 
 class _Linear(PyLayer):

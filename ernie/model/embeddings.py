@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paddle import Tensor, nn
 
+from ernie.kernels.embedding import embed
 from ernie.model.config import EncoderConfig
 
 
@@ -21,11 +22,14 @@ class TextEmbedding(nn.Layer):
         self.segment = nn.Embedding(config.segments, D)
         self.task = nn.Embedding(config.task_vocab_size, D) if config.task_vocab_size else None
         self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
 
     def forward(self, ids_T: Tensor, segments_T: Tensor, positions_T: Tensor, tasks_T: Tensor) -> Tensor:
         """Embed tokens; `tasks_T` (T,), or (1,) for one task, is ignored by an encoder without task embeddings."""
-        x_TD = self.token(ids_T) + self.position(positions_T) + self.segment(segments_T)
+        ids = [ids_T, positions_T, segments_T]
+        tables = [self.token.weight, self.position.weight, self.segment.weight]
         if self.task is not None:
-            x_TD = x_TD + self.task(tasks_T)
-        return self.dropout(self.norm(x_TD))
+            ids.append(tasks_T.expand_as(ids_T))
+            tables.append(self.task.weight)
+        dropout = self.dropout if self.training else 0.0
+        return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)

@@ -1,15 +1,15 @@
-"""The encoder: vectors in, vectors out.  Legend: T packed tokens, D width, F = inner width."""
+"""The encoder: vectors in, vectors out.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
-import paddle.nn.functional as F
+from dataclasses import replace
+
 from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
-from ernie.kernels.attention import attention
+from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.model.config import EncoderConfig
-from ernie.model.layers import Linear
 
 
 class Encoder(nn.Layer):
@@ -43,20 +43,27 @@ class EncoderLayer(nn.Layer):
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
-        D, self.heads = config.hidden_size, config.heads
-        self.q, self.k, self.v = Linear(D, D), Linear(D, D), Linear(D, D)
-        self.attention_out = Linear(D, D)
+        D, F = config.hidden_size, config.intermediate_size
+        self.q, self.k, self.v = nn.Linear(D, D), nn.Linear(D, D), nn.Linear(D, D)
+        self.attention_out = nn.Linear(D, D)
         self.attention_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
-        self.inner = Linear(D, config.intermediate_size)
-        self.outer = Linear(config.intermediate_size, D)
+        self.inner = nn.Linear(D, F)
+        self.outer = nn.Linear(F, D)
         self.output_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
-        self.attention_dropout = config.attention_dropout
-        self.activation = getattr(F, config.activation)
+        self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
+        self.dropout, self.attention_dropout = config.dropout, config.attention_dropout
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        drop = self.attention_dropout if self.training else 0.0
-        mixed_TD = attention(self.q(x_TD), self.k(x_TD), self.v(x_TD), layout, self.heads, drop)
-        x_TD = self.attention_norm(x_TD + self.dropout(self.attention_out(mixed_TD)))
-        inner_TF = self.activation(self.inner(x_TD))
-        return self.output_norm(x_TD + self.dropout(self.outer(inner_TF)))
+        settings = self._settings
+        if self.training:
+            settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
+        return transformer_layer(x_TD, layout, self._weights(), settings)
+
+    def _weights(self) -> LayerWeights:
+        linears = (self.q, self.k, self.v, self.attention_out, self.inner, self.outer)
+        norms = (self.attention_norm, self.output_norm)
+        return LayerWeights(
+            *(linear.weight for linear in linears),
+            *(linear.bias for linear in linears),
+            *(parameter for norm in norms for parameter in (norm.weight, norm.bias)),
+        )

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor, nn
 from safetensors.numpy import save_file
 
 from ernie.data.batch import Layout
+from ernie.kernels.linear import linear
+from ernie.kernels.vocabulary import vocabulary_cross_entropy
 from ernie.model.config import EncoderConfig
+from ernie.model.losses import Loss, cross_entropy
 from ernie.model.weights import arrays, read_arrays, set_weights
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ class MaskedTokenHead(nn.Layer):
         config = model.config
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, epsilon=config.layer_norm_epsilon)
-        self.activation = getattr(F, config.activation)
+        self._activation = config.activation
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
         self.task_id = 0
         # In a tuple: the encoder's own table, not to be registered a second time under this layer.
@@ -97,6 +99,19 @@ class MaskedTokenHead(nn.Layer):
         self.bias.set_value(paddle.to_tensor(np.log(frequencies_V).astype("float32")))
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
+        return paddle.matmul(self._transformed(hidden_TD, positions), self._table[0], transpose_y=True) + self.bias
+
+    def loss(self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray) -> Loss:
+        """The cross entropy of the tokens that belong at `positions` (P,), `labels` (P,).
+
+        While learning, the logits, by far the largest of all that a step makes, are not kept.
+        """
+        if not paddle.is_grad_enabled():
+            return cross_entropy(self(hidden_TD, positions), labels)
+        x_PD = self._transformed(hidden_TD, positions)
+        total = vocabulary_cross_entropy(x_PD, self._table[0], self.bias, paddle.to_tensor(labels))
+        return Loss(total, len(labels), None, labels)
+
+    def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
-        x_PD = self.norm(self.activation(self.transform(x_PD)))
-        return paddle.matmul(x_PD, self._table[0], transpose_y=True) + self.bias
+        return self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))

@@ -17,11 +17,14 @@ from ernie.data.batch import Layout
 
 @dataclass(frozen=True)
 class Loss:
-    """The sum of a loss over `count` targets, with the logits (P, C) and labels (P,) that the metrics are made of."""
+    """The sum of a loss over `count` targets, with the logits (P, C) and labels (P,) that the metrics are made of.
+
+    `logits` may be None while gradients are wanted: a kernel that computes the loss in one step does not keep them.
+    """
 
     total: Tensor
     count: int
-    logits: Tensor
+    logits: Tensor | None
     labels: np.ndarray
 
 

@@ -23,6 +23,7 @@ def evaluate(
     predicted, labels, losses = [], [], []
     for batch in batches:
         result = loss(batch)
+        assert result.logits is not None
         predicted.append(result.logits.argmax(-1).numpy())
         labels.append(result.labels)
         each = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")

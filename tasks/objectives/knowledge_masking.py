@@ -76,10 +76,8 @@ class KnowledgeMasking(PretrainTask):
         head.begin_at(_frequencies(items, head.bias.shape[0]))
 
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import cross_entropy
-
         labels = batch.labels["label"]
-        return cross_entropy(head(hidden_TD, labels.positions), labels.values)
+        return head.loss(hidden_TD, labels.positions, labels.values)
 
     def _unit_of(self, flags: np.ndarray) -> np.ndarray:
         """The number of the unit that each token belongs to."""

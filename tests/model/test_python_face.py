@@ -176,8 +176,8 @@ def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None
     first, second = model.encode(["the cat"]), model.encode(["the cat"])
     assert np.array_equal(first, second)  # no dropout
     assert model.training
-    assert model.encoder.layers[1].dropout.training
-    assert not model.embedding.dropout.training
+    assert model.encoder.layers[1].training
+    assert not model.embedding.training
     assert all(parameter.grad is None for parameter in model.parameters())
     with pytest.raises(UserError):
         model.encode([3])  # type: ignore[list-item]

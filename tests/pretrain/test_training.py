@@ -132,7 +132,9 @@ def test_the_first_losses_are_those_of_the_golden_file(tmp_path: Path) -> None:
     config = tmp_path / "run.yaml"
     corpus = build_corpus(made_up_text(tmp_path / "text.txt"), tmp_path / "corpus")
     config.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
-    assert pretrain(config, tmp_path / "run") == 0
+    # Without dropout and in fp32 the losses are the same whichever bodies the kernels have.
+    plain = ("--set", "model.dropout=0.0", "--set", "model.attention_dropout=0.0", "--set", "train.precision=fp32")
+    assert pretrain(config, tmp_path / "run", *plain) == 0
     found = [next(iter(record["loss"].values())) for record in read_records(tmp_path / "run", "step")[:20]]
     if os.environ.get("ERNIE_WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps([round(loss, 6) for loss in found], indent=0) + "\n", encoding="utf-8")

@@ -1,0 +1,16 @@
+"""CPU bodies of the kernels: C++ in `src`, built by `build`, called through `library`."""
+
+from __future__ import annotations
+
+import paddle
+from paddle import Tensor
+
+from ernie.kernels.cpu import adamw, attention, embedding, layer, linear, norm, vocabulary
+from ernie.kernels.cpu.library import library
+
+__all__ = ["adamw", "attention", "embedding", "layer", "linear", "norm", "serves", "vocabulary"]
+
+
+def serves(x: Tensor) -> bool:
+    """Whether the kernels here can take this tensor: float32, on a CPU that there is a library for."""
+    return x.dtype == paddle.float32 and x.place.is_cpu_place() and library() is not None

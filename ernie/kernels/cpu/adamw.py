@@ -1,0 +1,35 @@
+"""CPU body of ernie.kernels.adamw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import c_double
+from typing import TYPE_CHECKING
+
+from paddle import Tensor
+
+from ernie.kernels.cpu.call import byref, kept_copy, loaded
+from ernie.kernels.cpu.library import AdamW
+
+if TYPE_CHECKING:
+    from ernie.kernels.adamw import AdamStep
+
+
+def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
+    """As ernie.kernels.adamw.reference, in one pass over the memory."""
+    s = step
+    corrections = 1 / (1 - s.power1), 1 / (1 - s.power2)
+    settings = AdamW(s.rate, s.beta1, s.beta2, s.epsilon, s.decay, *corrections, s.gradient_scale)
+    copy = kept_copy(weight)
+    addresses = [x.data_ptr() for x in (weight, weight.grad, moment1, moment2)]
+    at = None if copy is None else copy.data_ptr()
+    loaded().call("adamw", byref(settings), *addresses, at, weight.size)
+
+
+def sum_of_squares(tensors: Sequence[Tensor]) -> float:
+    """The sum of the squares of all elements, summed in double precision."""
+    total, part = 0.0, c_double()
+    for tensor in tensors:
+        loaded().call("squares", tensor.data_ptr(), tensor.size, byref(part))
+        total += part.value
+    return total

@@ -1,0 +1,97 @@
+"""What the CPU bodies share: products, addresses of tensors, shapes as C structures, seeds, low-precision copies."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+from ernie.kernels.cpu.library import AttentionShape, Library, library
+from ernie.kernels.mask import Mask
+
+ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in src/rows.h
+
+
+def loaded() -> Library:
+    """The library, where it is known to be there."""
+    found = library()
+    assert found is not None
+    return found
+
+
+def byref(structure: object) -> object:
+    """A pointer to a structure, for a call."""
+    return ctypes.byref(structure)  # type: ignore[arg-type]
+
+
+def seed_of(dropout: float) -> int:
+    """A seed for this call, from Paddle's generator, whose state recomputation restores; 0 where none is needed."""
+    return int(paddle.framework.core.default_cpu_generator().random()) if dropout else 0
+
+
+class Shape:
+    """An AttentionShape and the arrays that it points to."""
+
+    def __init__(self, layout: Layout, keys: Layout, heads: int, width: int, mask: Mask | None):
+        offsets = [np.ascontiguousarray(of.offsets, np.int32) for of in (layout, keys)]
+        interval = [] if mask is None else [np.ascontiguousarray(x, np.int32) for x in (mask.first, mask.last)]
+        self._kept = [*offsets, *interval]
+        addresses = [array.ctypes.data for array in self._kept] + [None] * (2 - len(interval))
+        size = width // heads
+        self.structure = AttentionShape(layout.sequences, heads, size, *addresses, 1.0 / math.sqrt(size))
+
+
+def product(
+    left: Tensor, right: Tensor, bias: Tensor | None = None, *, turn_left: bool = False, turn_right: bool = False
+) -> Tensor:
+    """The product of two matrices, either of them transposed, plus a bias; float32."""
+    M, K = left.shape[::-1] if turn_left else left.shape
+    N = right.shape[0] if turn_right else right.shape[1]
+    y = paddle.empty([M, N])
+    loaded().call(
+        "product",
+        int(left.dtype == paddle.bfloat16),
+        *(M, N, K),
+        *(left.data_ptr(), left.shape[1], int(turn_left)),
+        *(right.data_ptr(), right.shape[1], int(turn_right)),
+        None if bias is None else bias.data_ptr(),
+        *(y.data_ptr(), 0, N, 0),
+    )
+    return y
+
+
+def column_sum(x: Tensor) -> Tensor:
+    """The sum over rows, float32."""
+    total = paddle.empty([x.shape[1]])
+    loaded().call("column_sum", int(x.dtype == paddle.bfloat16), x.data_ptr(), x.shape[0], x.shape[1], total.data_ptr())
+    return total
+
+
+def low(x: Tensor) -> Tensor:
+    """A matrix in bfloat16."""
+    y = paddle.empty(x.shape, "bfloat16")
+    loaded().call("convert", x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
+    return y
+
+
+def low_copy(weight: Tensor) -> Tensor:
+    """The weight in bfloat16, made anew when Paddle has changed it."""
+    copy = kept_copy(weight)
+    if copy is None:
+        copy = low(weight)
+        weight._low_copy = (_state(weight), copy)
+    return copy
+
+
+def kept_copy(weight: Tensor) -> Tensor | None:
+    """The copy that `low_copy` made, if it is the weight's as it is: for the optimizer, who changes both."""
+    kept = getattr(weight, "_low_copy", None)
+    return kept[1] if kept is not None and kept[0] == _state(weight) else None
+
+
+def _state(weight: Tensor) -> tuple[int, int]:
+    return weight.data_ptr(), weight.inplace_version

@@ -1,0 +1,63 @@
+"""CPU body of ernie.kernels.embedding.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import c_void_p
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ernie.kernels.cpu.call import loaded, seed_of
+
+
+def embed(
+    ids: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    gain_D: Tensor,
+    offset_D: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> Tensor:
+    """As ernie.kernels.embedding.reference."""
+    return _Embed.apply(*tables, gain_D, offset_D, list(ids), epsilon, dropout)
+
+
+class _Embed(PyLayer):
+    @staticmethod
+    def forward(ctx, *given):  # type: ignore[no-untyped-def]
+        *tables, gain, offset, ids, epsilon, dropout = given
+        T, D = ids[0].shape[0], tables[0].shape[1]
+        sum_TD, y, normal_TD, inverse_T = (paddle.empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
+        ctx.ids = [ids_T.contiguous() for ids_T in ids]
+        loaded().call("gather_sum", len(tables), _list(tables), _list(ctx.ids), T, D, sum_TD.data_ptr())
+        ctx.dropout = (dropout, seed_of(dropout))
+        weights, out = (gain.data_ptr(), offset.data_ptr()), (y.data_ptr(), normal_TD.data_ptr(), inverse_T.data_ptr())
+        loaded().call("add_norm", sum_TD.data_ptr(), None, *weights, epsilon, 0.0, 0, T, D, *out)
+        if dropout:
+            loaded().call("drop", y.data_ptr(), *ctx.dropout, T, D, y.data_ptr())
+        ctx.save_for_backward(normal_TD, inverse_T, gain)
+        ctx.shapes = [table.shape for table in tables]
+        ctx.frozen = [tensor.stop_gradient for tensor in (*tables, gain, offset)]
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        normal_TD, inverse_T, gain = ctx.saved_tensor()
+        T, D = grad.shape
+        if ctx.dropout[0]:
+            dropped = paddle.empty_like(grad)
+            loaded().call("drop", grad.data_ptr(), *ctx.dropout, T, D, dropped.data_ptr())
+            grad = dropped
+        into, dgain, doffset = paddle.empty_like(grad), paddle.empty([D]), paddle.empty([D])
+        given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
+        out = (into.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
+        loaded().call("add_norm_backward", *given, 0.0, 0, T, D, *out)
+        tables = [paddle.zeros(shape) for shape in ctx.shapes]
+        loaded().call("scatter_add", len(tables), _list(tables), _list(ctx.ids), T, D, into.data_ptr())
+        return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (*tables, dgain, doffset), strict=True))
+
+
+def _list(tensors: Sequence[Tensor]) -> object:
+    return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -1,0 +1,88 @@
+"""CPU body of ernie.kernels.layer.  Legend: T packed tokens, D width, F inner width."""
+
+from __future__ import annotations
+
+from ctypes import c_long
+from typing import TYPE_CHECKING
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ernie.data.batch import Layout
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, low_copy, seed_of
+from ernie.kernels.cpu.library import LayerParameters, LayerShape
+from ernie.kernels.mask import Mask
+from ernie.kernels.precision import is_low
+
+if TYPE_CHECKING:
+    from ernie.kernels.layer import LayerSettings, LayerWeights
+
+
+def transformer_layer(
+    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None
+) -> Tensor:
+    """As ernie.kernels.layer.reference, in one step."""
+    return _Layer.apply(x_TD, *weights, layout, settings, mask)
+
+
+class _Layer(PyLayer):
+    @staticmethod
+    def forward(ctx, x, *rest):  # type: ignore[no-untyped-def]
+        *parameters, layout, settings, mask = rest
+        call = _Call(x, parameters, layout, settings, mask)
+        y = paddle.empty_like(x)
+        call.forward(x, y)
+        ctx.call = call
+        ctx.parameters = parameters
+        ctx.frozen = [tensor.stop_gradient for tensor in (x, *parameters)]
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        grads = [paddle.empty_like(parameter) for parameter in ctx.parameters]
+        dx = None if ctx.frozen[0] else paddle.empty_like(grad)
+        ctx.call.backward(grad, grads, dx)
+        return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (dx, *grads), strict=True))
+
+
+class _Call:
+    """One layer at one batch: its shape in C's words, and what the backward pass needs."""
+
+    def __init__(
+        self, x: Tensor, parameters: list[Tensor], layout: Layout, settings: LayerSettings, mask: Mask | None
+    ) -> None:
+        T, D = x.shape
+        self._attention = Shape(layout, layout, settings.heads, D, mask)  # keeps its arrays alive
+        self._shape = LayerShape(
+            T,
+            D,
+            parameters[4].shape[1],
+            ACTIVATIONS[settings.activation],
+            settings.epsilon,
+            settings.dropout,
+            settings.attention_dropout,
+            seed_of(settings.dropout + settings.attention_dropout),
+            self._attention.structure,
+        )
+        self._low = int(is_low())
+        used = [low_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
+        self._kept = used
+        self._weights = LayerParameters(*(p.data_ptr() for p in used))
+        size = c_long()
+        loaded().call("layer_bytes", self._low, byref(self._shape), byref(size))
+        self._memory = paddle.empty([size.value], "uint8")
+
+    def forward(self, x: Tensor, y: Tensor) -> None:
+        memory = self._memory.data_ptr()
+        loaded().call(
+            "layer_forward", self._low, byref(self._shape), byref(self._weights), x.data_ptr(), memory, y.data_ptr()
+        )
+
+    def backward(self, grad: Tensor, grads: list[Tensor], dx: Tensor | None) -> None:
+        gradients = LayerParameters(*(g.data_ptr() for g in grads))
+        to = None if dx is None else dx.data_ptr()
+        addresses = (self._memory.data_ptr(), grad.data_ptr())
+        loaded().call(
+            "layer_backward", self._low, byref(self._shape), byref(self._weights), *addresses, byref(gradients), to
+        )

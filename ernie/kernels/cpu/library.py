@@ -1,0 +1,151 @@
+"""The C++ kernels as Python sees them: found or built, loaded, called.
+
+`ERNIE_KERNELS` names the variant to use (`avx512_bf16`, `avx512`, `avx2`), or `reference` for none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import warnings
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_long, c_uint64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ernie.errors import Remark, UserError
+from ernie.kernels.cpu.build import VARIANTS, CannotBuild, best_variant, build, cached, find, processor_flags
+
+_AT = c_void_p  # an address in memory
+
+
+class AttentionShape(Structure):
+    """As in src/attention.h."""
+
+    _fields_ = (
+        [(name, c_long) for name in ("sequences", "heads", "size")]
+        + [(name, _AT) for name in ("query_offsets", "key_offsets", "first", "last")]
+        + [("scale", c_float)]
+    )
+
+
+class LayerShape(Structure):
+    """As in src/layer.h."""
+
+    _fields_ = [
+        *((name, c_long) for name in ("tokens", "width", "inner")),
+        ("activation", c_int),
+        *((name, c_float) for name in ("epsilon", "dropout", "attention_dropout")),
+        ("seed", c_uint64),
+        ("attention", AttentionShape),
+    ]
+
+
+_MATRICES = ("q", "k", "v", "out", "inner", "outer")
+PARAMETERS = (*_MATRICES, *(f"{name}_bias" for name in _MATRICES), "gain1", "offset1", "gain2", "offset2")
+
+
+class LayerParameters(Structure):
+    """The weights of a layer, or their gradients, as in src/layer.h."""
+
+    _fields_ = [(name, _AT) for name in PARAMETERS]
+
+
+class AdamW(Structure):
+    """As in src/adamw.h."""
+
+    _fields_ = [
+        (name, c_float)
+        for name in ("rate", "beta1", "beta2", "epsilon", "decay", "correction1", "correction2", "gradient_scale")
+    ]
+
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "product": (c_int, *(c_long,) * 3, _AT, c_long, c_int, _AT, c_long, c_int, _AT, _AT, c_int, c_long, c_int),
+    "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 5),
+    "attention_backward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 9),
+    "layer_bytes": (c_int, POINTER(LayerShape), POINTER(c_long)),
+    "layer_forward": (c_int, POINTER(LayerShape), POINTER(LayerParameters), _AT, _AT, _AT),
+    "layer_backward": (
+        c_int,
+        POINTER(LayerShape),
+        POINTER(LayerParameters),
+        _AT,
+        _AT,
+        POINTER(LayerParameters),
+        _AT,
+    ),
+    "add_norm": (*(_AT,) * 4, c_float, c_float, c_uint64, c_long, c_long, *(_AT,) * 3),
+    "add_norm_backward": (*(_AT,) * 4, c_float, c_uint64, c_long, c_long, *(_AT,) * 4),
+    "activate": (c_int, _AT, _AT, c_long),
+    "activate_backward": (c_int, _AT, _AT, c_long, c_long, _AT),
+    "column_sum": (c_int, _AT, c_long, c_long, _AT),
+    "drop": (_AT, c_float, c_uint64, c_long, c_long, _AT),
+    "gather_sum": (c_int, _AT, _AT, c_long, c_long, _AT),
+    "scatter_add": (c_int, _AT, _AT, c_long, c_long, _AT),
+    "cross_entropy": (c_int, _AT, _AT, c_long, c_long, _AT, _AT),
+    "scale": (c_int, _AT, c_long, c_float),
+    "convert": (_AT, _AT, c_long, c_long),
+    "adamw": (POINTER(AdamW), *(_AT,) * 5, c_long),
+    "squares": (_AT, c_long, POINTER(c_double)),
+}
+
+
+@dataclass(frozen=True)
+class Library:
+    """The loaded kernels.  `call` runs one; `has_bf16` says whether they compute in bfloat16."""
+
+    variant: str
+    path: Path
+    handle: ctypes.CDLL
+
+    @property
+    def has_bf16(self) -> bool:
+        return self.variant == "avx512_bf16"
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Run a kernel.  Raises RuntimeError with what it says when it fails."""
+        message = getattr(self.handle, f"ernie_{name}")(*arguments)
+        if message is not None:
+            raise RuntimeError(f"kernel {name}: {message.decode()}")
+
+
+@cache
+def library() -> Library | None:
+    """The kernels of this machine, built if need be; None, with one note that says why, where there are none."""
+    wanted = os.environ.get("ERNIE_KERNELS", "")
+    if wanted and wanted != "reference" and wanted not in VARIANTS:
+        raise UserError(f"ERNIE_KERNELS: '{wanted}' is not one of reference, {', '.join(VARIANTS)}")
+    if wanted == "reference":
+        return None
+    variant = wanted or best_variant(processor_flags())
+    try:
+        if variant is None:
+            raise CannotBuild("they need a processor with AVX2, and Linux")
+        return _load(variant, find(variant) or build(variant, cached(variant)))
+    except (CannotBuild, OSError) as error:
+        warnings.warn(
+            f"running without the C++ kernels, several times slower and in fp32: {error}. `ernie doctor` says more.",
+            Remark,
+            stacklevel=2,
+        )
+        return None
+
+
+def _load(variant: str, path: Path) -> Library:
+    found = importlib.util.find_spec("paddle")
+    assert found is not None and found.submodule_search_locations
+    libraries = Path(found.submodule_search_locations[0]) / "libs"
+    import paddle  # noqa: F401  (loads the two libraries below)
+
+    # Their functions are to be found by the kernels: oneDNN's products, and the OpenMP threads that they share.
+    for name in ("libiomp5.so", "libdnnl.so.3"):
+        ctypes.CDLL(str(libraries / name), mode=ctypes.RTLD_GLOBAL)
+    handle = ctypes.CDLL(str(path))
+    for name, types in _SIGNATURES.items():
+        function = getattr(handle, f"ernie_{name}")
+        function.argtypes, function.restype = types, c_char_p
+    handle.ernie_kernels_threads(int(os.environ.get("MKL_NUM_THREADS", "1")))
+    return Library(variant, path, handle)

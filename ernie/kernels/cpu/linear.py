@@ -1,0 +1,47 @@
+"""CPU body of ernie.kernels.linear.  Legend: T rows, D and E widths."""
+
+from __future__ import annotations
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, low_copy, product
+from ernie.kernels.precision import is_low
+
+
+def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: str) -> Tensor:
+    """As ernie.kernels.linear.reference."""
+    return _Linear.apply(x_TD, weight_DE, bias_E, ACTIVATIONS[activation])
+
+
+class _Linear(PyLayer):
+    @staticmethod
+    def forward(ctx, x, weight, bias, activation: int):  # type: ignore[no-untyped-def]
+        inputs, weights = (low(x), low_copy(weight)) if is_low() else (x, weight)
+        before_TE = product(inputs, weights, bias)
+        ctx.save_for_backward(inputs, weights, before_TE)
+        ctx.activation = activation
+        ctx.frozen = [tensor.stop_gradient for tensor in (x, weight, bias)]
+        if not activation:
+            return before_TE
+        y_TE = paddle.empty_like(before_TE)
+        loaded().call("activate", activation, before_TE.data_ptr(), y_TE.data_ptr(), y_TE.size)
+        return y_TE
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        inputs, weights, before_TE = ctx.saved_tensor()
+        if ctx.activation:
+            grad, bias_grad = paddle.assign(grad), paddle.empty([grad.shape[-1]])
+            T, E = grad.shape
+            addresses = (before_TE.data_ptr(), grad.data_ptr())
+            loaded().call("activate_backward", ctx.activation, *addresses, T, E, bias_grad.data_ptr())
+        else:
+            bias_grad = None if ctx.frozen[2] else column_sum(grad)
+        given = low(grad) if inputs.dtype == paddle.bfloat16 else grad
+        return (
+            None if ctx.frozen[0] else product(given, weights, turn_right=True),
+            None if ctx.frozen[1] else product(inputs, given, turn_left=True),
+            None if ctx.frozen[2] else bias_grad,
+        )

@@ -1,0 +1,39 @@
+"""CPU body of ernie.kernels.norm.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ernie.kernels.cpu.call import loaded, seed_of
+
+
+def add_norm(
+    residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float
+) -> Tensor:
+    """As ernie.kernels.norm.reference."""
+    return _AddNorm.apply(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
+
+
+class _AddNorm(PyLayer):
+    @staticmethod
+    def forward(ctx, residual, x, gain, offset, epsilon: float, dropout: float):  # type: ignore[no-untyped-def]
+        T, D = x.shape
+        y, normal_TD, inverse_T = paddle.empty_like(x), paddle.empty_like(x), paddle.empty([T])
+        ctx.dropout = (dropout, seed_of(dropout))
+        given = [tensor.data_ptr() for tensor in (residual, x, gain, offset)]
+        out = [tensor.data_ptr() for tensor in (y, normal_TD, inverse_T)]
+        loaded().call("add_norm", *given, epsilon, *ctx.dropout, T, D, *out)
+        ctx.save_for_backward(normal_TD, inverse_T, gain)
+        ctx.frozen = [tensor.stop_gradient for tensor in (residual, x, gain, offset)]
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        normal_TD, inverse_T, gain = ctx.saved_tensor()
+        T, D = grad.shape
+        grads = [paddle.empty_like(grad), paddle.empty_like(grad), paddle.empty([D]), paddle.empty([D])]
+        given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
+        loaded().call("add_norm_backward", *given, *ctx.dropout, T, D, *(g.data_ptr() for g in grads))
+        return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, grads, strict=True))

@@ -1,0 +1,140 @@
+// The library's face for Python (ernie/kernels/cpu/library.py): plain C functions.
+//
+// `low` chooses bfloat16 for the type E of a kernel.  Each function returns null, or a message that says what failed.
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "adamw.h"
+#include "embedding.h"
+#include "layer.h"
+#include "product.h"
+#include "rows.h"
+#include "threads.h"
+#include "vocabulary.h"
+
+using namespace ernie;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+template <class Body>
+const char* guarded(const Body& body) {
+    static thread_local std::string message;
+    try {
+        body();
+        return nullptr;
+    } catch (const std::exception& error) {
+        message = error.what();
+    }
+    return message.c_str();
+}
+
+#ifdef __AVX512BF16__
+#define IN_TYPE(low, call)                   \
+    if (low) {                               \
+        typedef bf16 E;                      \
+        call;                                \
+    } else {                                 \
+        typedef float E;                     \
+        call;                                \
+    }
+#else
+#define IN_TYPE(low, call)                                                       \
+    {                                                                            \
+        if (low) throw std::runtime_error("this build computes in float only"); \
+        typedef float E;                                                         \
+        call;                                                                    \
+    }
+#endif
+
+}  // namespace
+
+EXPORT int ernie_kernels_lanes() { return LANES; }
+EXPORT void ernie_kernels_threads(int n) { omp_set_num_threads(n); }
+EXPORT int ernie_kernels_max_threads() { return omp_get_max_threads(); }
+
+EXPORT const char* ernie_product(int low, long M, long N, long K, const void* A, long lda, int ta, const void* B, long ldb, int tb,
+                                 const float* bias, void* C, int low_out, long ldc, int add) {
+    return guarded([&] {
+        product(low ? Type::bf16 : Type::f32, low_out ? Type::bf16 : Type::f32, M, N, K, {A, lda, ta != 0}, {B, ldb, tb != 0}, bias, C, ldc,
+                add != 0);
+    });
+}
+
+EXPORT const char* ernie_attention_forward(int low, const AttentionShape* shape, float dropout, uint64_t seed, const void* q,
+                                           const void* k, const void* v, void* mixed, float* logsum) {
+    return guarded([&] {
+        const long D = shape->heads * shape->size;
+        IN_TYPE(low, attention_forward(*shape, Dropout(dropout, seed, 1), (const E*)q, D, (const E*)k, D, (const E*)v, D, (E*)mixed, logsum))
+    });
+}
+
+EXPORT const char* ernie_attention_backward(int low, const AttentionShape* shape, float dropout, uint64_t seed, const void* q,
+                                            const void* k, const void* v, const void* mixed, const float* logsum, const void* grad,
+                                            void* dq, void* dk, void* dv) {
+    return guarded([&] {
+        const long D = shape->heads * shape->size;
+        IN_TYPE(low, attention_backward(*shape, Dropout(dropout, seed, 1), (const E*)q, D, (const E*)k, D, (const E*)v, D, (const E*)mixed,
+                                        logsum, (const E*)grad, (E*)dq, D, (E*)dk, D, (E*)dv, D))
+    });
+}
+
+EXPORT const char* ernie_layer_bytes(int low, const LayerShape* shape, long* bytes) {
+    return guarded([&] { IN_TYPE(low, *bytes = LayerMemory<E>::bytes(*shape)) });
+}
+EXPORT const char* ernie_layer_forward(int low, const LayerShape* shape, const LayerWeights* weights, const float* x, char* memory,
+                                       float* y) {
+    return guarded([&] { IN_TYPE(low, layer_forward<E>(*shape, *weights, x, memory, y)) });
+}
+EXPORT const char* ernie_layer_backward(int low, const LayerShape* shape, const LayerWeights* weights, char* memory, const float* grad,
+                                        const LayerGradients* gradients, float* dx) {
+    return guarded([&] { IN_TYPE(low, layer_backward<E>(*shape, *weights, memory, grad, *gradients, dx)) });
+}
+
+EXPORT const char* ernie_add_norm(const float* residual, const float* x, const float* gain, const float* offset, float epsilon, float dropout,
+                                  uint64_t seed, long T, long D, float* y, float* normal, float* inverse) {
+    return guarded([&] { add_norm<float>(residual, x, gain, offset, epsilon, Dropout(dropout, seed, 0), T, D, y, nullptr, normal, inverse); });
+}
+EXPORT const char* ernie_add_norm_backward(const float* grad, const float* normal, const float* inverse, const float* gain, float dropout,
+                                           uint64_t seed, long T, long D, float* dsum, float* dx, float* dgain, float* doffset) {
+    return guarded([&] { add_norm_backward<float>(grad, normal, inverse, gain, Dropout(dropout, seed, 0), T, D, dsum, dx, dgain, doffset, nullptr); });
+}
+
+EXPORT const char* ernie_activate(int activation, const float* u, float* y, long count) {
+    return guarded([&] { activate<float>(Activation(activation), u, y, count); });
+}
+EXPORT const char* ernie_activate_backward(int activation, const float* u, float* grad, long T, long F, float* bias) {
+    return guarded([&] { activate_backward<float>(Activation(activation), u, grad, T, F, bias); });
+}
+EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
+    return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });
+}
+EXPORT const char* ernie_drop(const float* x, float dropout, uint64_t seed, long T, long D, float* y) {
+    return guarded([&] { drop(x, Dropout(dropout, seed, 0), T, D, y); });
+}
+
+EXPORT const char* ernie_gather_sum(int tables, const float* const* table, const int64_t* const* ids, long T, long D, float* z) {
+    return guarded([&] { gather_sum(tables, table, ids, T, D, z); });
+}
+EXPORT const char* ernie_scatter_add(int tables, float* const* table, const int64_t* const* ids, long T, long D, const float* grad) {
+    return guarded([&] { scatter_add(tables, table, ids, T, D, grad); });
+}
+
+EXPORT const char* ernie_cross_entropy(int low, const float* logits, const int64_t* labels, long P, long V, float* loss, void* grad) {
+    return guarded([&] { IN_TYPE(low, softmax_cross_entropy<E>(logits, labels, P, V, loss, (E*)grad)) });
+}
+EXPORT const char* ernie_scale(int low, void* x, long count, float factor) {
+    return guarded([&] { IN_TYPE(low, scale<E>((E*)x, count, factor)) });
+}
+EXPORT const char* ernie_convert(const float* x, void* y, long rows, long width) {
+    return guarded([&] { IN_TYPE(1, convert<E>(x, (E*)y, rows, width, rows)) });
+}
+
+EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float* grad, float* moment1, float* moment2, void* copy, long count) {
+    return guarded([&] { adamw(*settings, weight, grad, moment1, moment2, (bf16*)copy, count); });
+}
+EXPORT const char* ernie_squares(const float* x, long count, double* sum) {
+    return guarded([&] { *sum = squares(x, count); });
+}

@@ -1,0 +1,257 @@
+// Attention over packed sequences, forward and backward, without a square matrix.
+//
+// As FlashAttention (Dao et al., 2022, arXiv 2205.14135) keeps the scores of a block of queries on the chip, this keeps
+// them in the core's cache, and for the backward pass saves one number a query: the logarithm of its softmax's divisor.
+// Masks are data: each query sees an interval of keys, which says full, causal, window, chunk, prefix and wait-k alike.
+// One thread has one head of one sequence at a time, so that no two write to the same place.
+#include "attention.h"
+
+#include "small_product.h"
+
+namespace ernie {
+namespace {
+
+constexpr long KEYS = Dropout::BLOCK;  // keys of a block in the backward pass
+constexpr long SCORES = 24576;         // floats that the scores of a block of queries may take: 96 kB
+
+// Rows of which a product reads whole words: the caller's, or a copy where a row's end is no whole word.
+template <class E>
+const E* whole_words(const E* X, long& ld, long rows, long size, Scratch& scratch) {
+    constexpr long STEP = Pairing<E>::STEP;
+    if (size % STEP == 0) return X;
+    long wide = round_up(size, STEP);
+    E* copy = scratch.get<E>(rows * wide);
+    for (long r = 0; r < rows; r++) {
+        std::memcpy(copy + r * wide, X + r * ld, size * sizeof(E));
+        std::memset(copy + r * wide + size, 0, (wide - size) * sizeof(E));
+    }
+    ld = wide;
+    return copy;
+}
+
+template <class E>
+void store_row(E* to, const float* from, float factor, long size) {
+    for (long d = 0; d < size; d += LANES) store(to + d, load(from + d) * all(factor), first(size - d));
+}
+
+struct Interval {
+    long first, last;
+};
+inline Interval seen(const AttentionShape& a, long query, long keys) {
+    if (!a.first) return {0, keys};
+    return {std::max<long>(a.first[query], 0), std::min<long>(a.last[query], keys)};
+}
+
+// The lanes of keys j, j + 1, ... that are seen.
+inline Mask seen_from(Interval sees, long j) {
+    return both(first(sees.last - j), at_least(lanes(), all(uint32_t(std::max<long>(sees.first - j, 0)))));
+}
+
+// Scores become weights over the keys from low to high: e^(scale s - the highest), zero where not seen or dropped.
+// Returns the logarithm of the divisor, and what the weights are still to be multiplied by.
+template <class E>
+float weigh(const float* scores, E* weights, long low, long high, Interval sees, float scale, const Dropout& dropout,
+            uint32_t query, uint32_t head, float& factor) {
+    Vec highest = all(-INFINITY);
+    for (long j = sees.first / LANES * LANES; j < sees.last; j += LANES)
+        highest = max(highest, select(seen_from(sees, j), load(scores + j), all(-INFINITY)));
+    const float top = maximum(highest) * scale;
+    Vec total = zero();
+    for (long block = low; block < high; block += Dropout::BLOCK)
+        for (long from = 0; from < 16; from += LANES) {
+            Mask kept[4];
+            if (dropout.on()) dropout.columns(query, uint32_t(block / Dropout::BLOCK), uint32_t(from), kept, head);
+            for (int w = 0; w < 4; w++) {
+                const long j = block + 16 * w + from;
+                if (j >= high) break;
+                Vec e = keep(seen_from(sees, j), exp(fma(load(scores + j), all(scale), all(-top))));
+                total = total + e;
+                store(weights + j, dropout.on() ? keep(kept[w], e) : e);
+            }
+        }
+    const float divisor = sum(total);
+    factor = dropout.scale() / divisor;
+    return top + std::log(divisor);
+}
+
+}  // namespace
+
+template <class E>
+void attention_forward(const AttentionShape& a, const Dropout& dropout, const E* q, long ldq, const E* k, long ldk, const E* v,
+                       long ldv, E* mixed_TD, float* logsum_TH) {
+    typedef typename Pairing<E>::Word Word;
+    const long D = a.heads * a.size, K = round_up(a.size, LANES);
+#pragma omp parallel
+    {
+        static thread_local Scratch keys_memory, values_memory, scores_memory, weights_memory, mixed_memory, copy_memory;
+#pragma omp for schedule(dynamic, 1) collapse(2)
+        for (long n = 0; n < a.sequences; n++)
+            for (long h = 0; h < a.heads; h++) {
+                const long t0 = a.query_offsets[n], s0 = a.key_offsets[n];
+                const long T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - s0;
+                const long width = round_up(S, 2 * LANES);
+                const long block = std::max<long>(ROWS, std::min<long>(8 * ROWS, SCORES / std::max<long>(width, 1) / ROWS * ROWS));
+                Word* keys = keys_memory.get<Word>(packed_rows<E>(a.size) * width);
+                Word* values = values_memory.get<Word>(packed_rows<E>(width) * K);
+                float* scores = scores_memory.get<float>(block * width);
+                E* weights = weights_memory.get<E>(block * width);
+                float* mixed = mixed_memory.get<float>(block * K);
+                pack_transposed(k + s0 * ldk + h * a.size, ldk, S, a.size, keys, width);
+                pack(v + s0 * ldv + h * a.size, ldv, S, a.size, values, K);
+                for (long i0 = 0; i0 < T; i0 += block) {
+                    const long M = std::min(block, T - i0);
+                    // The keys that any query of the block sees.
+                    long low = S, high = 0;
+                    for (long i = i0; i < i0 + M; i++) {
+                        Interval sees = seen(a, t0 + i, S);
+                        low = std::min(low, sees.first), high = std::max(high, sees.last);
+                    }
+                    low = std::min(low, high) / Dropout::BLOCK * Dropout::BLOCK, high = std::min(round_up(high, 2 * LANES), width);
+                    long stride = ldq;
+                    const E* queries = whole_words(q + (t0 + i0) * ldq + h * a.size, stride, M, a.size, copy_memory);
+                    small_product<E>(queries, stride, M, keys + low, width, high - low, a.size, scores + low, width, false);
+                    float factors[8 * ROWS];
+                    for (long i = 0; i < M; i++) {
+                        const long t = t0 + i0 + i;
+                        const Interval sees = seen(a, t, S);
+                        float& logsum = logsum_TH[t * a.heads + h];
+                        if (sees.first < sees.last) {
+                            logsum = weigh(scores + i * width, weights + i * width, low, high, sees, a.scale, dropout, uint32_t(t),
+                                           uint32_t(h), factors[i]);
+                        } else {  // a query that sees nothing gets zeros
+                            std::fill(weights + i * width + low, weights + i * width + high, E{});
+                            logsum = factors[i] = 0.f;
+                        }
+                    }
+                    small_product<E>(weights + low, width, M, values + low / Pairing<E>::STEP * K, K, K, std::min(S, high) - low,
+                                     mixed, K, false);
+                    for (long i = 0; i < M; i++)
+                        store_row(mixed_TD + (t0 + i0 + i) * D + h * a.size, mixed + i * K, factors[i], a.size);
+                }
+            }
+    }
+}
+
+template <class E>
+void attention_backward(const AttentionShape& a, const Dropout& dropout, const E* q, long ldq, const E* k, long ldk, const E* v,
+                        long ldv, const E* mixed_TD, const float* logsum_TH, const E* grad_TD, E* dq, long lddq, E* dk,
+                        long lddk, E* dv, long lddv) {
+    typedef typename Pairing<E>::Word Word;
+    const long D = a.heads * a.size, K = round_up(a.size, LANES), words = packed_rows<E>(a.size);
+#pragma omp parallel
+    {
+        static thread_local Scratch memory[14];
+#pragma omp for schedule(dynamic, 1) collapse(2)
+        for (long n = 0; n < a.sequences; n++)
+            for (long h = 0; h < a.heads; h++) {
+                const long t0 = a.query_offsets[n], s0 = a.key_offsets[n];
+                const long T = a.query_offsets[n + 1] - t0, S = a.key_offsets[n + 1] - s0;
+                const long width = round_up(T, 2 * LANES);  // lanes run over queries
+                const E *qh = q + t0 * ldq + h * a.size, *gh = grad_TD + t0 * D + h * a.size, *mh = mixed_TD + t0 * D + h * a.size;
+                Word* q_columns = memory[0].get<Word>(words * width);
+                Word* g_columns = memory[1].get<Word>(words * width);
+                Word* q_rows = memory[2].get<Word>(packed_rows<E>(width) * K);
+                Word* g_rows = memory[3].get<Word>(packed_rows<E>(width) * K);
+                float* scores = memory[4].get<float>(KEYS * width);   // then, transposed, gradients of a block of keys
+                float* slopes = memory[5].get<float>(KEYS * width);
+                E* dropped = memory[6].get<E>(KEYS * width);
+                E* slope = memory[7].get<E>(KEYS * width);
+                Word* slope_rows = memory[8].get<Word>(packed_rows<E>(KEYS) * width);
+                float* dq_columns = memory[9].get<float>(a.size * width);
+                float* out = memory[10].get<float>(KEYS * K);
+                E* k_columns = memory[11].get<E>(a.size * KEYS);
+                float* row = memory[12].get<float>(2 * width);
+                float *logsum = row, *delta = row + width;
+                pack_transposed(qh, ldq, T, a.size, q_columns, width);
+                pack_transposed(gh, D, T, a.size, g_columns, width);
+                pack(qh, ldq, T, a.size, q_rows, K);
+                pack(gh, D, T, a.size, g_rows, K);
+                std::fill(dq_columns, dq_columns + a.size * width, 0.f);
+                for (long i = 0; i < width; i++) {
+                    Vec dot = zero();
+                    if (i < T)
+                        for (long d = 0; d < a.size; d += LANES) {
+                            Mask m = first(a.size - d);
+                            dot = fma(load(gh + i * D + d, m), load(mh + i * D + d, m), dot);
+                        }
+                    delta[i] = sum(dot);
+                    logsum[i] = i < T ? logsum_TH[(t0 + i) * a.heads + h] : 0.f;
+                }
+                for (long j0 = 0; j0 < S; j0 += KEYS) {
+                    const long M = std::min(KEYS, S - j0);
+                    // The queries that see any key of the block.
+                    long low = 0, high = T;
+                    if (a.first) {
+                        auto touches = [&](long i) { return a.first[t0 + i] < j0 + M && a.last[t0 + i] > j0; };
+                        while (low < T && !touches(low)) low++;
+                        while (high > low && !touches(high - 1)) high--;
+                    }
+                    if (low >= high) low = high = 0;
+                    low = low / LANES * LANES / Pairing<E>::STEP * Pairing<E>::STEP, high = round_up(high, LANES);
+                    long key_stride = ldk, value_stride = ldv;
+                    const E* kh = whole_words(k + (s0 + j0) * ldk + h * a.size, key_stride, M, a.size, memory[13]);
+                    if (high > low)
+                        small_product<E>(kh, key_stride, M, q_columns + low, width, high - low, a.size, scores + low, width, false);
+                    const E* vh = whole_words(v + (s0 + j0) * ldv + h * a.size, value_stride, M, a.size, memory[13]);
+                    if (high > low)
+                        small_product<E>(vh, value_stride, M, g_columns + low, width, high - low, a.size, slopes + low, width, false);
+                    for (long i = low; i < high; i += LANES) {
+                        const Mask in = first(T - i);
+                        const Vec ls = load(logsum + i), de = load(delta + i);
+                        Ints from = all(0u), to = all(uint32_t(S));
+                        if (a.first) from = load(a.first + t0 + i, in), to = load(a.last + t0 + i, in);
+                        for (long l = 0; l < 16; l++) {
+                            if (l >= M) break;
+                            Mask kept[4];
+                            if (dropout.on()) dropout.rows(uint32_t(t0 + i), uint32_t(j0 / KEYS), uint32_t(l), kept, uint32_t(h));
+                            for (int w = 0; w < 4; w++) {
+                                const long j = 16 * w + l;
+                                if (j >= M) break;
+                                Mask m = in;
+                                if (a.first) {
+                                    Ints key = all(uint32_t(j0 + j));
+                                    m = both(m, both(at_most(from, key), below(key, to)));
+                                }
+                                Vec p = keep(m, exp(fma(load(scores + j * width + i), all(a.scale), zero() - ls)));
+                                Vec dp = load(slopes + j * width + i), pd = p;
+                                if (dropout.on()) {
+                                    pd = keep(kept[w], p) * all(dropout.scale());
+                                    dp = keep(kept[w], dp) * all(dropout.scale());
+                                }
+                                store(dropped + j * width + i, pd);
+                                store(slope + j * width + i, p * (dp - de) * all(a.scale));
+                            }
+                        }
+                    }
+                    const long Q = high - low;
+                    small_product<E>(dropped + low, width, M, g_rows + low / Pairing<E>::STEP * K, K, K, std::min(Q, std::max(T - low, 0L)), out, K, false);
+                    for (long j = 0; j < M; j++) store_row(dv + (s0 + j0 + j) * lddv + h * a.size, out + j * K, 1.f, a.size);
+                    small_product<E>(slope + low, width, M, q_rows + low / Pairing<E>::STEP * K, K, K, std::min(Q, std::max(T - low, 0L)), out, K, false);
+                    for (long j = 0; j < M; j++) store_row(dk + (s0 + j0 + j) * lddk + h * a.size, out + j * K, 1.f, a.size);
+                    if (high == low) continue;
+                    pack(slope + low, width, M, Q, slope_rows, Q);
+                    for (long d = 0; d < a.size; d++)
+                        for (long j = 0; j < KEYS; j++) k_columns[d * KEYS + j] = j < M ? k[(s0 + j0 + j) * ldk + h * a.size + d] : E{};
+                    small_product<E>(k_columns, KEYS, a.size, slope_rows, Q, Q, M, dq_columns + low, width, true);
+                }
+                for (long i = 0; i < T; i++)
+                    for (long d = 0; d < a.size; d += LANES) {
+                        float values[LANES];
+                        for (long lane = 0; lane < LANES; lane++) values[lane] = d + lane < a.size ? dq_columns[(d + lane) * width + i] : 0.f;
+                        store(dq + (t0 + i) * lddq + h * a.size + d, load(values), first(a.size - d));
+                    }
+            }
+    }
+}
+
+#define INSTANTIATE(E)                                                                                                       \
+    template void attention_forward<E>(const AttentionShape&, const Dropout&, const E*, long, const E*, long, const E*, long, \
+                                       E*, float*);                                                                          \
+    template void attention_backward<E>(const AttentionShape&, const Dropout&, const E*, long, const E*, long, const E*,     \
+                                        long, const E*, const float*, const E*, E*, long, E*, long, E*, long);
+INSTANTIATE(float)
+#ifdef __AVX512BF16__
+INSTANTIATE(bf16)
+#endif
+
+}  // namespace ernie

@@ -1,0 +1,21 @@
+// C (M, N) = A (M, K) B (K, N) by oneDNN, with all threads: the products with weights.
+#pragma once
+#include "vec.h"
+
+namespace ernie {
+
+enum class Type { f32 = 3, bf16 = 2 };
+template <class E>
+constexpr Type type_of = sizeof(E) == 2 ? Type::bf16 : Type::f32;
+
+// A matrix in memory: `stride` elements from row to row; `transposed` if it is to be read the other way round.
+struct Matrix {
+    const void* data;
+    long stride;
+    bool transposed = false;
+};
+
+// C = A B, or C += A B with `add`; `bias` (N,) may be null.  A and B are of type `in`, C of type `out`.
+void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add);
+
+}  // namespace ernie

@@ -1,0 +1,38 @@
+// What is done to each token's vector by itself.
+#pragma once
+#include "dropout.h"
+
+namespace ernie {
+
+// The vectors of T tokens in another type; rows up to `padded` are set to zero.
+template <class E>
+void convert(const float* x_TD, E* y_TD, long T, long D, long padded);
+template <class E>
+void clear_rows(E* x_TD, long from, long to, long D);
+// The sum over tokens, (D,); `ld` elements lie from row to row.
+template <class E>
+void column_sum(const E* x_TD, long T, long D, long ld, float* sum_D);
+
+enum class Activation { none = 0, gelu = 1, relu = 2 };
+template <class E>
+void activate(Activation, const E* u, E* y, long count);
+// `grad` becomes the gradient to u, and `bias` (F,) its sum over tokens.
+template <class E>
+void activate_backward(Activation, const E* u_TF, E* grad_TF, long T, long F, float* bias_F);
+
+// y = LayerNorm(residual + dropout(x)); any of residual, x, y, y_low may be null.  Ba et al. (2016), arXiv 1607.06450.
+// Kept for the backward pass: the normalized vectors before gain and offset, and 1 / the standard deviation.
+template <class E>
+void add_norm(const float* residual_TD, const E* x_TD, const float* gain_D, const float* offset_D, float epsilon, const Dropout&,
+              long T, long D, float* y_TD, E* y_low_TD, E* normal_TD, float* inverse_T);
+// Gradients: `dsum` to the residual, `dx` through the dropout (may be null), gain, offset, and the sum of dx over tokens.
+template <class E>
+void add_norm_backward(const float* grad_TD, const E* normal_TD, const float* inverse_T, const float* gain_D, const Dropout&, long T,
+                       long D, float* dsum_TD, E* dx_TD, float* dgain_D, float* doffset_D, float* dx_sum_D);
+// y = normal * gain + offset, as the forward pass had it.
+template <class E>
+void restore(const E* normal_TD, const float* gain_D, const float* offset_D, long T, long D, E* y_TD);
+// y = dropout(x), or its gradient.
+void drop(const float* x_TD, const Dropout&, long T, long D, float* y_TD);
+
+}  // namespace ernie

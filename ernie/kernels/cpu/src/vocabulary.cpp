@@ -1,0 +1,60 @@
+// Softmax and cross entropy of a row of logits: highest, sum, gradient, in three passes over a row that stays in the cache.
+#include "vocabulary.h"
+
+#include "threads.h"
+
+namespace ernie {
+
+template <class E>
+void softmax_cross_entropy(const float* logits, const int64_t* labels, long P, long V, float* loss, E* grad) {
+#pragma omp parallel for schedule(static)
+    for (long p = 0; p < P; p++) {
+        const float* x = logits + p * V;
+        Vec highest = all(-INFINITY);
+        for (long j = 0; j < V; j += LANES) {
+            Mask m = first(V - j);
+            highest = max(highest, select(m, load(x + j, m), all(-INFINITY)));
+        }
+        const float top = maximum(highest);
+        Vec total = zero();
+        for (long j = 0; j < V; j += LANES) {
+            Mask m = first(V - j);
+            total = total + keep(m, exp(load(x + j, m) - all(top)));
+        }
+        const float divisor = sum(total);
+        loss[p] = top + std::log(divisor) - x[labels[p]];
+        if (!grad) continue;
+        E* g = grad + p * V;
+        for (long j = 0; j < V; j += LANES) {
+            Mask m = first(V - j);
+            Vec share = exp(load(x + j, m) - all(top)) * all(1.f / divisor);
+            const long place = labels[p] - j;
+            if (place >= 0 && place < LANES) {
+                float one[LANES] = {};
+                one[place] = 1.f;
+                share = share - load(one);
+            }
+            store(g + j, share, m);
+        }
+    }
+}
+
+template <class E>
+void scale(E* x, long count, float factor) {
+    constexpr long PART = 4096;
+#pragma omp parallel for schedule(static)
+    for (long from = 0; from < count; from += PART)
+        for (long i = from; i < std::min(count, from + PART); i += LANES) {
+            Mask m = first(count - i);
+            store(x + i, load(x + i, m) * all(factor), m);
+        }
+}
+
+template void softmax_cross_entropy<float>(const float*, const int64_t*, long, long, float*, float*);
+template void scale<float>(float*, long, float);
+#ifdef __AVX512BF16__
+template void softmax_cross_entropy<bf16>(const float*, const int64_t*, long, long, float*, bf16*);
+template void scale<bf16>(bf16*, long, float);
+#endif
+
+}  // namespace ernie

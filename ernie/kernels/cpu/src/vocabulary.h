@@ -1,0 +1,14 @@
+// Cross entropy over a vocabulary.
+#pragma once
+#include "vec.h"
+
+namespace ernie {
+
+// For each row of logits (P, V) its loss (P,) against the label; where `grad` is not null, the gradient of the sum.
+template <class E>
+void softmax_cross_entropy(const float* logits_PV, const int64_t* labels_P, long P, long V, float* loss_P, E* grad_PV);
+// x *= factor.
+template <class E>
+void scale(E* x, long count, float factor);
+
+}  // namespace ernie

@@ -1,0 +1,40 @@
+"""The sum of embeddings, normalized.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ernie.kernels import cpu
+
+
+def embed(
+    ids: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    gain_D: Tensor,
+    offset_D: Tensor,
+    epsilon: float,
+    dropout: float = 0.0,
+) -> Tensor:
+    """dropout(LayerNorm(sum of table[ids])): ids (T,) and tables (rows, D), one for the other, to (T, D).
+
+    Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
+    """
+    body = cpu.embedding.embed if cpu.serves(tables[0]) else reference
+    return body(ids, tables, gain_D, offset_D, epsilon, dropout)
+
+
+def reference(
+    ids: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    gain_D: Tensor,
+    offset_D: Tensor,
+    epsilon: float,
+    dropout: float,
+) -> Tensor:
+    """What it is."""
+    total_TD = paddle.add_n([F.embedding(ids_T, table) for ids_T, table in zip(ids, tables, strict=True)])
+    return F.dropout(F.layer_norm(total_TD, total_TD.shape[-1:], gain_D, offset_D, epsilon), dropout)

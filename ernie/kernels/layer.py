@@ -1,0 +1,73 @@
+"""A post-norm Transformer layer as one kernel.
+
+Legend: T packed tokens, D width, F inner width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+from ernie.kernels import cpu
+from ernie.kernels.attention import attention
+from ernie.kernels.linear import linear
+from ernie.kernels.mask import Mask
+from ernie.kernels.norm import add_norm
+
+
+class LayerWeights(NamedTuple):
+    """The parameters of a layer: matrices (in, out), biases (out,), gain and offset of the two norms (D,)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    inner: Tensor
+    outer: Tensor
+    q_bias: Tensor
+    k_bias: Tensor
+    v_bias: Tensor
+    out_bias: Tensor
+    inner_bias: Tensor
+    outer_bias: Tensor
+    gain1: Tensor
+    offset1: Tensor
+    gain2: Tensor
+    offset2: Tensor
+
+
+@dataclass(frozen=True)
+class LayerSettings:
+    """What a layer computes beside its weights.  Dropouts are probabilities."""
+
+    heads: int
+    activation: Literal["gelu", "relu"]
+    epsilon: float
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+
+
+def transformer_layer(
+    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None = None
+) -> Tensor:
+    """Self-attention and a feed-forward network, each followed by dropout, residual and LayerNorm, (T, D) -> (T, D).
+
+    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision.
+    """
+    body = cpu.layer.transformer_layer if cpu.serves(x_TD) else reference
+    return body(x_TD, layout, weights, settings, mask)
+
+
+def reference(
+    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None
+) -> Tensor:
+    """What the layer is: the smaller kernels one after the other."""
+    w, s = weights, settings
+    q, k, v = linear(x_TD, w.q, w.q_bias), linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
+    mixed_TD = attention(q, k, v, layout, s.heads, s.attention_dropout, mask=mask)
+    x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon, s.dropout)
+    inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
+    return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon, s.dropout)

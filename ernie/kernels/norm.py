@@ -1,0 +1,24 @@
+"""Dropout, residual and LayerNorm in one.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ernie.kernels import cpu
+
+
+def add_norm(
+    residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float = 0.0
+) -> Tensor:
+    """LayerNorm(residual + dropout(x)), (T, D) -> (T, D).  Ba et al. (2016, arXiv 1607.06450)."""
+    body = cpu.norm.add_norm if cpu.serves(x_TD) else reference
+    return body(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
+
+
+def reference(
+    residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float
+) -> Tensor:
+    """What it is."""
+    total_TD = residual_TD + F.dropout(x_TD, dropout)
+    return F.layer_norm(total_TD, total_TD.shape[-1:], gain_D, offset_D, epsilon)

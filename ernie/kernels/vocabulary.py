@@ -1,0 +1,21 @@
+"""Cross entropy over the vocabulary at masked positions.  Legend: P positions, D width, V vocabulary."""
+
+from __future__ import annotations
+
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ernie.kernels import cpu
+
+
+def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
+    """The summed cross entropy of softmax(x table^T + bias) against integer labels."""
+    body = cpu.vocabulary.vocabulary_cross_entropy if cpu.serves(x_PD) else reference
+    return body(x_PD, table_VD, bias_V, labels_P)
+
+
+def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
+    """What it is."""
+    logits_PV = paddle.matmul(x_PD, table_VD, transpose_y=True) + bias_V
+    return F.cross_entropy(logits_PV, labels_P, reduction="sum")
