@@ -11,11 +11,12 @@ import numpy as np
 from ernie.data.document import IGNORE, Sample
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
+from ernie.model.inference import tokenizer_of
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import FinetuneConfig
 from finetune.loop import finetune
-from finetune.prepare import NEEDED, Prepared, describe, prepare_all
-from finetune.run import check_lengths
+from finetune.prepare import Prepared, describe, prepare_all
+from finetune.run import load_encoder
 from tasks.downstream.base import FinetuneTask
 
 _ROWS = 16  # of the step that is tried
@@ -24,27 +25,20 @@ _SHOWN = 60  # tokens of the example that are shown
 
 def check(config: FinetuneConfig) -> Iterator[str]:
     """Check model, data and one step; yields a line for each thing found.  Raises UserError for what is wrong."""
-    if not config.model:
-        raise UserError("model: which encoder? Give --model, or the key `model`")
-    ernie = ErnieModel.from_pretrained(config.model)
+    ernie = load_encoder(config, config.seed)
     shape = ernie.config
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
-    if ernie.tokenizer is None:
-        raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
-    check_lengths(config, ernie)
     yield f"ok: samples of {config.task.max_len} tokens fit its {shape.max_positions} positions"
-    task, splits = prepare_all(config.task, config.data, ernie.tokenizer)
+    tokenizer = tokenizer_of(ernie)
+    task, splits = prepare_all(config.task, config.data, tokenizer)
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
-    for name in NEEDED:
-        if name not in splits or not splits[name].labelled:
-            raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split")
     labels = getattr(task, "labels", ())
     if labels:
         yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
-    yield from _shown(splits["train"], ernie.tokenizer)
+    yield from _shown(splits["train"], tokenizer)
     yield _tried(config, ernie, task, splits)
 
 

@@ -40,14 +40,20 @@ class Prepared:
 def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> tuple[FinetuneTask, dict[str, Prepared]]:
     """All splits of the data, and the task with what it learnt from the rows to learn from.
 
-    Raises UserError with the rows of all splits that cannot be used.
+    Raises UserError when there are no labelled rows to learn from or to judge by, and with the rows of all splits
+    that cannot be used.
     """
-    splits = _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
-    if "train" in splits:
-        task = task.learnt_from(_labelled_rows(task, splits["train"]))
+    sources = data.splits()
+    for name in NEEDED:
+        if name not in sources:
+            raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split; say here where its rows are")
+    splits = _each(sources, lambda name, found: read_split(name, found, data.options(name)))
+    for name in NEEDED:
+        _check_labelled(task, splits[name])
+    task = task.learnt_from(splits["train"].rows)
     prepared = _each(splits, lambda _, split: prepare(task, split, tokenizer))
     for name, other in prepared.items():
-        if name != "train" and "train" in prepared and other.labelled:
+        if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
     return task, prepared
 
@@ -67,14 +73,13 @@ def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:
     return made
 
 
-def _labelled_rows(task: FinetuneTask, split: Split) -> list[Row]:
+def _check_labelled(task: FinetuneTask, split: Split) -> None:
     if not task.is_labelled(split.rows):
-        column = getattr(task, task.answer_field)
+        column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
         raise UserError(
-            f"data.{split.name}: there is no column '{column}' to learn from; the columns are "
-            f"{', '.join(split.rows[0])}. Name it with task.{task.answer_field}"
+            f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
+            f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
         )
-    return split.rows
 
 
 def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:

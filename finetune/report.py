@@ -19,7 +19,7 @@ from ernie.report.words import duration, percent, plural
 from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
-from finetune.trial import Result, Trial, best_point, spreads, trial_name
+from finetune.trial import Result, best_point, spreads
 from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
@@ -116,7 +116,7 @@ def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
     if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
         return []
     labels = result.task.labels
-    records = read_dev_answers(_folder(folder, result.best))
+    records = read_dev_answers(folder / "trials" / result.best.name)
     counts = confusion(records, labels)
     rows = [[Cell("right \\ answered"), *map(Cell, labels)]]
     for label, row in zip(labels, counts, strict=True):
@@ -141,7 +141,3 @@ def _data(splits: list[Prepared]) -> Iterator[str]:
         yield page.paragraph(describe(split))
         for remark in split.remarks:
             yield page.paragraph(remark, "note")
-
-
-def _folder(folder: Path, trial: Trial) -> Path:
-    return folder / "trials" / trial_name(trial.point, trial.seed)

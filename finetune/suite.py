@@ -16,11 +16,13 @@ from urllib.request import getproxies
 from ernie.config import dump, read
 from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
+from ernie.model.ernie import ErnieModel
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
+from finetune.folder import CONFIG_FILE, encoder_fingerprint, read_inputs
 from finetune.prepare import NEEDED
-from finetune.run import CONFIG_FILE, run
+from finetune.run import run
 from finetune.trial import SCORES_FILE
 
 
@@ -85,8 +87,9 @@ def run_suite(
 ) -> Iterator[Outcome]:
     """Run the chosen tasks one after the other, each in a folder of its name; a finished one is not run again.
 
-    A task that fails says so in its outcome and the others go on.
+    A task that fails says so in its outcome and the others go on.  Raises UserError when there is no such model.
     """
+    encoder = encoder_fingerprint(ErnieModel.from_pretrained(model))
     for name, given in suite.configs.items():
         config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
         if name not in suite.chosen:
@@ -101,7 +104,7 @@ def run_suite(
             yield Outcome(name, config, reason=reason)
             continue
         config = replace(config, data=found)
-        scores = _finished(config, output / name)
+        scores = _finished(config, encoder, output / name)
         if scores is not None:
             say("was done before")
             yield Outcome(name, config, scores, notes=notes)
@@ -167,13 +170,15 @@ def _offline_unless_reachable() -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _finished(config: FinetuneConfig, folder: Path) -> dict[str, Any] | None:
-    """The scores of a run under this very configuration that is complete, or None."""
+def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
+    """The scores of a run of this very encoder under this very configuration that is complete, or None."""
     written, file = folder / CONFIG_FILE, folder / SCORES_FILE
     if not file.is_file() or not written.is_file() or written.read_text(encoding="utf-8") != dump(config):
         return None
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
+        if read_inputs(folder)["model"] != encoder:
+            return None
+    except (json.JSONDecodeError, UserError):
         return None
     return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None

@@ -35,7 +35,8 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
     """All of it as a page of Markdown."""
     models = list(dict.fromkeys(name for o in outcomes if o.scores for name in o.config.published))
     seeds = sorted({o.config.seeds for o in outcomes if o.scores})
-    of = f"Median of {' or '.join(map(str, seeds))} seeds, lowest to highest in brackets. " if seeds != [1] else ""
+    counts = " or ".join(map(str, seeds))
+    of = f"Median of {counts} seeds, lowest to highest in brackets. " if counts not in ("", "1") else ""
     head = ["task", "split", "measure", model, *models]
     lines = [f"# {suite}", "", f"{of}Figures of other models are those they published.", ""]
     lines += [_line(head), f"|{'---|' * len(head)}"]

@@ -34,6 +34,11 @@ class Trial:
     tokens: int
     curve: list[dict[str, Any]]
 
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return trial_name(self.point, self.seed)
+
     def headline(self, metric: str) -> float:
         """The deciding score on the dev split."""
         return self.scores["dev"][metric]
@@ -47,7 +52,7 @@ class Trial:
         """Read one that `write` wrote.  Raises UserError when it is damaged."""
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, json.JSONDecodeError, TypeError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{path}: is damaged ({error}); remove it, and its trial is run again") from None
 
 

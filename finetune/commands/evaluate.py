@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.labelled.read import read_split
     from ernie.errors import UserError, nearest
     from ernie.runtime import require_paddle
-    from finetune.run import read_run
+    from finetune.folder import read_run
 
     config = read_run(arguments.run)
     splits = config.data.splits()

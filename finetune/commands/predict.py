@@ -48,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
-    from finetune.run import read_run
+    from finetune.folder import read_run
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -63,8 +63,8 @@ def main(arguments: argparse.Namespace) -> int:
     model = FinetunedModel.load(arguments.run)
     if arguments.submission is not None:
         assert config is not None
-        for path in write_submission(model, config, arguments.submission):
-            print(path)
+        written = write_submission(model, config, arguments.submission)
+        print(*written, sep="\n")
         return 0
     rows = (
         split_rows(config, arguments.split)

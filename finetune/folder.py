@@ -1,0 +1,107 @@
+"""The folder of a fine-tuning run: whose it is, and the model that it keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ernie.beside import beside, put, put_text
+from ernie.config import differences, dump, to_dict
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.weights import arrays
+from ernie.train.origin import origin
+from finetune.config import FinetuneConfig, load
+from finetune.model import TASK_FILE, FinetunedModel
+from finetune.prepare import Prepared
+from finetune.trial import SCORES_FILE
+
+CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
+_TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that it came of
+# Keys that change nothing of a single fine-tuning: with others, finished ones still count.
+_FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local")
+
+
+def claim(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
+    """Make the folder this run's; `inputs` are fingerprints of what it learns from.
+
+    Raises UserError when it holds something else, or finished trials of another configuration or of other inputs.
+    """
+    if any((folder / TRIALS_FOLDER).glob(f"*/{SCORES_FILE}")):
+        _check_same(config, inputs, folder)
+    elif folder.exists() and any(folder.iterdir()) and not (folder / TRIALS_FOLDER).is_dir():
+        raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
+    (folder / TRIALS_FOLDER).mkdir(parents=True, exist_ok=True)
+    put_text(folder / CONFIG_FILE, dump(config))
+    put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
+
+
+def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
+    changed = {
+        key: values
+        for key, values in differences(to_dict(load(folder / CONFIG_FILE)), to_dict(config)).items()
+        if not any(key == free or key.startswith(f"{free}.") for free in _FREE)
+    }
+    if changed:
+        lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
+        raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output.")
+    others = differences(read_inputs(folder), dict(inputs))
+    if others:
+        raise UserError(
+            f"{folder}: holds a run that learnt from something else under the same name: {', '.join(others)} changed "
+            "since. Choose another --output."
+        )
+
+
+def read_inputs(folder: Path) -> dict[str, str]:
+    """The fingerprints of what a run learnt from.  Raises UserError when they cannot be read."""
+    try:
+        return dict(json.loads((folder / ORIGIN_FILE).read_text(encoding="utf-8"))["inputs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / ORIGIN_FILE}: is missing or damaged ({error}); choose another --output") from None
+
+
+def inputs_of(ernie: ErnieModel, splits: Mapping[str, Prepared]) -> dict[str, str]:
+    """Fingerprints of an encoder and of the rows of each split, under the keys of a configuration."""
+    return {"model": encoder_fingerprint(ernie), **{f"data.{name}": _of_rows(s) for name, s in splits.items()}}
+
+
+def encoder_fingerprint(ernie: ErnieModel) -> str:
+    """A fingerprint of an encoder's weights and tokenizer, without the parts that a checkpoint may lack."""
+    sum_ = hashlib.sha256(ernie.tokenizer.fingerprint.encode() if ernie.tokenizer else b"")
+    for name, values in sorted(arrays(ernie).items()):
+        if name.startswith(("embedding.token.", "encoder.")):
+            sum_.update(values.data)
+    return sum_.hexdigest()
+
+
+def _of_rows(split: Prepared) -> str:
+    sum_ = hashlib.sha256()
+    for row in split.rows:
+        sum_.update(json.dumps(row, default=str).encode() + b"\n")
+    return sum_.hexdigest()
+
+
+def keep_model(model: FinetunedModel, trial: str, folder: Path) -> None:
+    """Put the model of a trial into its place, whole or not at all."""
+    place = folder / MODEL_FOLDER
+    filled = beside(place)
+    model.save(filled)
+    (filled / _TRIAL_FILE).write_text(f"{trial}\n", encoding="utf-8")
+    put(filled, place)
+
+
+def kept_trial(folder: Path) -> str:
+    """The name of the trial whose model the folder keeps, "" when it keeps none."""
+    file = folder / MODEL_FOLDER / _TRIAL_FILE
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def read_run(folder: Path) -> FinetuneConfig:
+    """The configuration of an existing run.  Raises UserError when the folder is none."""
+    if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
+        raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
+    return replace(load(folder / CONFIG_FILE), output=folder)
