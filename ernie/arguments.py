@@ -41,6 +41,16 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """--precision, for commands that compute without a configuration of their own."""
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "bf16", "fp16"),
+        default="auto",
+        help="in which products are computed (default: the fastest that the machine has)",
+    )
+
+
 def add_quiet(parser: argparse.ArgumentParser, help: str = "show no progress") -> None:
     """--quiet."""
     parser.add_argument("--quiet", action="store_true", help=help)

@@ -1,10 +1,12 @@
-"""What must be set before Paddle is imported, and the sentence for when Paddle is not there."""
+"""What Paddle needs to be fast on a CPU, set as the library is imported; and the sentence for when it is not there."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import signal
+import sys
 import threading
 import warnings
 
@@ -12,22 +14,53 @@ from ernie.errors import UserError
 
 
 def prepare() -> None:
-    """Set the environment that Paddle reads as it is imported; what the user has set stays.
+    """Set up threads, products and memory for this machine; what the user has set stays.
 
     Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  The threads
     are MKL's own setting: OMP_NUM_THREADS would do the same, but makes Paddle print a warning at every start.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = os.environ.get("OMP_NUM_THREADS", str(cores))
+    threads = os.environ.get("OMP_NUM_THREADS", str(cores()))
     os.environ.setdefault("MKL_NUM_THREADS", threads)
     os.environ.setdefault("FLAGS_paddle_num_threads", threads)
-    os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
+    os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
     # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
     # training step takes half as long again.
     os.environ.setdefault("FLAGS_use_stride_kernel", "0")
     os.environ.setdefault("GLOG_minloglevel", "2")
     # Paddle looks for a compiler cache, which this library has no use for, and warns when there is none.
     warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
+    _keep_memory()
+    if "paddle" in sys.modules:  # imported before, it has read the environment without all this
+        _tell_paddle()
+
+
+def cores() -> int:
+    """The processor cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _keep_memory() -> None:
+    """Have glibc keep what is freed.
+
+    Each step frees and allocates the same large pieces; given back to the kernel, every page of them would have to be
+    cleared again, which takes a tenth of a step.
+    """
+    mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, see mallopt(3)
+    if sys.platform == "linux" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(mmap_threshold, 1 << 30)
+            libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def _tell_paddle() -> None:
+    import paddle
+
+    paddle.set_flags({"FLAGS_use_stride_kernel": os.environ["FLAGS_use_stride_kernel"] not in ("0", "false", "False")})
+    libraries = os.path.join(os.path.dirname(paddle.__file__), "libs")
+    for name, function in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
+        if os.path.isfile(path := os.path.join(libraries, name)):
+            getattr(ctypes.CDLL(path), function)(int(os.environ["MKL_NUM_THREADS"]))
 
 
 def require_paddle() -> None:

@@ -189,7 +189,7 @@ def _merge(base: Value, over: Value) -> Value:
 def _override(tree: Value, override: str) -> Value:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise ConfigError([f"--set {override}: expected key=value, for instance --set train.lr=5e-5"])
+        raise ConfigError([f"--set {override}: expected key=value, for instance --set train.rate.peak=5e-5"])
     where = f"--set {key.strip()}"
     parsed = _parse(text, where)
     value = Value(parsed.data if text.strip() else None, where)

@@ -10,7 +10,8 @@ from pathlib import Path
 import tasks.downstream  # noqa: F401 - registers the kinds
 from ernie.config import build, read
 from ernie.data.labelled.row import RowOptions
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
+from ernie.kernels.precision import Wanted
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -76,7 +77,8 @@ class TrainConfig:
     multiplies the rate of each layer by one factor more than that of the layer above it; the embeddings have the
     lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch; after `patience` of them
     without a better score training stops (0: never).  `task_id` is the task embedding that is used: any of the
-    pretrained ones will do (ERNIE 2.0, section 3.3).
+    pretrained ones will do (ERNIE 2.0, section 3.3).  Products are computed in `precision`, with `auto` the
+    fastest that the machine has.
     """
 
     epochs: int = 3
@@ -91,6 +93,7 @@ class TrainConfig:
     evaluations: int = 1
     patience: int = 0
     task_id: int = 0
+    precision: Wanted = "auto"
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 1, "batch_tokens": 0, "clip": 0}
@@ -146,6 +149,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
+        with about("grid"):
+            list(self.trials())
         for model, splits in self.published.items():
             for split, name in ((split, name) for split, scores in splits.items() for name in scores):
                 if name not in self.task.measures:

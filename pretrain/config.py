@@ -10,6 +10,7 @@ from typing import Literal
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, read
 from ernie.errors import UserError, about, nearest
+from ernie.kernels.precision import Wanted
 from ernie.model.config import EncoderConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
@@ -71,10 +72,10 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The step: its learning rate, optimizer, micro-batches, clipping, and when to give up.
+    """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
 
     `micro_batches` are accumulated into one step.  After `patience` steps in a row that were not finite the run
-    stops.
+    stops.  Products are computed in `precision`, with `auto` the fastest that the machine has.
     """
 
     rate: RateConfig = field(default_factory=RateConfig)
@@ -82,7 +83,7 @@ class TrainConfig:
     micro_batches: int = 1
     clip: float = 1.0
     patience: int = 20
-    precision: Literal["fp32"] = "fp32"
+    precision: Wanted = "auto"
 
     def __post_init__(self) -> None:
         _check_least(self, micro_batches=1, clip=0, patience=1)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Literal
-
-import paddle
 
 from ernie.errors import UserError
 
@@ -36,6 +34,8 @@ def resolve(wanted: Wanted) -> Precision:
 @contextmanager
 def precision(name: Precision) -> Iterator[None]:
     """Kernels called inside compute in this precision.  Weights, gradients and what a layer returns stay float32."""
+    import paddle
+
     before = _current.set(name)
     try:
         if name != "fp32" and paddle.get_device() != "cpu":
@@ -47,12 +47,19 @@ def precision(name: Precision) -> Iterator[None]:
         _current.reset(before)
 
 
+def computing(wanted: Wanted) -> AbstractContextManager[None]:
+    """`precision` of what `resolve` makes of `wanted`."""
+    return precision(resolve(wanted))
+
+
 def is_low() -> bool:
     """Whether the precision in force is below float32."""
     return _current.get() != "fp32"
 
 
 def _possible() -> list[Precision]:
+    import paddle
+
     if paddle.get_device() != "cpu":
         return ["fp32", "bf16", "fp16"] if paddle.amp.is_bfloat16_supported() else ["fp32", "fp16"]
     from ernie.kernels.cpu.library import library

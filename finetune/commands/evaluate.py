@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_quiet
+from ernie.arguments import add_precision, add_quiet
 
 SUMMARY = "score a fine-tuned model on labelled rows"
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     parser.add_argument("--input", nargs="+", metavar="FILE", help="these files (or data sets) in place of a split")
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
+    add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
 
 
@@ -29,6 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
     from ernie.data.labelled.read import read_split
     from ernie.errors import UserError, nearest
+    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import read_run
 
@@ -43,15 +45,17 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.prepare import describe, prepare
 
     model = FinetunedModel.load(arguments.run)
-    # The rows are those of `dev` in name only: whatever is labelled can be scored.
-    rows = read_split("dev", sources, config.data.options(arguments.split))
+    # Not by the split's own name: the rows of `train` are answered here, not learnt from.
+    name = "the rows" if arguments.input else f"split {arguments.split}"
+    rows = read_split(name, sources, config.data.options(arguments.split))
     split = prepare(model.task, rows, model.tokenizer)
     if not split.labelled:
         column = getattr(model.task, model.task.answer_field)
         raise UserError(f"{', '.join(sources)}: the rows have no column '{column}' to be judged by")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
-    answers = model.answers(split.examples)
+    with computing(arguments.precision):
+        answers = model.answers(split.examples)
     if arguments.answers is not None:
         lines = (json.dumps(answer, ensure_ascii=False) for answer in answers)
         arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

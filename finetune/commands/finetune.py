@@ -39,6 +39,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when everything was trained, 1 when training broke down."""
     from ernie.errors import UserError
+    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.config import load
 
@@ -57,7 +58,8 @@ def main(arguments: argparse.Namespace) -> int:
             print(sentence, file=sys.stderr, flush=True)
 
     try:
-        result = run(config, config.output, say, arguments.quiet)
+        with computing(config.train.precision):
+            result = run(config, config.output, say, arguments.quiet)
     except TrainingStopped as error:
         print(f"ernie: {error}", file=sys.stderr)
         return 1

@@ -16,6 +16,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from ernie.arguments import add_precision
+
 SUMMARY = "answer rows with a fine-tuned model"
 
 
@@ -42,11 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--to", choices=("jsonl", "tsv"), default="jsonl", help="the output's format")
     parser.add_argument("--batch-tokens", type=int, default=8192, metavar="N", help="most tokens computed at once")
+    add_precision(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.errors import UserError
+    from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import read_run
 
@@ -63,7 +67,8 @@ def main(arguments: argparse.Namespace) -> int:
     model = FinetunedModel.load(arguments.run)
     if arguments.submission is not None:
         assert config is not None
-        written = write_submission(model, config, arguments.submission)
+        with computing(arguments.precision):
+            written = write_submission(model, config, arguments.submission)
         print(*written, sep="\n")
         return 0
     rows = (
@@ -72,5 +77,6 @@ def main(arguments: argparse.Namespace) -> int:
         else input_rows(arguments.input, arguments.format, tuple(arguments.columns), model.task)
     )
     groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
-    write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
+    with computing(arguments.precision):
+        write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     return 0

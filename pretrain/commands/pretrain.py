@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from ernie.arguments import add_config, add_output, add_quiet, add_seed, add_set, overridden
 
@@ -39,16 +40,20 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when the schedule was finished, 130 when a signal ended it early, 1 when training broke down."""
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
+    from ernie.kernels.precision import precision, resolve
     from ernie.runtime import require_paddle
     from pretrain import folder
     from pretrain.config import load
 
     config = overridden(load(arguments.config, arguments.set), arguments, "output", "seed")
-    if config.output is None:
+    output = config.output
+    if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     require_paddle()
+    chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
+    config = replace(config, train=replace(config.train, precision=chosen))
     corpus = Corpus.open(config.corpus)
-    checkpoint = folder.prepare(config, corpus, config.output, arguments.allow_change)
+    checkpoint = folder.prepare(config, corpus, output, arguments.allow_change)
 
     from ernie.train.checkpoint import check, read_manifest
     from ernie.train.log import Log
@@ -61,14 +66,16 @@ def main(arguments: argparse.Namespace) -> int:
         check(checkpoint)
     step = read_manifest(checkpoint)["step"] if checkpoint else 0
     steps = len(Schedule(config.schedule))
-    log = Log(config.output, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
+    log = Log(output, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
     run = None
     try:
-        run = Run(config, config.output, corpus, log)
+        run = Run(config, output, corpus, log)
         if checkpoint is not None:
             run.restore(checkpoint)
             log.say(f"going on from step {step} of {steps}")
-        if not train(run):
+        with precision(chosen):
+            finished = train(run)
+        if not finished:
             return 130
         print(run.finish())
     except TrainingStopped as error:

@@ -46,7 +46,7 @@ def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
     raise_faults(faults)
     if not rows:
         left_out = f" ({skipped} were skipped, see 'skip' and 'faulty')" if skipped else ""
-        raise UserError(f"data.{name}: {', '.join(sources)}: there are no rows{left_out}")
+        raise UserError(f"{', '.join(sources)}: there are no rows{left_out}")
     return Split(name, rows, skipped)
 
 
@@ -126,8 +126,8 @@ def _format(path: Path) -> str:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     if suffix not in _FORMATS:
         raise UserError(
-            f"{path}: expected a name that ends in {', '.join(_FORMATS)}; for another name say 'format' in the data's "
-            "block"
+            f"{path}: expected a name that ends in {', '.join(_FORMATS)}; for another name say its format (the key "
+            "'format' of the data, or --format)"
         )
     return _FORMATS[suffix]
 

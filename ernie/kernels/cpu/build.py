@@ -26,8 +26,8 @@ _NEEDS = {
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"},
     "avx2": {"avx2", "fma"},
 }
-# -w: GCC warns about its own intrinsics' headers.  -fopenmp is for compiling only: the library is loaded where an OpenMP
-# runtime is, Paddle's, and a second one would fight with it over the cores.
+# -w: GCC warns about its own intrinsics' headers.  -fopenmp is for compiling only: the library is loaded where an
+# OpenMP runtime is, Paddle's, and a second one would fight with it over the cores.
 _FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-w")
 
 
