@@ -199,7 +199,11 @@ def _expected(args: tuple[Any, ...], value: Value, path: str) -> str:
     names = []
     for arg in args:
         base = typing.get_origin(arg) or arg
-        names.append({list: "a list", tuple: "a list", dict: "a mapping", type(None): "null"}.get(base, _NAMES.get(arg, str(arg))))
+        names.append(
+            {list: "a list", tuple: "a list", dict: "a mapping", type(None): "null"}.get(
+                base, _NAMES.get(arg, str(arg))
+            )
+        )
     return f"{value.where}: {path}: expected {' or '.join(names)}, found {found(value)}"
 
 

@@ -9,8 +9,11 @@ import signal
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 from ernie.errors import UserError
+
+_STRIDES = "FLAGS_use_stride_kernel"
 
 
 def prepare() -> None:
@@ -25,7 +28,7 @@ def prepare() -> None:
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
     # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
     # training step takes half as long again.
-    os.environ.setdefault("FLAGS_use_stride_kernel", "0")
+    os.environ.setdefault(_STRIDES, "0")
     os.environ.setdefault("GLOG_minloglevel", "2")
     # Paddle looks for a compiler cache, which this library has no use for, and warns when there is none.
     warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
@@ -56,11 +59,11 @@ def _keep_memory() -> None:
 def _tell_paddle() -> None:
     import paddle
 
-    paddle.set_flags({"FLAGS_use_stride_kernel": os.environ["FLAGS_use_stride_kernel"] not in ("0", "false", "False")})
-    libraries = os.path.join(os.path.dirname(paddle.__file__), "libs")
+    paddle.set_flags({_STRIDES: os.environ[_STRIDES] not in ("0", "false", "False")})
+    libraries = Path(paddle.__file__).parent / "libs"
     for name, function in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
-        if os.path.isfile(path := os.path.join(libraries, name)):
-            getattr(ctypes.CDLL(path), function)(int(os.environ["MKL_NUM_THREADS"]))
+        if (libraries / name).is_file():
+            getattr(ctypes.CDLL(str(libraries / name)), function)(int(os.environ["MKL_NUM_THREADS"]))
 
 
 def require_paddle() -> None:

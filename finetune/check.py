@@ -10,6 +10,7 @@ import numpy as np
 
 from ernie.data.document import IGNORE, Sample
 from ernie.errors import UserError
+from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.text.tokenizer import Tokenizer
@@ -70,7 +71,8 @@ def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits
     }
     settings = replace(config.train, epochs=1, batch=_ROWS, batch_tokens=0, evaluations=1)
     began = time.monotonic()
-    _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
+    with computing(config.train.precision):
+        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise UserError(f"the loss of the first step is {loss}: is the model damaged?")

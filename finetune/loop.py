@@ -12,7 +12,6 @@ import paddle
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
-from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
@@ -99,10 +98,6 @@ def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int
     ernie.masked_head = None  # it would no longer fit the encoder
     if config.dropout is not None:
         _set_dropout(ernie, config.dropout)
-    if config.task_id >= max(1, ernie.config.task_vocab_size):
-        raise UserError(
-            f"train.task_id: {config.task_id}: the model has {ernie.config.task_vocab_size} task embeddings"
-        )
     return FinetunedModel(ernie, task, config.task_id)
 
 

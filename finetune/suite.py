@@ -16,6 +16,7 @@ from urllib.request import getproxies
 from ernie.config import dump, read
 from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
+from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
@@ -110,7 +111,8 @@ def run_suite(
             yield Outcome(name, config, scores, notes=notes)
             continue
         try:
-            result = run(config, output / name, say, quiet)
+            with computing(config.train.precision):
+                result = run(config, output / name, say, quiet)
             yield Outcome(name, config, result.as_dict(), notes=notes)
         except (UserError, TrainingStopped) as error:
             say(f"failed: {error}")

@@ -23,8 +23,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
 
 
 def collected(found: Iterable[str]) -> tuple[str, ...]:
-    """The labels that occur, sorted: as numbers when all of them are.  Raises UserError for fewer than two."""
-    distinct = set(found)
+    """The labels that occur, sorted: as numbers when all of them are.  Raises UserError for fewer than two.
+
+    An empty cell is none of them, and so becomes an error of its row.
+    """
+    distinct = {label for label in found if label.strip()}
     if len(distinct) < 2:
         raise UserError(f"labels: expected at least two different ones, the rows have {', '.join(distinct) or 'none'}")
     numbers = all(label.lstrip("-").isdecimal() for label in distinct)
