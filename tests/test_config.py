@@ -288,7 +288,7 @@ def test_the_last_of_two_overrides_wins_and_an_empty_one_is_null(tmp_path: Path)
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed", "--set seed: expected key=value, for instance --set train.lr=5e-5"),
+        ("seed", "--set seed: expected key=value, for instance --set train.rate.peak=5e-5"),
         ("=3", "--set =3: expected key=value"),
         ("sede=3", "--set sede: sede: unknown key. Did you mean 'seed'?"),
         ("rate.peak=fast", "--set rate.peak: rate.peak: expected a number, found 'fast'"),

@@ -2,6 +2,7 @@
 
 Writes report.html, one file that needs nothing else, and its figures and the ledger as data under report/ in the
 run's folder.  Prints the ledger as a table, and last the path of the page.  A run may be looked at while it goes on.
+Of a fine-tuning run, which draws itself when it is done, the path of its page is all that is printed.
 
   ernie report runs/first
   ernie report runs/first --output first.html
@@ -10,6 +11,7 @@ run's folder.  Prints the ledger as a table, and last the path of the page.  A r
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
@@ -23,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run it."""
+    if (arguments.run / "trials").is_dir():
+        print(_of_finetuning(arguments.run, arguments.output))
+        return 0
+
     from pretrain.ledger import markdown
     from pretrain.report.evidence import read_evidence
     from pretrain.report.summary import sentences, state, verdict
@@ -36,3 +42,13 @@ def main(arguments: argparse.Namespace) -> int:
         print(markdown(evidence.ledger.rows()), end="\n\n")
     print(page)
     return 0
+
+
+def _of_finetuning(run: Path, output: Path | None) -> Path:
+    """The page that a fine-tuning run drew when it was done, copied to `output` where that is given."""
+    from ernie.errors import UserError
+
+    page = run / "report.html"
+    if not page.is_file():
+        raise UserError(f"{run}: is a fine-tuning run that is not done; give its command 'ernie finetune' again")
+    return page if output is None else Path(shutil.copyfile(page, output))
