@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from ernie.config import dump, read
 from ernie.data.labelled.read import is_there, read_rows
@@ -152,24 +147,11 @@ def _missing(data: DataConfig, split: str) -> str:
             if not is_there(source):
                 return f"there is no {source}"
             continue
-        _offline_unless_reachable()
         try:
             next(iter(read_rows(source, data.options(split))), None)
         except UserError as error:
             return str(error).splitlines()[0].partition(". Check")[0]
     return ""
-
-
-@cache
-def _offline_unless_reachable() -> None:
-    """Without a connection let the hub's library look into its cache only, where it would ask again and again."""
-    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
-    if getproxies():
-        return  # names are the proxy's to find
-    try:
-        socket.create_connection((host, 443), timeout=5).close()
-    except OSError:
-        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:

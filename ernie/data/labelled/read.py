@@ -11,6 +11,7 @@ from typing import Any
 
 from ernie.data.labelled.lines import read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labelled.questions import is_questions, load_json, read_questions
+from ernie.data.labelled.reach import offline_unless_reachable
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line, LineFile
@@ -181,12 +182,13 @@ def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
 
 
 def _hub(source: str) -> Iterator[Row | Fault]:
-    import datasets
-
     parts = re.split(r":(?![^\[]*\])", source.removeprefix("hf:"))  # not inside a slice: train[:90%]
     if len(parts) not in (2, 3) or not all(parts):
         raise UserError(f"{source}: expected hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
     name, _, revision = parts[0].partition("@")
+    offline_unless_reachable()
+    import datasets
+
     try:
         loaded = datasets.load_dataset(name, *parts[1:-1], split=parts[-1], revision=revision or None)
     except Exception as error:  # the library raises whatever its parts raise
