@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie import __version__
+from ernie.report.words import plural
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 
@@ -24,7 +25,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: dict[str, Any], spl
         "",
         *score_table(result),
         "",
-        f"Median over {_count(len(result['scores']['dev'][result['metric']]['values']), 'seed')}, lowest to highest in "
+        f"Median over {plural(len(result['scores']['dev'][result['metric']]['values']), 'seed')}, lowest to highest in "
         f"brackets. The model in `model/` is that of seed {result['best']['seed']}, the best on dev by "
         f"{result['metric']}; scores on dev are of the checkpoint that was chosen there.",
         "",
@@ -59,10 +60,6 @@ def score_table(result: dict[str, Any]) -> list[str]:
         cells = [f"{s['median']:.4f} ({s['lowest']:.4f} to {s['highest']:.4f})" for s in measures.values()]
         lines.append(f"| {split} | {' | '.join(cells)} |")
     return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _sources(config: FinetuneConfig, split: str) -> str:

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ernie.data.labelled.read import Split, raise_faults, read_split
 from ernie.data.labelled.row import Fault, Row
 from ernie.errors import UserError
+from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from tasks.downstream.base import Example, FinetuneTask
@@ -105,19 +106,19 @@ def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
 def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
     remarks = []
     if split.skipped:
-        remarks.append(f"{split.name}: {split.skipped:,} rows were skipped, as 'skip' or 'faulty' asks")
+        remarks.append(f"{split.name}: {plural(split.skipped, 'row')} skipped, as 'skip' or 'faulty' asks")
     cut = [i for i, example in enumerate(examples) if example.cut]
     if cut:
-        which = "every row is" if len(cut) == len(examples) else f"{len(cut):,} of {len(examples):,} rows are"
+        which = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
-            f"{split.name}: {which} longer than max_len {task.max_len} and cut, the first at "
-            f"{split.rows[cut[0]].place}; {sum(examples[i].cut for i in cut):,} tokens are not seen"
+            f"{split.name}: {which} cut to max_len {task.max_len}, the first at {split.rows[cut[0]].place}; "
+            f"{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
     if empty:
         remarks.append(
-            f"{split.name}: {len(empty):,} rows have a text without any token, the first at "
-            f"{split.rows[empty[0]].place}; they are kept"
+            f"{split.name}: {plural(len(empty), 'row')} with a text without any token, the first at "
+            f"{split.rows[empty[0]].place}; kept as they are"
         )
     return remarks
 
@@ -131,8 +132,8 @@ def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list
     for label, places in _labels(task, other).items():
         if label not in known:
             remarks.append(
-                f"{other.name}: label '{label}' ({len(places):,} rows, the first at {places[0]}) does not occur in "
-                "train: it cannot be learnt"
+                f"{other.name}: label '{label}' ({plural(len(places), 'row')}, the first at {places[0]}) "
+                "does not occur in train: it cannot be learnt"
             )
     return remarks
 
@@ -151,6 +152,7 @@ def _labels(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
 def describe(split: Prepared) -> str:
     """One line about a split: rows, tokens, longest."""
     samples = [len(sample) for example in split.examples for sample in example.samples]
-    windows = f" in {len(samples):,} samples" if len(samples) != len(split) else ""
+    windows = f" in {plural(len(samples), 'sample')}" if len(samples) != len(split) else ""
     labels = "" if split.labelled else ", without labels"
-    return f"{split.name}: {len(split):,} rows{windows}, {split.tokens:,} tokens, longest {max(samples)}{labels}"
+    rows, tokens = plural(len(split), "row"), plural(split.tokens, "token")
+    return f"{split.name}: {rows}{windows}, {tokens}, longest {max(samples)}{labels}"
