@@ -1,0 +1,74 @@
+"""Our side of benchmarks/steps.py: takes a step on each batch for every line of standard input."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+
+import numpy as np
+
+from ernie.data.batch import Labels, Layout, Packed
+from ernie.kernels.precision import computing
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.heads import MaskedTokenHead, SequenceHead
+from ernie.model.losses import Loss, cross_entropy
+from ernie.train.settings import AdamConfig
+from ernie.train.trainer import Trainer
+
+
+def main() -> None:
+    """Build the model, then obey."""
+    case = json.loads(sys.argv[1])
+    shape = case["shape"]
+    model = ErnieModel(
+        EncoderConfig(
+            vocab_size=shape["vocabulary"],
+            hidden_size=shape["hidden"],
+            layers=shape["layers"],
+            heads=shape["heads"],
+            intermediate_size=shape["inner"],
+            task_vocab_size=0,
+        )
+    )
+    masked = case["kind"] == "mlm"
+    model.head = MaskedTokenHead(model) if masked else SequenceHead(model, 2)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0)
+    rng = np.random.default_rng(0)
+    batches = [batch(lengths, shape["vocabulary"], masked, rng) for lengths in case["batches"]]
+
+    def loss(_: str, one: Packed) -> Loss:
+        hidden_TD, labels = model.encode_packed(one), one.labels["label"]
+        if masked:
+            return model.head.loss(hidden_TD, labels.positions, labels.values)
+        return cross_entropy(model.head(hidden_TD, one.layout), labels.values)
+
+    step = 0
+    with computing("auto"):
+        for _ in sys.stdin:
+            began = time.perf_counter()
+            for one in batches:
+                trainer.step(step, [("task", one)], loss, 1e-4)
+                step += 1
+            seconds = time.perf_counter() - began
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(json.dumps({"seconds": seconds, "memory": memory}), flush=True)
+
+
+def batch(lengths: list[int], vocabulary: int, masked: bool, rng: np.random.Generator) -> Packed:
+    """Random tokens in sequences of these lengths; 15 % of them are to be predicted, or a class of each sequence."""
+    layout = Layout.of_lengths(lengths)
+    ids = rng.integers(0, vocabulary, layout.tokens)
+    if masked:
+        places = np.sort(rng.permutation(layout.tokens)[: round(0.15 * layout.tokens)])
+        labels = Labels(ids[places], places)
+    else:
+        labels = Labels(rng.integers(0, 2, layout.sequences), None)
+    samples = np.zeros((layout.sequences, 3), np.int64)
+    return Packed(ids, np.zeros_like(ids), layout, {"label": labels}, samples)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""A training step of a whole model: ours beside transformers with PyTorch at its best on this machine.
+
+Each side is a process of its own that waits while the other runs; they take turns, so that a noisy machine is noisy to
+all of them.  Tokens/s count real tokens, without padding.
+
+  python benchmarks/steps.py --peer PYTHON [--cases pretrain-128 ...] [--turns 5] [--output FILE]
+
+PYTHON is the interpreter of an environment that has torch and transformers (left out: only ours runs).  The peer
+computes in bf16 with PyTorch's fused attention and fused AdamW, and glibc is told to keep its memory, as ours does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SIDES = {
+    "ours": "steps_ours.py",
+    "transformers": "steps_transformers.py",
+    "transformers compiled": "steps_transformers.py --compiled",
+}
+HERE = Path(__file__).parent
+LENGTHS = json.loads((HERE / "lengths.json").read_text(encoding="utf-8"))
+BASE = {"hidden": 768, "layers": 12, "heads": 12, "inner": 3072, "vocabulary": 30522}
+SMALL = {"hidden": 256, "layers": 4, "heads": 4, "inner": 1024, "vocabulary": 30522}
+# A case: the shape, the kind of task, and the lengths of the sequences in each of a few batches.
+CASES: dict[str, dict[str, Any]] = {
+    "pretrain-128": {"shape": BASE, "kind": "mlm", "batches": [[128] * 16]},
+    "pretrain-512": {"shape": BASE, "kind": "mlm", "batches": [[512] * 4]},
+    "pretrain-real": {"shape": BASE, "kind": "mlm", "batches": LENGTHS["wikipedia"]},
+    "finetune-sst2": {"shape": BASE, "kind": "classify", "batches": LENGTHS["sst2"]},
+    "small-real": {"shape": SMALL, "kind": "mlm", "batches": LENGTHS["wikipedia"]},
+}
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1)}
+
+
+class Side:
+    """A process that takes steps when it is told to."""
+
+    def __init__(self, name: str, interpreter: str, case: dict[str, Any]):
+        script, *options = SIDES[name].split()
+        self.name = name
+        self._process = subprocess.Popen(
+            [interpreter, str(HERE / "peers" / script), *options, json.dumps(case)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(KEEP_MEMORY if name != "ours" else {})},
+        )
+
+    def turn(self) -> dict[str, float]:
+        """Let it take one step on each of its batches: seconds, and peak memory in MB."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            sys.exit(f"{self.name}: ended with status {self._process.wait()}")
+        found: dict[str, float] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def main() -> None:
+    """Run the cases and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", metavar="PYTHON")
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="write all figures there, as JSON")
+    arguments = parser.parse_args()
+    names = [name for name in arguments.sides if name == "ours" or arguments.peer]
+    results: dict[str, Any] = {}
+    print("| case | side | tokens/s, median | best | peak memory, MB | ours is |\n|---|---|---|---|---|---|")
+    for case in arguments.cases:
+        results[case] = run_case(CASES[case], names, arguments.peer, arguments.turns)
+        print(*rows(case, results[case]), sep="\n", flush=True)
+        if arguments.output:
+            arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> dict[str, Any]:
+    """Tokens/s of every turn, and peak memory, of each side."""
+    tokens = sum(map(sum, case["batches"]))
+    sides = [Side(name, sys.executable if name == "ours" else peer, case) for name in names]
+    for side in sides:
+        side.turn()  # the first turn compiles, or allocates
+    found: dict[str, Any] = {name: {"tokens/s": [], "memory": 0.0} for name in names}
+    for _ in range(turns):
+        for side in sides:
+            turn = side.turn()
+            found[side.name]["tokens/s"].append(tokens / turn["seconds"])
+            found[side.name]["memory"] = turn["memory"]
+    for side in sides:
+        side.close()
+    return found
+
+
+def rows(case: str, found: dict[str, Any]) -> list[str]:
+    """The lines of the table for a case."""
+    ours = found.get("ours")
+    lines = []
+    for name, one in found.items():
+        median, best = statistics.median(one["tokens/s"]), max(one["tokens/s"])
+        ratio = ""
+        if ours and name != "ours":
+            ratio = f"x {statistics.median(ours['tokens/s']) / median:.2f}, memory x {ours['memory'] / one['memory']:.2f}"
+        lines.append(f"| {case} | {name} | {median:,.0f} | {best:,.0f} | {one['memory']:,.0f} | {ratio} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
