@@ -62,4 +62,6 @@ def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> 
             raise UserError(
                 f"{origin}: {name} has the shape {list(values[name].shape)}, the model {list(parameter.shape)}{hint}"
             )
-        parameter.set_value(paddle.to_tensor(values[name]))
+        with paddle.no_grad():
+            # Not set_value, after which Paddle still counts the same version: kernels would go on with copies of it.
+            paddle.assign(paddle.to_tensor(values[name]), parameter)
