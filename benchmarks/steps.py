@@ -116,7 +116,8 @@ def rows(case: str, found: dict[str, Any]) -> list[str]:
         median, best = statistics.median(one["tokens/s"]), max(one["tokens/s"])
         ratio = ""
         if ours and name != "ours":
-            ratio = f"x {statistics.median(ours['tokens/s']) / median:.2f}, memory x {ours['memory'] / one['memory']:.2f}"
+            speed, memory = statistics.median(ours["tokens/s"]) / median, ours["memory"] / one["memory"]
+            ratio = f"{speed:.2f} times as fast, in {memory:.2f} of the memory"
         lines.append(f"| {case} | {name} | {median:,.0f} | {best:,.0f} | {one['memory']:,.0f} | {ratio} |")
     return lines
 

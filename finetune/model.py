@@ -54,7 +54,8 @@ class FinetunedModel(nn.Layer):
         return self.task.loss(self._logits(batch), batch)
 
     def _logits(self, batch: Packed) -> paddle.Tensor:
-        return self.task.logits(self.head, self.ernie.encode_packed(batch, self.task_id), batch.layout)
+        hidden_TD = self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout))
+        return self.task.logits(self.head, hidden_TD, batch.layout)
 
     def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.

@@ -35,7 +35,7 @@ class MultiTaskModel(nn.Layer):
     def loss(self, name: str, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`."""
         task = self.objectives[name]
-        hidden_TD = self.ernie.encode_packed(batch, self.task_ids[name])
+        hidden_TD = self.ernie.encode_packed(batch, self.task_ids[name], task.reads(batch))
         return task.loss(self.heads[task.head_of or name], hidden_TD, batch)
 
     def adopt_masked_head(self) -> None:

@@ -79,6 +79,13 @@ class PretrainTask(ABC):
     def begin(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
         """Give a fresh head what can be known of its labels before training."""
 
+    def reads(self, batch: Packed) -> np.ndarray | None:
+        """The tokens, ascending, whose vectors `loss` looks at; None for all of them.
+
+        The encoder's last layer computes no others, which saves most of it; their vectors are zero.
+        """
+        return None
+
     @abstractmethod
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         """The sum of the loss over the batch's targets, with their number and the logits."""
@@ -104,6 +111,9 @@ class SequenceTask(ClassifierTask):
 
         return SequenceHead(model, self.class_count())
 
+    def reads(self, batch: Packed) -> np.ndarray | None:
+        return batch.layout.starts
+
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy
 
@@ -118,6 +128,9 @@ class TokenTask(ClassifierTask):
         from ernie.model.heads import TokenHead
 
         return TokenHead(model.config, self.class_count())
+
+    def reads(self, batch: Packed) -> np.ndarray | None:
+        return batch.labels["label"].positions
 
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import cross_entropy

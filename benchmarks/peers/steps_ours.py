@@ -40,7 +40,8 @@ def main() -> None:
     batches = [batch(lengths, shape["vocabulary"], masked, rng) for lengths in case["batches"]]
 
     def loss(_: str, one: Packed) -> Loss:
-        hidden_TD, labels = model.encode_packed(one), one.labels["label"]
+        labels = one.labels["label"]
+        hidden_TD = model.encode_packed(one, 0, labels.positions if masked else one.layout.starts)
         if masked:
             return model.head.loss(hidden_TD, labels.positions, labels.values)
         return cross_entropy(model.head(hidden_TD, one.layout), labels.values)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
@@ -51,18 +53,29 @@ class LayerSettings:
 
 
 def transformer_layer(
-    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None = None
+    x_TD: Tensor,
+    layout: Layout,
+    weights: LayerWeights,
+    settings: LayerSettings,
+    mask: Mask | None = None,
+    rows: np.ndarray | None = None,
 ) -> Tensor:
     """Self-attention and a feed-forward network, each followed by dropout, residual and LayerNorm, (T, D) -> (T, D).
 
-    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision.
+    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision.  With `rows`, in
+    ascending order, the output is computed at those tokens and is zero at the others.
     """
     body = cpu.layer.transformer_layer if cpu.serves(x_TD) else reference
-    return body(x_TD, layout, weights, settings, mask)
+    return body(x_TD, layout, weights, settings, mask, rows)
 
 
 def reference(
-    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None
+    x_TD: Tensor,
+    layout: Layout,
+    weights: LayerWeights,
+    settings: LayerSettings,
+    mask: Mask | None,
+    rows: np.ndarray | None,
 ) -> Tensor:
     """What the layer is: the smaller kernels one after the other."""
     w, s = weights, settings
@@ -70,4 +83,9 @@ def reference(
     mixed_TD = attention(q, k, v, layout, s.heads, s.attention_dropout, mask=mask)
     x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon, s.dropout)
     inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
-    return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon, s.dropout)
+    y_TD = add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon, s.dropout)
+    if rows is None:
+        return y_TD
+    wanted_T1 = np.zeros((layout.tokens, 1))
+    wanted_T1[rows] = 1
+    return y_TD * paddle.to_tensor(wanted_T1).astype(y_TD.dtype)

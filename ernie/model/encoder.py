@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
@@ -27,12 +28,22 @@ class Encoder(nn.Layer):
         self.layers = nn.LayerList([EncoderLayer(config) for _ in range(config.layers)])
         self.recompute = False
 
-    def forward(self, x_TD: Tensor, layout: Layout, states: list[Tensor] | None = None) -> Tensor:
-        """Encode; `states`, if given, is extended by each layer's output."""
-        for layer in self.layers:
+    def forward(
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        states: list[Tensor] | None = None,
+        needed: np.ndarray | None = None,
+    ) -> Tensor:
+        """Encode; `states`, if given, is extended by each layer's output.
+
+        `needed`, in ascending order, are the tokens whose output is wanted, all if left out; the others' is zero.
+        """
+        for number, layer in enumerate(self.layers, 1):
+            rows = needed if number == len(self.layers) else None
             # Without a gradient to its input, Paddle's recompute would drop those to the layer's weights.
             again = self.recompute and not x_TD.stop_gradient
-            x_TD = recompute(layer, x_TD, layout) if again else layer(x_TD, layout)
+            x_TD = recompute(layer, x_TD, layout, rows) if again else layer(x_TD, layout, rows)
             if states is not None:
                 states.append(x_TD)
         return x_TD
@@ -53,11 +64,11 @@ class EncoderLayer(nn.Layer):
         self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
         self.dropout, self.attention_dropout = config.dropout, config.attention_dropout
 
-    def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
+    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None) -> Tensor:
         settings = self._settings
         if self.training:
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
-        return transformer_layer(x_TD, layout, self._weights(), settings)
+        return transformer_layer(x_TD, layout, self._weights(), settings, rows=rows)
 
     def _weights(self) -> LayerWeights:
         linears = (self.q, self.k, self.v, self.attention_out, self.inner, self.outer)

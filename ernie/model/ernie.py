@@ -68,8 +68,12 @@ class ErnieModel(nn.Layer):
         else:
             super().__setattr__(name, value)
 
-    def encode_packed(self, batch: Packed, task_id: int = 0) -> Tensor:
-        """Encode a packed batch, (T, D)."""
+    def encode_packed(self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None) -> Tensor:
+        """Encode a packed batch, (T, D).
+
+        `needed`, in ascending order, are the tokens whose vectors are wanted, all if left out; those of others are
+        zero, and the last layer does not compute them.
+        """
         layout = batch.layout
         x_TD = self.embedding(
             paddle.to_tensor(batch.ids),
@@ -77,7 +81,7 @@ class ErnieModel(nn.Layer):
             paddle.to_tensor(layout.positions),
             paddle.to_tensor([task_id]),
         )
-        return self.encoder(x_TD, layout)
+        return self.encoder(x_TD, layout, needed=needed)
 
     def forward(
         self,

@@ -121,6 +121,13 @@ class FinetuneTask(ABC):
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into logits."""
 
+    def reads(self, layout: Layout) -> np.ndarray | None:
+        """The tokens, ascending, whose vectors `logits` looks at; None for all of them.
+
+        The encoder's last layer computes no others; their vectors are zero.
+        """
+        return None
+
     @abstractmethod
     def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
         """The head's output: (N, C), or (T, C) where the kind is `per_token`."""
@@ -173,6 +180,9 @@ class TextTask(FinetuneTask):
         from ernie.model.heads import SequenceHead
 
         return SequenceHead(model, self.outputs())
+
+    def reads(self, layout: Layout) -> np.ndarray | None:
+        return layout.starts
 
     def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
         return head(hidden_TD, layout)

@@ -92,6 +92,9 @@ class Choose(FinetuneTask):
 
         return SequenceHead(model, 1)
 
+    def reads(self, layout: Layout) -> np.ndarray | None:
+        return layout.starts
+
     def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
         return head(hidden_TD, layout)
 

@@ -75,6 +75,9 @@ class KnowledgeMasking(PretrainTask):
         """
         head.begin_at(_frequencies(items, head.bias.shape[0]))
 
+    def reads(self, batch: Packed) -> np.ndarray | None:
+        return batch.labels["label"].positions
+
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         labels = batch.labels["label"]
         return head.loss(hidden_TD, labels.positions, labels.values)

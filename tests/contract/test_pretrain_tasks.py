@@ -251,6 +251,19 @@ def test_the_loss_of_an_untrained_model_is_that_of_guessing(name: str, model: An
 
 
 @every_task
+def test_the_loss_looks_at_no_other_tokens_than_the_task_says(
+    name: str, model: Any, batches: dict[str, Packed]
+) -> None:
+    import paddle
+
+    task, batch = pretrain_tasks[name](max_len=40), batches[name]
+    with paddle.no_grad():
+        all_computed = task.loss(model.heads[name], model.ernie.encode_packed(batch, model.task_ids[name]), batch)
+        found = float(model.loss(name, batch).total)
+    assert found == pytest.approx(float(all_computed.total), rel=1e-5)
+
+
+@every_task
 def test_the_loss_teaches_the_whole_head_and_the_encoder(name: str, model: Any, batches: dict[str, Packed]) -> None:
     model.clear_gradients()
     model.loss(name, batches[name]).total.backward()

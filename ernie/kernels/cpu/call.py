@@ -34,13 +34,17 @@ def seed_of(dropout: float) -> int:
 
 
 class Shape:
-    """An AttentionShape and the arrays that it points to."""
+    """An AttentionShape and the arrays that it points to; `rows` are the queries where not all tokens ask."""
 
-    def __init__(self, layout: Layout, keys: Layout, heads: int, width: int, mask: Mask | None):
-        offsets = [np.ascontiguousarray(of.offsets, np.int32) for of in (layout, keys)]
-        interval = [] if mask is None else [np.ascontiguousarray(x, np.int32) for x in (mask.first, mask.last)]
-        self._kept = [*offsets, *interval]
-        addresses = [array.ctypes.data for array in self._kept] + [None] * (2 - len(interval))
+    def __init__(
+        self, layout: Layout, keys: Layout, heads: int, width: int, mask: Mask | None, rows: np.ndarray | None = None
+    ):
+        asked = layout.offsets if rows is None else np.searchsorted(rows, layout.offsets)
+        kept = [asked, keys.offsets]
+        if mask is not None:
+            kept += [mask.first, mask.last] if rows is None else [mask.first[rows], mask.last[rows]]
+        self._kept = [np.ascontiguousarray(array, np.int32) for array in kept]
+        addresses = [array.ctypes.data for array in self._kept] + [None] * (4 - len(kept))
         size = width // heads
         self.structure = AttentionShape(layout.sequences, heads, size, *addresses, 1.0 / math.sqrt(size))
 

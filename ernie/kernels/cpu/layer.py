@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import c_long
 from typing import TYPE_CHECKING
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
@@ -20,17 +21,22 @@ if TYPE_CHECKING:
 
 
 def transformer_layer(
-    x_TD: Tensor, layout: Layout, weights: LayerWeights, settings: LayerSettings, mask: Mask | None
+    x_TD: Tensor,
+    layout: Layout,
+    weights: LayerWeights,
+    settings: LayerSettings,
+    mask: Mask | None,
+    rows: np.ndarray | None,
 ) -> Tensor:
     """As ernie.kernels.layer.reference, in one step."""
-    return _Layer.apply(x_TD, *weights, layout, settings, mask)
+    return _Layer.apply(x_TD, *weights, layout, settings, mask, rows)
 
 
 class _Layer(PyLayer):
     @staticmethod
     def forward(ctx, x, *rest):  # type: ignore[no-untyped-def]
-        *parameters, layout, settings, mask = rest
-        call = _Call(x, parameters, layout, settings, mask)
+        *parameters, layout, settings, mask, rows = rest
+        call = _Call(x, parameters, layout, settings, mask, rows)
         y = paddle.empty_like(x)
         call.forward(x, y)
         ctx.call = call
@@ -50,14 +56,23 @@ class _Call:
     """One layer at one batch: its shape in C's words, and what the backward pass needs."""
 
     def __init__(
-        self, x: Tensor, parameters: list[Tensor], layout: Layout, settings: LayerSettings, mask: Mask | None
+        self,
+        x: Tensor,
+        parameters: list[Tensor],
+        layout: Layout,
+        settings: LayerSettings,
+        mask: Mask | None,
+        rows: np.ndarray | None,
     ) -> None:
         T, D = x.shape
-        self._attention = Shape(layout, layout, settings.heads, D, mask)  # keeps its arrays alive
+        self._attention = Shape(layout, layout, settings.heads, D, mask, rows)  # keeps its arrays alive
+        self._rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
         self._shape = LayerShape(
             T,
+            T if self._rows is None else len(self._rows),
             D,
             parameters[4].shape[1],
+            None if self._rows is None else self._rows.ctypes.data,
             ACTIVATIONS[settings.activation],
             settings.epsilon,
             settings.dropout,

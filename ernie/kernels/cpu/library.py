@@ -35,7 +35,8 @@ class LayerShape(Structure):
     """As in src/layer.h."""
 
     _fields_ = [
-        *((name, c_long) for name in ("tokens", "width", "inner")),
+        *((name, c_long) for name in ("tokens", "outputs", "width", "inner")),
+        ("rows", _AT),
         ("activation", c_int),
         *((name, c_float) for name in ("epsilon", "dropout", "attention_dropout")),
         ("seed", c_uint64),

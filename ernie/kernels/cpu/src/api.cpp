@@ -82,7 +82,7 @@ EXPORT const char* ernie_attention_backward(int low, const AttentionShape* shape
 }
 
 EXPORT const char* ernie_layer_bytes(int low, const LayerShape* shape, long* bytes) {
-    return guarded([&] { IN_TYPE(low, *bytes = LayerMemory<E>::bytes(*shape)) });
+    return guarded([&] { IN_TYPE(low, *bytes = LayerMemory<E>(*shape, nullptr).bytes) });
 }
 EXPORT const char* ernie_layer_forward(int low, const LayerShape* shape, const LayerWeights* weights, const float* x, char* memory,
                                        float* y) {
