@@ -71,18 +71,18 @@ def inputs_of(ernie: ErnieModel, splits: Mapping[str, Prepared]) -> dict[str, st
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:
     """A fingerprint of an encoder's weights and tokenizer, without the parts that a checkpoint may lack."""
-    sum_ = hashlib.sha256(ernie.tokenizer.fingerprint.encode() if ernie.tokenizer else b"")
+    digest = hashlib.sha256(ernie.tokenizer.fingerprint.encode() if ernie.tokenizer else b"")
     for name, values in sorted(arrays(ernie).items()):
         if name.startswith(("embedding.token.", "encoder.")):
-            sum_.update(values.data)
-    return sum_.hexdigest()
+            digest.update(values.data)
+    return digest.hexdigest()
 
 
 def _of_rows(split: Prepared) -> str:
-    sum_ = hashlib.sha256()
+    digest = hashlib.sha256()
     for row in split.rows:
-        sum_.update(json.dumps(row, default=str).encode() + b"\n")
-    return sum_.hexdigest()
+        digest.update(json.dumps(row, default=str).encode() + b"\n")
+    return digest.hexdigest()
 
 
 def keep_model(model: FinetunedModel, trial: str, folder: Path) -> None:

@@ -88,9 +88,11 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
+    form = options.format
+    if form in ("parquet", "squad"):
+        raise UserError(f"--format {form}: cannot be read from standard input; give a file")
     # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
     lines = decoded(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - stays open
-    form = options.format
     if form == "auto":
         first = next(lines, None)
         if first is None:
@@ -98,8 +100,6 @@ def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
         text = first.text or ""
         form = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "text"
         return parse_lines("standard input", chain([first], lines), form, options)
-    if form in ("parquet", "squad"):
-        raise UserError(f"--format {form}: cannot be read from standard input; give a file")
     return parse_lines("standard input", lines, form, options)
 
 

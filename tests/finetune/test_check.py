@@ -1,0 +1,122 @@
+"""`ernie check` lists what it checked, fails with a sentence for what is wrong, and notes what is only odd."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ernie.cli import main
+
+TWO = "text\tlabel\ngood film\tpraise\nbad film\tblame\n"
+
+
+def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "two.tsv").write_text(TWO, encoding="utf-8")
+    assert main(["check", "task.yaml", "--set", "data.train=two.tsv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:6] == [
+        "ok: task.yaml has no unknown or mistyped key",
+        "ok: encoder is an encoder of 1 layers, width 32",
+        "ok: samples of 16 tokens fit its 32 positions",
+        "ok: train: 2 rows, 8 tokens, longest 4",
+        *(line for line in lines if line.startswith(("ok: dev: 50 rows, ", "ok: test: 30 rows, "))),
+    ]
+    assert "ok: labels: blame, praise" in lines
+    assert "ok: scored by accuracy; the first decides" in lines
+    assert lines[-4:-1] == [
+        "the first row of train, two.tsv:2, as the model sees it:",
+        "  sample 1 of 1: 4 tokens, label 1",
+        "    [CLS] good film [SEP]",
+    ]
+    assert lines[-1].startswith("ok: one step on 2 rows and a scoring of 16: loss 0.")
+    assert sorted(path.name for path in work.iterdir() if path.suffix == "") == ["done", "encoder"]  # no run begun
+
+
+@pytest.mark.parametrize(
+    ("override", "content", "sentence"),
+    [
+        ("model=''", "", "model: which encoder? Give --model, or the key `model`"),
+        ("model=nowhere/at/all/x", "", "nowhere/at/all/x: there is no such folder"),
+        ("model=bare", "", "bare: has no tokenizer; put its vocabulary into its folder 'tokenizer'"),
+        ("task.max_len=33", "", "task.max_len: 33 tokens, but encoder has 32 positions"),
+        ("task.text=review", "", "train.tsv:2: there is no column 'review'. Known: label, text."),
+        ("task.text_pair=other", "", "train.tsv:2: there is no column 'other'. Known: label, text."),
+        ("task.labels=[a, b]", "", "label 'praise' is not one of a, b"),
+        ("data.dev=it.tsv", TWO + "odd film\tgrumble\n", "it.tsv:4: label 'grumble' is not one of blame, praise"),
+        ("data.train=nothing.tsv", "", "nothing.tsv: there is no such file or folder"),
+        ("data.train=it.tsv", "", "it.tsv: there are no rows"),
+        ("data.dev=it.tsv", "text\tlabel\n", "it.tsv: there are no rows"),
+        ("data.train=it.tsv", "text\ngood film\n", "data.train: there is no column 'label' to learn from"),
+        ("data.train=it.tsv", "good film\tpraise\nbad film\tblame\n", "or with data.columns where no line of the file"),
+        ("data.dev=it.tsv", "text\ngood film\n", "data.dev: there is no column 'label' to judge by"),
+        ("data.dev=[]", "", "data.dev: fine-tuning needs a labelled dev split"),
+        ("data.train=[]", "", "data.train: fine-tuning needs a labelled train split"),
+        ("data.train=it.tsv", TWO + "film\n", "it.tsv:4: has 1 cells, expected 2: text, label"),
+        ("data.train=it.tsv", TWO + "film\t\n", "it.tsv:4: label '' is not one of blame, praise"),
+        (
+            "data.train=it.tsv",
+            TWO.replace("praise", "blame"),
+            "at least two different ones, the rows have blame",
+        ),
+        ("task.metrics=[acc]", "", "metrics: classify has no metric 'acc'. Known: accuracy"),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(
+    work: Path, capsys: pytest.CaptureFixture[str], override: str, content: str, sentence: str
+) -> None:
+    (work / "it.tsv").write_text(content, encoding="utf-8")
+    shutil.copytree(work / "encoder", work / "bare")
+    shutil.rmtree(work / "bare" / "tokenizer")
+    assert main(["check", "task.yaml", "--set", override]) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith("ernie: error: ")
+    assert sentence in said.err
+    assert "one step" not in said.out
+
+
+def test_mistakes_in_several_splits_are_told_together(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "dev.tsv").write_text(TWO + "film\n", encoding="utf-8")
+    (work / "test.tsv").write_text(TWO + "film\tpraise\tx\n", encoding="utf-8")
+    assert main(["check", "task.yaml"]) == 2
+    said = capsys.readouterr().err
+    assert "dev.tsv:4: has 1 cells" in said
+    assert "test.tsv:4: has 3 cells" in said
+    assert "(a run can do without the split test: take it out)" in said
+
+
+@pytest.mark.parametrize(
+    ("override", "content", "note"),
+    [
+        (
+            "data.dev=it.tsv",
+            TWO + "odd film\tgrumble\n",
+            "note: dev: label 'grumble' (1 row, the first at it.tsv:4) does not occur in train: it cannot be learnt",
+        ),
+        (
+            "data.train=it.tsv",
+            TWO.replace("film", "film " * 20),
+            "note: train: every row cut to max_len 16, the first at it.tsv:2; 14 tokens not seen",
+        ),
+        (
+            "data.train=it.tsv",
+            TWO + "very " * 15 + "\tpraise\n",
+            "note: train: 1 of 3 rows cut to max_len 16, the first at it.tsv:4; 1 token not seen",
+        ),
+        (
+            "data.train=it.tsv",
+            TWO + " \tpraise\n",
+            "note: train: 1 row with a text without any token, the first at it.tsv:4; kept as they are",
+        ),
+    ],
+)
+def test_what_is_only_odd_is_a_note(
+    work: Path, capsys: pytest.CaptureFixture[str], override: str, content: str, note: str
+) -> None:
+    (work / "it.tsv").write_text(content, encoding="utf-8")
+    labels = "task.labels=[blame, praise, grumble]"
+    assert main(["check", "task.yaml", "--set", override, "--set", labels]) == 0
+    assert note in capsys.readouterr().out.splitlines()

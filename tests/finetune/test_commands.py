@@ -1,0 +1,150 @@
+"""What `ernie finetune`, `evaluate` and `report` say, to whom, and with which exit status."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from processes import started, wait_until
+
+from ernie.cli import main
+from finetune.model import FinetunedModel
+
+
+def test_finetune_prints_the_scores_and_tells_the_rest_on_standard_error(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["finetune", "task.yaml", "--output", "run", "--seed", "3"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[:2] == ["| split | accuracy |", "|---|---|"]
+    assert "seed=3: accuracy" in said.err
+    assert "open run/report.html in a browser" in said.err
+    assert main(["finetune", "task.yaml", "--output", "run", "--seed", "3", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "where should the run go? Give --output DIR"),
+        (["--output", "run", "--model", ""], "model: which encoder? Give --model"),
+        (["--output", "run", "--model", "train.tsv"], "train.tsv: holds no model"),
+        (["--output", "run", "--seeds", "0"], "seeds: expected at least 1, found 0"),
+        (["--output", "run", "--set", "train.epoch=3"], "train.epoch: unknown key. Did you mean 'epochs'?"),
+        (["--output", "run", "--set", "task.kind=clasify"], "Did you mean 'classify'?"),
+        (["--output", "run", "--set", "data.dev="], "data.dev: expected text or a list, found nothing"),
+        (["--output", "run", "--set", "train.task_id=99"], "train.task_id: expected a number below 16"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_a_sentence_and_writes_nothing(
+    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+) -> None:
+    assert main(["finetune", "task.yaml", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (work / "run").exists()
+
+
+def test_unknown_keys_of_a_file_are_all_told_with_their_lines(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "task:\n  kind: classify\n  txt: review\ndata:\n  train: train.tsv\n  dev: dev.tsv\nlearning_rate: 5e-5\n"
+    (work / "wrong.yaml").write_text(text, encoding="utf-8")
+    assert main(["finetune", "wrong.yaml", "--output", "run"]) == 2
+    said = capsys.readouterr().err
+    assert "wrong.yaml:3: task.txt: unknown key. Did you mean 'text'?" in said
+    assert "wrong.yaml:7: learning_rate: unknown key." in said
+
+
+class TestEvaluate:
+    def test_a_split_has_the_scores_that_the_run_tells(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        told = json.loads((work / "done" / "scores.json").read_text(encoding="utf-8"))["best"]["scores"]
+        for split, rows in (("dev", 50), ("test", 30)):
+            assert main(["evaluate", "done", "--split", split]) == 0
+            said = capsys.readouterr()
+            assert json.loads(said.out) == {"rows": rows, **told[split]}
+            assert said.err.startswith(f"split {split}: {rows} rows, ")
+
+    def test_other_files_are_scored_together_and_their_answers_written(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (work / "new.jsonl").write_text('{"text": "a bad film", "label": "praise"}\n', encoding="utf-8")
+        words = ["evaluate", "done", "--input", "test.tsv", "new.jsonl", "--answers", "answers.jsonl", "--quiet"]
+        assert main(words) == 0
+        assert json.loads(capsys.readouterr().out) == {"rows": 31, "accuracy": pytest.approx(30 / 31)}
+        answers = [json.loads(line) for line in (work / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert len(answers) == 31
+        assert answers[-1]["label"] == "blame"
+
+    @pytest.mark.parametrize(
+        ("content", "sentence"),
+        [
+            ("text\ngood film\n", "other.tsv: the rows have no column 'label' to be judged by"),
+            ("text\tlabel\n", "other.tsv: there are no rows"),
+            ("text\tlabel\ngood\tpraise\nbad\tgrumble\n", "other.tsv:3: label 'grumble' is not one of blame, praise"),
+        ],
+    )
+    def test_rows_that_cannot_be_judged_are_a_sentence(
+        self, work: Path, capsys: pytest.CaptureFixture[str], content: str, sentence: str
+    ) -> None:
+        (work / "other.tsv").write_text(content, encoding="utf-8")
+        assert main(["evaluate", "done", "--input", "other.tsv"]) == 2
+        said = capsys.readouterr()
+        assert sentence in said.err
+        assert said.out == ""
+
+    def test_an_unknown_split_names_the_nearest(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["evaluate", "done", "--split", "tset"]) == 2
+        assert "has no split 'tset'. Did you mean 'test'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["evaluate", "{}"], ["predict", "{}", "--split", "dev"]])
+@pytest.mark.parametrize("folder", ["nowhere", "encoder", "pretrained"])
+def test_a_folder_that_is_no_fine_tuning_run_is_one_sentence(
+    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], folder: str
+) -> None:
+    (work / "pretrained" / "model").mkdir(parents=True)
+    (work / "pretrained" / "config.yaml").write_text("corpus: here\n", encoding="utf-8")
+    assert main([word.format(folder) for word in words]) == 2
+    assert capsys.readouterr().err == f"ernie: error: {folder}: is not the folder of a finished fine-tuning run\n"
+
+
+class TestReport:
+    def test_the_page_of_a_fine_tuning_run_is_named_or_copied(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["report", "done"]) == 0
+        assert capsys.readouterr().out == "done/report.html\n"
+        assert main(["report", "done", "--output", "page.html"]) == 0
+        assert (work / "page.html").read_bytes() == (work / "done" / "report.html").read_bytes()
+
+    def test_one_that_is_not_done_says_how_to_go_on(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (work / "done" / "report.html").unlink()
+        assert main(["report", "done"]) == 2
+        assert "is not done; give its command 'ernie finetune' again" in capsys.readouterr().err
+
+
+class TestSignals:
+    """A fine-tuning in a process of its own, stopped in the middle of its second trial."""
+
+    @pytest.mark.parametrize(
+        ("number", "status", "last"),
+        [(signal.SIGTERM, 143, "ernie: terminated"), (signal.SIGINT, 130, "ernie: interrupted")],
+    )
+    def test_it_ends_between_two_steps_in_one_line_and_keeps_what_is_finished(
+        self, work: Path, number: signal.Signals, status: int, last: str
+    ) -> None:
+        # The second point of the grid has no end that one would live to see.
+        words = ["finetune", "task.yaml", "--output", "run", "--set", "grid={epochs: [1, 5000]}"]
+        trials = work / "run" / "trials"
+        with started(words, work) as process:
+            log = trials / "epochs=5000,seed=0" / "metrics.jsonl"
+            wait_until(lambda: log.is_file() and log.stat().st_size > 0, process)
+            process.send_signal(number)
+            said = process.communicate(timeout=60)[1].decode().splitlines()
+        assert process.returncode == status
+        assert said[-1] == last
+        assert said[-2].startswith(f"{number.name}: stopping after this step; finished trials are kept")
+        assert not [line for line in said if "Traceback" in line or "C++" in line or "Error" in line]
+        assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
+        assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
+        assert len(list(FinetunedModel.load(work / "run").predict([{"text": "a film"}]))) == 1

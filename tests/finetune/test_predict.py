@@ -1,0 +1,226 @@
+"""`ernie predict`: a line for each row, in the rows' order, from whatever comes in, as soon as it is answered."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import started
+
+from ernie.cli import main
+from finetune.model import FinetunedModel
+
+ASKED = ["the film was bad", "very fine it was", "poor film", "good"]
+RIGHT = ["blame", "praise", "blame", "praise"]
+
+
+@pytest.fixture
+def predict(work: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Runs `ernie predict done`, and returns the lines of output."""
+
+    def run(*words: str, status: int = 0) -> list[str]:
+        assert main(["predict", "done", *words]) == status
+        return capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def labels(lines: Sequence[str]) -> list[str]:
+    return [json.loads(line)["label"] for line in lines]
+
+
+def as_json(texts: Sequence[str], **more: Any) -> str:
+    return "".join(json.dumps({"text": text, **more}) + "\n" for text in texts)
+
+
+FORMATS = {
+    "tsv": "text\tlabel\n" + "".join(f"{text}\tpraise\n" for text in ASKED),
+    "csv": "label,text\r\n" + "".join(f'praise,"{text}"\r\n' for text in ASKED),
+    "jsonl": as_json(ASKED, other=[1, 2]),
+    "txt": "\ufeff" + "\n".join(ASKED),
+    "json": json.dumps([{"text": text} for text in ASKED]),
+}
+
+
+class TestInput:
+    @pytest.mark.parametrize("suffix", sorted(FORMATS))
+    def test_every_format_gives_the_same_answers(self, work: Path, predict: Any, suffix: str) -> None:
+        (work / f"asked.{suffix}").write_text(FORMATS[suffix], encoding="utf-8")
+        lines = predict("--input", f"asked.{suffix}", "--precision", "fp32")
+        assert labels(lines) == RIGHT
+        answers = list(FinetunedModel.load(work / "done").predict([{"text": text} for text in ASKED]))
+        assert [json.loads(line) for line in lines] == answers
+
+    def test_another_name_needs_the_format_and_a_file_without_names_the_columns(self, work: Path, predict: Any) -> None:
+        rows = "".join(f"1\t{text}\n" for text in ASKED)
+        (work / "asked.gz").write_bytes(gzip.compress(rows.encode()))
+        assert labels(predict("--input", "asked.gz", "--format", "tsv", "--columns", "number", "text")) == RIGHT
+
+    @pytest.mark.parametrize("suffix", ["tsv", "jsonl", "txt"])
+    def test_standard_input_is_told_by_its_first_line(
+        self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, suffix: str
+    ) -> None:
+        (work / "asked").write_text(FORMATS[suffix], encoding="utf-8")
+        with (work / "asked").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert labels(predict("--input", "-")) == RIGHT
+
+    def test_no_rows_give_no_lines(self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        (work / "nothing.tsv").write_text("", encoding="utf-8")
+        assert predict("--input", "nothing.tsv") == []
+        with (work / "nothing.tsv").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert predict("--input", "-", "--to", "tsv") == []
+
+    def test_a_split_of_the_runs_own_data_is_answered_as_its_file(self, predict: Any) -> None:
+        assert predict("--split", "test") == predict("--input", "test.tsv")
+
+
+class TestOutput:
+    def test_the_order_is_that_of_the_rows_whatever_their_length_and_the_batch(self, work: Path, predict: Any) -> None:
+        """More rows than are held at a time, so that there are several groups."""
+        texts = ["very " * (k * 7 % 13) + ASKED[k % 4] + f" {k}" for k in range(1100)]
+        (work / "many.jsonl").write_text(as_json(texts), encoding="utf-8")
+        found = [
+            [json.loads(line) for line in predict("--input", "many.jsonl", "--keep", "text", "--batch-tokens", size)]
+            for size in ("8192", "64")
+        ]
+        for records in found:
+            assert [record["text"] for record in records] == texts
+        for one, other in zip(*found, strict=True):
+            assert one["label"] == other["label"]
+            assert one["probability"] == pytest.approx(other["probability"], abs=0.01)
+
+    def test_what_is_kept_stands_before_the_answer_and_hides_none_of_it(self, work: Path, predict: Any) -> None:
+        (work / "asked.tsv").write_text("id\ttext\tlabel\n7\tbad film\tpraise\n", encoding="utf-8")
+        (line,) = predict("--input", "asked.tsv", "--keep", "label", "id")
+        record = json.loads(line)
+        assert list(record) == ["given_label", "id", "label", "probability"]
+        assert (record["given_label"], record["id"], record["label"]) == ("praise", "7", "blame")
+
+    def test_tsv_begins_with_the_names_and_has_no_stray_tab(self, work: Path, predict: Any) -> None:
+        (work / "asked.jsonl").write_text(as_json(["a\tbad\nfilm"], more={"ä": 1}), encoding="utf-8")
+        assert predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[0].split("\t") == [
+            *("text", "more", "label", "probability")
+        ]
+        cells = predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[1].split("\t")
+        assert cells[:3] == ["a bad film", '{"ä": 1}', "blame"]
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("name", "content", "sentence"),
+        [
+            ("a.tsv", b"text\nbad\ngood\tx\n", "a.tsv:3: has 2 cells, expected 1: text"),
+            ("a.txt", b"bad\nb\xe4d\n", "a.txt:2: byte 2 of the line is not UTF-8 text"),
+            (
+                "a.jsonl",
+                b'{"text": "bad"}\n{"txt": "bad"}\n',
+                "a.jsonl:2: there is no column 'text'. Did you mean 'txt'?",
+            ),
+            ("a.jsonl", b'{"text": "bad"}\n{"text": null}\n', "a.jsonl:2: column 'text': expected text, found nothing"),
+            ("a.jsonl", b'{"text": "bad"}\n{"text"}\n', "a.jsonl:2: is not JSON"),
+            (
+                "a.jsonl",
+                b'{"text": "bad"}\n{"text": "\\ud800"}\n',
+                "a.jsonl:2: column 'text': holds half a surrogate pair",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("standard_input", [False, True])
+    def test_a_bad_row_is_named_after_the_answers_to_the_rows_before_it(
+        self,
+        work: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        name: str,
+        content: bytes,
+        sentence: str,
+        standard_input: bool,
+    ) -> None:
+        (work / name).write_bytes(content)
+        form = {"tsv": "tsv", "txt": "text", "jsonl": "jsonl"}[name.partition(".")[2]]
+        with (work / name).open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            words = ["--input", "-" if standard_input else name, "--format", form]
+            assert main(["predict", "done", *words]) == 2
+        said = capsys.readouterr()
+        assert labels(said.out.splitlines()) == ["blame"]
+        assert (sentence.replace(name, "standard input") if standard_input else sentence) in said.err
+
+    @pytest.mark.parametrize(
+        ("words", "sentence"),
+        [
+            (["--input", "nowhere.tsv"], "nowhere.tsv: there is no such file or folder"),
+            (["--input", "task.yaml"], "for another name say its format"),
+            (["--input", "dev.tsv", "--keep", "txt"], "dev.tsv:2: there is no column 'txt'. Did you mean 'text'?"),
+            (["--input", "dev.tsv", "--batch-tokens", "0"], "--batch-tokens: expected at least 1, found 0"),
+            (["--input", "-", "--format", "parquet"], "--format parquet: cannot be read from standard input"),
+            (["--split", "tset"], "the run's data has no split 'tset'. Did you mean 'test'?"),
+            (["--submission", "there"], "submission.files: the run's configuration names no files"),
+        ],
+    )
+    def test_what_cannot_be_asked_is_a_sentence(
+        self, work: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+    ) -> None:
+        assert main(["predict", "done", *words]) == 2
+        said = capsys.readouterr()
+        assert sentence in said.err
+        assert said.out == ""
+        assert not (work / "there").exists()
+
+
+class TestSubmission:
+    SUBMISSION = ("--set", "submission={files: {test: T.tsv, dev: D.tsv}, values: {blame: '0', praise: '1'}}")
+
+    def test_the_files_number_the_rows_and_name_the_labels_as_the_leaderboard_does(
+        self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["finetune", "task.yaml", "--output", "done", "--quiet", *self.SUBMISSION]) == 0  # run before
+        capsys.readouterr()
+        assert predict("--submission", "out/there") == ["out/there/T.tsv", "out/there/D.tsv"]
+        lines = (work / "out" / "there" / "T.tsv").read_text(encoding="utf-8").splitlines()
+        names = {"blame": "0", "praise": "1"}
+        answers = labels(predict("--split", "test"))
+        assert lines == ["index\tprediction", *(f"{i}\t{names[label]}" for i, label in enumerate(answers))]
+
+    def test_a_split_that_cannot_be_answered_leaves_no_file_behind(
+        self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["finetune", "task.yaml", "--output", "done", "--quiet", *self.SUBMISSION]) == 0
+        capsys.readouterr()
+        with (work / "dev.tsv").open("a", encoding="utf-8") as file:
+            file.write("torn\n")
+        assert predict("--submission", "there", status=2) == []
+        assert not (work / "there").exists()
+
+
+class TestStream:
+    """Processes of their own, since what is tested is how they hang together by pipes."""
+
+    def test_a_line_is_answered_before_the_next_one_is_there_and_ctrl_c_ends_the_waiting(self, work: Path) -> None:
+        with started(["predict", "done", "--input", "-"], work) as process:
+            assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+            for text, label in zip(ASKED, RIGHT, strict=True):
+                process.stdin.write(f"{text}\n".encode())
+                process.stdin.flush()
+                assert json.loads(process.stdout.readline())["label"] == label
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=60)
+            assert process.returncode == 130
+            assert process.stderr.read().decode().splitlines()[-1] == "ernie: interrupted"
+
+    def test_a_reader_who_goes_away_ends_it_without_a_word(self, work: Path) -> None:
+        (work / "many.txt").write_text("good film\n" * 20_000, encoding="utf-8")
+        with started(["predict", "done", "--input", "many.txt"], work) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert json.loads(process.stdout.readline())["label"] == "praise"
+            process.stdout.close()
+            process.wait(timeout=60)
+            assert process.returncode == 128 + signal.SIGPIPE
+            assert "Error" not in process.stderr.read().decode()
