@@ -157,16 +157,16 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
                 E* dropped = memory[6].get<E>(KEYS * width);
                 E* slope = memory[7].get<E>(KEYS * width);
                 Word* slope_rows = memory[8].get<Word>(packed_rows<E>(KEYS) * width);
-                float* dq_columns = memory[9].get<float>(a.size * width);
+                float* dq_rows = memory[9].get<float>(T * K);
                 float* out = memory[10].get<float>(KEYS * K);
-                E* k_columns = memory[11].get<E>(a.size * KEYS);
+                Word* k_rows = memory[11].get<Word>(packed_rows<E>(KEYS) * K);
                 float* row = memory[12].get<float>(2 * width);
                 float *logsum = row, *delta = row + width;
                 pack_transposed(qh, ldq, T, a.size, q_columns, width);
                 pack_transposed(gh, D, T, a.size, g_columns, width);
                 pack(qh, ldq, T, a.size, q_rows, K);
                 pack(gh, D, T, a.size, g_rows, K);
-                std::fill(dq_columns, dq_columns + a.size * width, 0.f);
+                std::fill(dq_rows, dq_rows + T * K, 0.f);
                 for (long i = 0; i < width; i++) {
                     Vec dot = zero();
                     if (i < T)
@@ -229,17 +229,12 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
                     small_product<E>(slope + low, width, M, q_rows + low / Pairing<E>::STEP * K, K, K, std::min(Q, std::max(T - low, 0L)), out, K, false);
                     for (long j = 0; j < M; j++) store_row(dk + (s0 + j0 + j) * lddk + h * a.size, out + j * K, 1.f, a.size);
                     if (high == low) continue;
+                    // dQ = dS K, with dS at hand as its transpose
                     pack(slope + low, width, M, Q, slope_rows, Q);
-                    for (long d = 0; d < a.size; d++)
-                        for (long j = 0; j < KEYS; j++) k_columns[d * KEYS + j] = j < M ? k[(s0 + j0 + j) * ldk + h * a.size + d] : E{};
-                    small_product<E>(k_columns, KEYS, a.size, slope_rows, Q, Q, M, dq_columns + low, width, true);
+                    pack(k + (s0 + j0) * ldk + h * a.size, ldk, M, a.size, k_rows, K);
+                    small_product_turned<E>(slope_rows, Q, std::min(Q, T - low), k_rows, K, K, M, dq_rows + low * K, K, true);
                 }
-                for (long i = 0; i < T; i++)
-                    for (long d = 0; d < a.size; d += LANES) {
-                        float values[LANES];
-                        for (long lane = 0; lane < LANES; lane++) values[lane] = d + lane < a.size ? dq_columns[(d + lane) * width + i] : 0.f;
-                        store(dq + (t0 + i) * lddq + h * a.size + d, load(values), first(a.size - d));
-                    }
+                for (long i = 0; i < T; i++) store_row(dq + (t0 + i) * lddq + h * a.size, dq_rows + i * K, 1.f, a.size);
             }
     }
 }

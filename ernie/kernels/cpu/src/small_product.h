@@ -45,8 +45,21 @@ long packed_rows(long K) {
     return (K + Pairing<E>::STEP - 1) / Pairing<E>::STEP;
 }
 
-template <class E, int M, int N>
-inline void tile(const E* A, long lda, const typename Pairing<E>::Word* B, long ldb, float* C, long ldc, long K, bool add) {
+// Where a product finds A: its rows as they lie in memory, or (`TURNED`) packed like B, with the words of a column of A
+// side by side.
+template <class E, bool TURNED>
+struct Left {
+    const E* rows;
+    const typename Pairing<E>::Word* words;
+    long stride;
+    const E* at(long i, long k) const {
+        return TURNED ? reinterpret_cast<const E*>(words + k * stride + i) : rows + i * stride + Pairing<E>::STEP * k;
+    }
+    Left from(long i) const { return TURNED ? Left{rows, words + i, stride} : Left{rows + i * stride, words, stride}; }
+};
+
+template <class E, int M, int N, bool TURNED>
+inline void tile(Left<E, TURNED> A, const typename Pairing<E>::Word* B, long ldb, float* C, long ldc, long K, bool add) {
     typedef Pairing<E> P;
     Vec c[M][N];
     for (int i = 0; i < M; i++)
@@ -55,39 +68,52 @@ inline void tile(const E* A, long lda, const typename Pairing<E>::Word* B, long 
         Vec b[N];
         for (int j = 0; j < N; j++) b[j] = P::words(B + k * ldb + j * LANES);
         for (int i = 0; i < M; i++)
-            for (int j = 0; j < N; j++) c[i][j] = P::multiply_add(A + i * lda + P::STEP * k, b[j], c[i][j]);
+            for (int j = 0; j < N; j++) c[i][j] = P::multiply_add(A.at(i, k), b[j], c[i][j]);
     }
     for (int i = 0; i < M; i++)
         for (int j = 0; j < N; j++) store(C + i * ldc + j * LANES, c[i][j]);
 }
 
-template <class E, int M, int N>
-inline void tile_of(long rows, const E* A, long lda, const typename Pairing<E>::Word* B, long ldb, float* C, long ldc,
-                    long K, bool add) {
+template <class E, int M, int N, bool TURNED>
+inline void tile_of(long rows, Left<E, TURNED> A, const typename Pairing<E>::Word* B, long ldb, float* C, long ldc, long K,
+                    bool add) {
     if constexpr (M > 0) {
         if (rows == M)
-            tile<E, M, N>(A, lda, B, ldb, C, ldc, K, add);
+            tile<E, M, N>(A, B, ldb, C, ldc, K, add);
         else
-            tile_of<E, M - 1, N>(rows, A, lda, B, ldb, C, ldc, K, add);
+            tile_of<E, M - 1, N>(rows, A, B, ldb, C, ldc, K, add);
     }
 }
 
-template <class E, int N>
-inline void columns_of(long vectors, const E* A, long lda, long M, const typename Pairing<E>::Word* B, long ldb, float* C,
+template <class E, int N, bool TURNED>
+inline void columns_of(long vectors, Left<E, TURNED> A, long M, const typename Pairing<E>::Word* B, long ldb, float* C,
                        long ldc, long K, bool add) {
     if constexpr (N > 0) {
-        if (vectors != N) return columns_of<E, N - 1>(vectors, A, lda, M, B, ldb, C, ldc, K, add);
+        if (vectors != N) return columns_of<E, N - 1>(vectors, A, M, B, ldb, C, ldc, K, add);
         for (long i = 0; i < M; i += ROWS)
-            tile_of<E, ROWS, N>(std::min<long>(ROWS, M - i), A + i * lda, lda, B, ldb, C + i * ldc, ldc, K, add);
+            tile_of<E, ROWS, N>(std::min<long>(ROWS, M - i), A.from(i), B, ldb, C + i * ldc, ldc, K, add);
     }
+}
+
+template <class E, bool TURNED>
+inline void product_of(Left<E, TURNED> A, long M, const typename Pairing<E>::Word* B, long ldb, long N, long K, float* C, long ldc,
+                       bool add) {
+    for (long j = 0; j < N; j += COLUMNS * LANES)
+        columns_of<E, COLUMNS>(std::min<long>(COLUMNS, (N - j) / LANES), A, M, B + j, ldb, C + j, ldc, K, add);
 }
 
 // N is a multiple of LANES; rows of A hold K rounded up to whole words.  With `add`, C is added to.
 template <class E>
 inline void small_product(const E* A, long lda, long M, const typename Pairing<E>::Word* B, long ldb, long N, long K,
                           float* C, long ldc, bool add) {
-    for (long j = 0; j < N; j += COLUMNS * LANES)
-        columns_of<E, COLUMNS>(std::min<long>(COLUMNS, (N - j) / LANES), A, lda, M, B + j, ldb, C + j, ldc, K, add);
+    product_of(Left<E, false>{A, nullptr, lda}, M, B, ldb, N, K, C, ldc, add);
+}
+
+// The same with A (M, K) given as its transpose in packed rows.
+template <class E>
+inline void small_product_turned(const typename Pairing<E>::Word* A, long lda, long M, const typename Pairing<E>::Word* B, long ldb,
+                                 long N, long K, float* C, long ldc, bool add) {
+    product_of(Left<E, true>{nullptr, A, lda}, M, B, ldb, N, K, C, ldc, add);
 }
 
 // The rows of X (R, C) as the rows of B: packed_rows(R) x width, zeros beyond R and C.
@@ -112,35 +138,57 @@ inline void pack(const E* X, long ldx, long R, long C, typename Pairing<E>::Word
     }
 }
 
+#ifdef __AVX512F__
+// A square of 16 x 16 words, rows for columns: in four rounds pairs, fours, eights and sixteens of words change places.
+inline void transpose(__m512i row[16]) {
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(row[i], row[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(row[i], row[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        row[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        row[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        row[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        row[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 4; j++) {
+            t[i + j] = _mm512_shuffle_i32x4(row[i + j], row[i + j + 4], 0x88);
+            t[i + j + 4] = _mm512_shuffle_i32x4(row[i + j], row[i + j + 4], 0xdd);
+        }
+    for (int j = 0; j < 8; j++) {
+        row[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
+        row[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
+    }
+}
+#endif
+
 // The rows of X (R, C) as the columns of B: packed_rows(C) x width, zeros beyond R and C.
 template <class E>
 inline void pack_transposed(const E* X, long ldx, long R, long C, typename Pairing<E>::Word* out, long width) {
     constexpr int STEP = Pairing<E>::STEP;
-    long words = packed_rows<E>(C), whole = C / STEP;
-    for (long r = 0; r < width; r += LANES) {
+    const long words = packed_rows<E>(C), whole = C / STEP;
+    long done = 0;
 #ifdef __AVX512F__
-        Mask m = first(R - r);
-        // A word of each of 16 rows; for pairs, the row must begin at an even element.
-        const int* base = reinterpret_cast<const int*>(X + r * ldx);
-        long stride = ldx / STEP;
-        bool aligned = ldx % STEP == 0;
-        if (aligned) {
-            __m512i index = _mm512_mullo_epi32(lanes().v, _mm512_set1_epi32(int(stride)));
-            for (long k = 0; k < whole; k++)
-                _mm512_storeu_si512(reinterpret_cast<int*>(out) + k * width + r,
-                                    _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), m.m, index, base + k, 4));
+    for (; done < whole; done += 16)
+        for (long r = 0; r < width; r += LANES) {
+            __m512i square[16];
+            const long here = std::min<long>(16, whole - done);
+            for (long i = 0; i < 16; i++)
+                square[i] = r + i < R ? _mm512_maskz_loadu_epi32(first(here).m, X + (r + i) * ldx + done * STEP) : _mm512_setzero_si512();
+            transpose(square);
+            for (long k = 0; k < here; k++) _mm512_storeu_si512(out + (done + k) * width + r, square[k]);
         }
-#else
-        bool aligned = false;
+    done = whole;
 #endif
-        for (long k = aligned ? whole : 0; k < words; k++)
-            for (long lane = 0; lane < LANES; lane++) {
-                E values[STEP] = {};
-                if (r + lane < R)
-                    for (int s = 0; s < STEP && k * STEP + s < C; s++) values[s] = X[(r + lane) * ldx + k * STEP + s];
-                std::memcpy(out + k * width + r + lane, values, sizeof values);
-            }
-    }
+    for (long k = done; k < words; k++)
+        for (long r = 0; r < width; r++) {
+            E values[STEP] = {};
+            if (r < R)
+                for (int s = 0; s < STEP && k * STEP + s < C; s++) values[s] = X[r * ldx + k * STEP + s];
+            std::memcpy(out + k * width + r, values, sizeof values);
+        }
 }
 
 }  // namespace ernie
