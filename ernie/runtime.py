@@ -22,9 +22,8 @@ def prepare() -> None:
     Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  The threads
     are MKL's own setting: OMP_NUM_THREADS would do the same, but makes Paddle print a warning at every start.
     """
-    threads = os.environ.get("OMP_NUM_THREADS", str(cores()))
-    os.environ.setdefault("MKL_NUM_THREADS", threads)
-    os.environ.setdefault("FLAGS_paddle_num_threads", threads)
+    os.environ.setdefault("MKL_NUM_THREADS", _first_number(os.environ.get("OMP_NUM_THREADS", "")) or str(cores()))
+    os.environ.setdefault("FLAGS_paddle_num_threads", str(threads()))
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
     # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
     # training step takes half as long again.
@@ -40,6 +39,17 @@ def prepare() -> None:
 def cores() -> int:
     """The processor cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads() -> int:
+    """The threads that products and kernels run with."""
+    return int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
+
+
+def _first_number(text: str) -> str:
+    """OpenMP takes a list as well, "4,2", a number for each level of nesting."""
+    first = text.split(",")[0].strip()
+    return first if first.isdigit() and int(first) else ""
 
 
 def _keep_memory() -> None:
@@ -63,7 +73,7 @@ def _tell_paddle() -> None:
     libraries = Path(paddle.__file__).parent / "libs"
     for name, function in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
         if (libraries / name).is_file():
-            getattr(ctypes.CDLL(str(libraries / name)), function)(int(os.environ["MKL_NUM_THREADS"]))
+            getattr(ctypes.CDLL(str(libraries / name)), function)(threads())
 
 
 def require_paddle() -> None:

@@ -1,18 +1,24 @@
-"""Compiles the C++ kernels for an instruction set: into the wheel as it is built, or at first use."""
+"""Compiles the C++ kernels for an instruction set: into the wheel as it is built, or at first use.
+
+Stands by itself, for setup.py reads this file where neither the package nor Paddle is installed yet.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
-SHIPPED = Path(__file__).parent / "lib"  # filled as a wheel is built
+SHIPPED = Path(__file__).parent / "lib"  # filled in a wheel, never in the source tree
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 # What the compiler may use, and what a processor must say it has (the names of Linux), best first.
@@ -32,7 +38,11 @@ _FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-fno
 
 
 class CannotBuild(Exception):
-    """Why the kernels could not be compiled."""
+    """Why there are no kernels, in one sentence without its full stop; `details` is all that the compiler said."""
+
+    def __init__(self, reason: str, details: str = "") -> None:
+        super().__init__(reason)
+        self.details = details
 
 
 def processor_flags() -> set[str]:
@@ -44,14 +54,15 @@ def processor_flags() -> set[str]:
     return set(next((line.split(":", 1)[1] for line in text.splitlines() if line.startswith("flags")), "").split())
 
 
-def best_variant(flags: set[str]) -> str | None:
-    """The variant for a processor with these flags, None when there is none."""
-    return next((name for name, needs in _NEEDS.items() if needs <= flags), None)
+def runnable(flags: set[str]) -> list[str]:
+    """The variants that a processor with these flags can run, best first."""
+    return [name for name, needs in _NEEDS.items() if needs <= flags]
 
 
-def find(variant: str) -> Path | None:
-    """The library of a variant that was shipped or built before."""
-    return next((path for path in (SHIPPED / f"{variant}.so", cached(variant)) if path.is_file()), None)
+def cache() -> Path:
+    """The folder of the libraries built at first use."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (never raises)
+    return Path(home) / "ernie-continual" / "kernels"
 
 
 def cached(variant: str) -> Path:
@@ -59,40 +70,53 @@ def cached(variant: str) -> Path:
     digest = hashlib.sha256(repr((_FLAGS, VARIANTS[variant])).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "ernie-continual" / "kernels" / digest.hexdigest()[:16] / f"{variant}.so"
+    return cache() / digest.hexdigest()[:16] / f"{variant}.so"
+
+
+def compiler() -> list[str] | None:
+    """The command of the C++ compiler: what CXX says, or the first of the usual names that there is."""
+    named = shlex.split(os.environ.get("CXX", ""))
+    return named or next(([path] for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
 
 
 def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
     """Compile the library of a variant to `path`.  Raises CannotBuild without a compiler or when it fails."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-    if not compiler:
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
+        raise CannotBuild("they are for Linux on x86-64 processors")
+    command = compiler()
+    if command is None:
         raise CannotBuild("there is no C++ compiler (g++ or clang++)")
-    with tempfile.TemporaryDirectory() as folder:
-
-        def compiled(source: Path) -> str:
-            target = f"{folder}/{source.stem}.o"
-            _run([compiler, *_FLAGS, *VARIANTS[variant], *extra, "-c", str(source), "-o", target])
-            return target
-
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
-        _run([compiler, "-shared", *extra, "-o", f"{folder}/out.so", *objects])
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Written beside and renamed: another process may be looking for it.
-            beside = path.with_suffix(f".{os.getpid()}")
-            shutil.copy(f"{folder}/out.so", beside)
-            beside.replace(path)
-        except OSError as error:
-            raise CannotBuild(f"{path} could not be written ({error})") from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Built beside and renamed: another process may be looking for it, or building it too.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
+            _compile([*command, *VARIANTS[variant], *extra], Path(folder), variant).replace(path)
+    except OSError as error:
+        raise CannotBuild(
+            f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
+        ) from None
     return path
 
 
-def _run(command: list[str]) -> None:
+def _compile(command: list[str], folder: Path, variant: str) -> Path:
+    def compiled(source: Path) -> str:
+        target = str(folder / f"{source.stem}.o")
+        _run([*command, *_FLAGS, "-c", str(source), "-o", target], f"{source.name} for {variant}")
+        return target
+
+    library = folder / "out.so"
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
+    _run([*command, "-shared", "-o", str(library), *objects], f"the library for {variant}")
+    return library
+
+
+def _run(command: list[str], what: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
-        raise CannotBuild(f"{command[0]} could not be started ({error})") from None
+        raise CannotBuild(f"the C++ compiler {command[0]} cannot be started ({error.strerror})") from None
     if done.returncode:
-        raise CannotBuild(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+        lines = done.stderr.strip().splitlines()
+        first = next((line for line in lines if "error" in line), f"exit status {done.returncode}")
+        raise CannotBuild(f"{command[0]} could not compile {what}: {first}", f"{shlex.join(command)}\n{done.stderr}")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import warnings
 from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int, c_long, c_uint64, c_void_p
@@ -15,8 +14,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import paddle
+
 from ernie.errors import Remark, UserError
-from ernie.kernels.cpu.build import VARIANTS, CannotBuild, best_variant, build, cached, find, processor_flags
+from ernie.kernels.cpu.build import SHIPPED, VARIANTS, CannotBuild, build, cached, processor_flags, runnable
+from ernie.runtime import threads
 
 _AT = c_void_p  # an address in memory
 
@@ -116,37 +118,80 @@ class Library:
 @cache
 def library() -> Library | None:
     """The kernels of this machine, built if need be; None, with one note that says why, where there are none."""
+    if _wanted() == "reference":
+        return None
+    found = search()
+    if isinstance(found, Library):
+        return found
+    warnings.warn(
+        f"running without the C++ kernels, several times slower and in fp32: {found}. `ernie doctor` says more.",
+        Remark,
+        stacklevel=2,
+    )
+    return None
+
+
+@cache
+def search() -> Library | CannotBuild:
+    """The kernels of this machine, built if need be; or why there are none."""
+    wanted, able = _wanted(), runnable(processor_flags())
+    if wanted == "reference":
+        return CannotBuild("ERNIE_KERNELS is set to 'reference'")
+    if not able:
+        return CannotBuild("they need Linux and a processor with AVX2")
+    if wanted and wanted not in able:
+        raise UserError(f"ERNIE_KERNELS: this processor cannot run {wanted}, only {', '.join(able)}")
+    reasons = []
+    for variant in [wanted] if wanted else able:
+        try:
+            found = _obtain(variant)
+        except CannotBuild as reason:
+            reasons.append(reason)
+            continue
+        if reasons:  # an old compiler does not know the newest instructions
+            warnings.warn(f"using the {variant} kernels, for {reasons[0]}", Remark, stacklevel=2)
+        return found
+    return reasons[0]
+
+
+def _wanted() -> str:
     wanted = os.environ.get("ERNIE_KERNELS", "")
     if wanted and wanted != "reference" and wanted not in VARIANTS:
         raise UserError(f"ERNIE_KERNELS: '{wanted}' is not one of reference, {', '.join(VARIANTS)}")
-    if wanted == "reference":
-        return None
-    variant = wanted or best_variant(processor_flags())
+    return wanted
+
+
+def _obtain(variant: str) -> Library:
+    _load_what_they_call()
+    for path in (SHIPPED / f"{variant}.so", cached(variant)):
+        # One that was built on another system, with a newer C library, does not load here: it is built anew.
+        if path.is_file() and (handle := _opened(path)):
+            return _ready(variant, path, handle)
+    warnings.warn("compiling the C++ kernels for this processor, once: about ten seconds", Remark, stacklevel=2)
+    path = build(variant, cached(variant))
+    return _ready(variant, path, ctypes.CDLL(str(path)))
+
+
+def _opened(path: Path) -> ctypes.CDLL | None:
     try:
-        if variant is None:
-            raise CannotBuild("they need a processor with AVX2, and Linux")
-        return _load(variant, find(variant) or build(variant, cached(variant)))
-    except (CannotBuild, OSError) as error:
-        warnings.warn(
-            f"running without the C++ kernels, several times slower and in fp32: {error}. `ernie doctor` says more.",
-            Remark,
-            stacklevel=2,
-        )
+        return ctypes.CDLL(str(path))
+    except OSError:
         return None
 
 
-def _load(variant: str, path: Path) -> Library:
-    found = importlib.util.find_spec("paddle")
-    assert found is not None and found.submodule_search_locations
-    libraries = Path(found.submodule_search_locations[0]) / "libs"
-    import paddle  # noqa: F401  (loads the two libraries below)
-
-    # Their functions are to be found by the kernels: oneDNN's products, and the OpenMP threads that they share.
+def _load_what_they_call() -> None:
+    """Have the functions of two of Paddle's libraries found: oneDNN's products, and the threads that they share."""
     for name in ("libiomp5.so", "libdnnl.so.3"):
-        ctypes.CDLL(str(libraries / name), mode=ctypes.RTLD_GLOBAL)
-    handle = ctypes.CDLL(str(path))
+        path = Path(paddle.__file__).parent / "libs" / name
+        try:
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise CannotBuild(f"this Paddle has no library {name} that they could use ({error})") from None
+
+
+def _ready(variant: str, path: Path, handle: ctypes.CDLL) -> Library:
     for name, types in _SIGNATURES.items():
         function = getattr(handle, f"ernie_{name}")
         function.argtypes, function.restype = types, c_char_p
-    handle.ernie_kernels_threads(int(os.environ.get("MKL_NUM_THREADS", "1")))
+    handle.ernie_kernels_threads(threads())
     return Library(variant, path, handle)

@@ -1,0 +1,63 @@
+"""Compiles the kernels into a wheel; everything else about the distribution stands in setup.cfg.
+
+Without a C++ compiler the wheel is built all the same: the kernels are then compiled at first use, as they are in an
+editable install.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+KERNELS = Path("ernie", "kernels", "cpu")
+
+# By its path: importing the package would import Paddle, which is not there while a wheel is built.
+spec = importlib.util.spec_from_file_location("kernels_build", Path(__file__).parent / KERNELS / "build.py")
+assert spec is not None and spec.loader is not None
+kernels = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels)
+
+
+class WithKernels(Distribution):
+    """A distribution for one platform wherever it can hold compiled code."""
+
+    def has_ext_modules(self) -> bool:
+        return kernels.compiler() is not None
+
+
+class BuildWithKernels(build_py):
+    """Copies the packages, and compiles the kernels beside their sources."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        folder = Path(self.build_lib) / KERNELS / kernels.SHIPPED.name
+        shutil.rmtree(folder, ignore_errors=True)
+        reasons = [reason for variant in kernels.VARIANTS if (reason := self._missing(variant, folder))]
+        for reason in dict.fromkeys(reasons):
+            self.warn(f"the wheel goes without kernels: {reason}. They will be compiled when they are first used.")
+
+    def _missing(self, variant: str, folder: Path) -> str:
+        """Why there are no kernels of this variant; empty when there are."""
+        try:
+            kernels.build(variant, folder / f"{variant}.so")
+        except kernels.CannotBuild as error:
+            return str(error)
+        return ""
+
+
+class AnyPython(bdist_wheel):
+    """The kernels are called through ctypes: compiled for a platform, but for no version of Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        python, abi, platform = super().get_tag()
+        return (python, abi, platform) if self.root_is_pure else (self.python_tag, "none", platform)
+
+
+setup(distclass=WithKernels, cmdclass={"build_py": BuildWithKernels, "bdist_wheel": AnyPython})
