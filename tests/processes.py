@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 from helpers import ROOT
 
 
-def started(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
-    """`ernie` with these words, its three streams being pipes of bytes."""
-    return subprocess.Popen(
+@contextmanager
+def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`ernie` with these words, its three streams being pipes of bytes; what hangs is ended after a minute."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "ernie.cli", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -22,14 +25,17 @@ def started(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    ending = Timer(60, process.kill)
+    ending.start()
+    try:
+        with process:
+            yield process
+    finally:
+        ending.cancel()
 
 
 def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     """Wait until something is true, which a process that goes on shall bring about."""
-    for _ in range(1200):
-        if true():
-            return
+    while not true():
         assert process.poll() is None, process.communicate()[1].decode()
         time.sleep(0.05)
-    process.kill()
-    raise AssertionError("it did not get there in a minute")

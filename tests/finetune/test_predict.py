@@ -211,7 +211,7 @@ class TestStream:
                 process.stdin.flush()
                 assert json.loads(process.stdout.readline())["label"] == label
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=60)
+            process.wait()
             assert process.returncode == 130
             assert process.stderr.read().decode().splitlines()[-1] == "ernie: interrupted"
 
@@ -221,6 +221,6 @@ class TestStream:
             assert process.stdout is not None and process.stderr is not None
             assert json.loads(process.stdout.readline())["label"] == "praise"
             process.stdout.close()
-            process.wait(timeout=60)
+            process.wait()
             assert process.returncode == 128 + signal.SIGPIPE
             assert "Error" not in process.stderr.read().decode()
