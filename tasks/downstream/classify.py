@@ -11,7 +11,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
-from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import accuracy, f1, macro_f1, matthews
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ class Classify(TextTask):
         check_labels(self.labels)
 
     def learnt_from(self, rows: Sequence[Row]) -> Classify:
-        return self if self.labels else replace(self, labels=collected(row.text(self.label) for row in rows))
+        if self.labels:
+            return self
+        return replace(self, labels=collected(found_in(rows, lambda row: [row.text(self.label)])))
 
     def truth(self, row: Row) -> int:
         return index_of(row.text(self.label), self.labels)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from ernie.data.labelled.read import raise_faults
+from ernie.data.labelled.row import Fault, Row
 from ernie.errors import UserError, nearest
 
 
@@ -20,6 +22,19 @@ def index_of(label: str, labels: Sequence[str]) -> int:
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
     raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
+
+
+def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:
+    """All labels of some rows.  Raises UserError with the places of those whose labels cannot be read."""
+    found: set[str] = set()
+    faults: list[Fault] = []
+    for row in rows:
+        try:
+            found.update(labels_of(row))
+        except UserError as error:
+            faults.append(Fault(row.place, str(error)))
+    raise_faults(faults)
+    return found
 
 
 def collected(found: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded
-from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import exact_sets, set_macro_f1, set_micro_f1
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class MultiLabel(TextTask):
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
 
     def learnt_from(self, rows: Sequence[Row]) -> MultiLabel:
-        return self if self.labels else replace(self, labels=collected(x for row in rows for x in self._found(row)))
+        return self if self.labels else replace(self, labels=collected(found_in(rows, self._found)))
 
     def _found(self, row: Row) -> list[str]:
         cell = row.cell(self.label)

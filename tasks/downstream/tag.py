@@ -15,7 +15,7 @@ from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
-from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import entity_f1, entity_precision, entity_recall, tag_accuracy
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Tag(FinetuneTask):
     def learnt_from(self, rows: Sequence[Row]) -> Tag:
         if self.labels:
             return self
-        found = {tag for row in rows for tag in self.truth(row)}
+        found = found_in(rows, self.truth)
         if self.entities:  # where a type only ever begins, or only continues, the other tag is learnt, too
             types = {tag[2:] for tag in found if tag != OUTSIDE}
             found = {OUTSIDE} | {f"{mark}-{kind}" for kind in types for mark in "BI"}

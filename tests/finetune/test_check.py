@@ -62,6 +62,8 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
             TWO.replace("praise", "blame"),
             "at least two different ones, the rows have blame",
         ),
+        ("task.kind=tag", "", "data.train: there is no column 'tag' to learn from"),
+        ("task={kind: tag, tags: label}", "", "train.tsv:2: column 'label': expected a list of tags, found '"),
         ("task.metrics=[acc]", "", "metrics: classify has no metric 'acc'. Known: accuracy"),
     ],
 )
