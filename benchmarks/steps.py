@@ -7,6 +7,7 @@ all of them.  Tokens/s count real tokens, without padding.
 
 PYTHON is the interpreter of an environment that has torch and transformers (left out: only ours runs).  The peer
 computes in bf16 with PyTorch's fused attention and fused AdamW, and glibc is told to keep its memory, as ours does.
+The bound is what the step's products would take at the rate of one large product, measured after each turn.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def main() -> None:
     arguments = parser.parse_args()
     names = [name for name in arguments.sides if name == "ours" or arguments.peer]
     results: dict[str, Any] = {}
-    print("| case | side | tokens/s, median | best | peak memory, MB | ours is |\n|---|---|---|---|---|---|")
+    print("| case | side | tokens/s, median | best | peak memory, MB | ours |\n|---|---|---|---|---|---|")
     for case in arguments.cases:
         results[case] = run_case(CASES[case], names, arguments.peer, arguments.turns)
         print(*rows(case, results[case]), sep="\n", flush=True)
@@ -93,7 +94,7 @@ def main() -> None:
 
 def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> dict[str, Any]:
     """Tokens/s of every turn, and peak memory, of each side."""
-    tokens = sum(map(sum, case["batches"]))
+    tokens, needed = sum(map(sum, case["batches"])), operations(case)
     sides = [Side(name, sys.executable if name == "ours" else peer, case) for name in names]
     for side in sides:
         side.turn()  # the first turn compiles, or allocates
@@ -103,9 +104,27 @@ def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> d
             turn = side.turn()
             found[side.name]["tokens/s"].append(tokens / turn["seconds"])
             found[side.name]["memory"] = turn["memory"]
+            if "rate" in turn:
+                found[side.name].setdefault("bound", []).append(tokens * turn["rate"] / needed)
     for side in sides:
         side.close()
     return found
+
+
+def operations(case: dict[str, Any]) -> float:
+    """Floating-point operations of one step on each batch: products only, three times those of the forward pass.
+
+    The vocabulary's product is counted at the tokens that are predicted, all other products at every token.
+    """
+    shape = case["shape"]
+    D, F, V = shape["hidden"], shape["inner"], shape["vocabulary"]
+    total = 0.0
+    for lengths in case["batches"]:
+        T = sum(lengths)
+        layer = 2 * T * (4 * D * D + 2 * D * F) + 4 * D * sum(n * n for n in lengths)
+        head = 2 * 0.15 * T * (D * V + D * D) if case["kind"] == "mlm" else 0
+        total += 3 * (shape["layers"] * layer + head)
+    return total
 
 
 def rows(case: str, found: dict[str, Any]) -> list[str]:
@@ -118,6 +137,8 @@ def rows(case: str, found: dict[str, Any]) -> list[str]:
         if ours and name != "ours":
             speed, memory = statistics.median(ours["tokens/s"]) / median, ours["memory"] / one["memory"]
             ratio = f"{speed:.2f} times as fast, in {memory:.2f} of the memory"
+        elif "bound" in one:
+            ratio = f"{median / statistics.median(one['bound']):.0%} of the bound"
         lines.append(f"| {case} | {name} | {median:,.0f} | {best:,.0f} | {one['memory']:,.0f} | {ratio} |")
     return lines
 

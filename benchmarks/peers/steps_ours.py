@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import resource
+import statistics
 import sys
 import time
 
 import numpy as np
+import paddle
 
 from ernie.data.batch import Labels, Layout, Packed
-from ernie.kernels.precision import computing
+from ernie.kernels.cpu.call import low, product
+from ernie.kernels.precision import computing, is_low
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
@@ -55,7 +58,20 @@ def main() -> None:
                 step += 1
             seconds = time.perf_counter() - began
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(json.dumps({"seconds": seconds, "memory": memory}), flush=True)
+            print(json.dumps({"seconds": seconds, "memory": memory, "rate": product_rate()}), flush=True)
+
+
+def product_rate() -> float:
+    """FLOP/s of a product of weights' size in the precision in force: what all of a step could run at."""
+    x, weight = paddle.randn([2048, 768]), paddle.randn([768, 3072])
+    if is_low():
+        x, weight = low(x), low(weight)
+    times = []
+    for _ in range(6):
+        began = time.perf_counter()
+        product(x, weight)
+        times.append(time.perf_counter() - began)
+    return 2 * 2048 * 768 * 3072 / statistics.median(times)
 
 
 def batch(lengths: list[int], vocabulary: int, masked: bool, rng: np.random.Generator) -> Packed:
