@@ -14,10 +14,10 @@ from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-KERNELS = Path("ernie", "kernels", "cpu")
+ROOT = Path(__file__).resolve().parent
 
 # By its path: importing the package would import Paddle, which is not there while a wheel is built.
-spec = importlib.util.spec_from_file_location("kernels_build", Path(__file__).parent / KERNELS / "build.py")
+spec = importlib.util.spec_from_file_location("build", ROOT / "ernie" / "kernels" / "build.py")
 assert spec is not None and spec.loader is not None
 kernels = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kernels)
@@ -37,7 +37,7 @@ class BuildWithKernels(build_py):
         super().run()
         if self.editable_mode:
             return
-        folder = Path(self.build_lib) / KERNELS / kernels.SHIPPED.name
+        folder = Path(self.build_lib) / kernels.SHIPPED.relative_to(ROOT)
         shutil.rmtree(folder, ignore_errors=True)
         reasons = [reason for variant in kernels.VARIANTS if (reason := self._missing(variant, folder))]
         for reason in dict.fromkeys(reasons):

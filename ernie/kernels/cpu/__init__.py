@@ -1,4 +1,4 @@
-"""CPU bodies of the kernels: C++ in `src`, built by `build`, called through `library`."""
+"""CPU bodies of the kernels: C++ in `src`, built by ernie.kernels.build, called through `library`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from typing import Any
 import paddle
 
 from ernie.errors import Remark, UserError
-from ernie.kernels.cpu.build import SHIPPED, VARIANTS, CannotBuild, build, cached, processor_flags, runnable
+from ernie.kernels.build import SHIPPED, VARIANTS, CannotBuild, build, cached, processor_flags, runnable
 from ernie.runtime import threads
 
 _AT = c_void_p  # an address in memory
@@ -93,6 +93,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "convert": (_AT, _AT, c_long, c_long),
     "adamw": (POINTER(AdamW), *(_AT,) * 5, c_long),
     "squares": (_AT, c_long, POINTER(c_double)),
+    "peak": (c_int, c_long, POINTER(c_double)),
 }
 
 

@@ -8,6 +8,7 @@
 #include "adamw.h"
 #include "embedding.h"
 #include "layer.h"
+#include "peak.h"
 #include "product.h"
 #include "rows.h"
 #include "threads.h"
@@ -137,4 +138,7 @@ EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float
 }
 EXPORT const char* ernie_squares(const float* x, long count, double* sum) {
     return guarded([&] { *sum = squares(x, count); });
+}
+EXPORT const char* ernie_peak(int low, long rounds, double* operations) {
+    return guarded([&] { IN_TYPE(low, *operations = peak<E>(rounds)) });
 }

@@ -1,6 +1,6 @@
 """Compiles the C++ kernels for an instruction set: into the wheel as it is built, or at first use.
 
-Stands by itself, for setup.py reads this file where neither the package nor Paddle is installed yet.
+Imports nothing else of the library: setup.py runs this file where neither it nor Paddle is installed yet.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "src"
-SHIPPED = Path(__file__).parent / "lib"  # filled in a wheel, never in the source tree
+SOURCES = Path(__file__).parent / "cpu" / "src"
+SHIPPED = Path(__file__).parent / "cpu" / "lib"  # filled in a wheel, never in the source tree
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 # What the compiler may use, and what a processor must say it has (the names of Linux), best first.
