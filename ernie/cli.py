@@ -27,7 +27,7 @@ GROUP = "ernie.commands"
 # The order in which help lists our own commands; those of other distributions follow by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify", "convert"),
-    *("finetune", "check", "evaluate", "predict", "benchmark"),
+    *("finetune", "check", "evaluate", "predict", "benchmark", "doctor"),
 )
 
 

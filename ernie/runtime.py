@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import math
 import os
 import signal
 import sys
@@ -37,8 +38,24 @@ def prepare() -> None:
 
 
 def cores() -> int:
-    """The processor cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The processor cores that this process may use: those it may run on, or a container's limit."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(found, quota(Path("/sys/fs/cgroup")))))
+
+
+def quota(groups: Path) -> float:
+    """The processor time that the control group at this path allows, in cores; infinite without a limit.
+
+    One thread a core of the machine would stand still most of the time where `docker run --cpus` allows a few.
+    """
+    try:
+        if (groups / "cpu.max").is_file():  # version 2
+            allowed, period = (groups / "cpu.max").read_text().split()
+        else:
+            allowed, period = ((groups / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(allowed) / int(period) if allowed.strip() not in ("max", "-1") else math.inf
+    except (OSError, ValueError):
+        return math.inf
 
 
 def threads() -> int:

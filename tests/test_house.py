@@ -24,6 +24,7 @@ FLOORS = (
     ("decode",),
     ("parallel",),
     ("train",),
+    ("doctor",),
     ("commands",),
     ("cli", ""),
 )

@@ -1,0 +1,130 @@
+"""What the machine has and what is installed on it, found without Paddle."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ernie import runtime
+from ernie.kernels import build
+
+DISTRIBUTION = "ernie-continual"
+_INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "fma": "FMA",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_bf16": "AMX BF16",
+    "amx_int8": "AMX INT8",
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine as this process may use it.  Memory is in bytes; `threads_from` is the variable that sets them."""
+
+    processor: str
+    vendor: str
+    instructions: list[str]
+    cores: int
+    threads: int
+    threads_from: str | None
+    memory: int
+    memory_free: int
+    busy_cores: float
+    gpus: list[str]
+    compiler: str | None
+    cache: str
+    versions: dict[str, str | None]
+
+
+def find() -> Machine:
+    """Look at the machine.  To be called before Paddle is imported, which changes OMP_NUM_THREADS."""
+    info = _table(Path("/proc/cpuinfo"), first=True)
+    flags = set(info.get("flags", "").split())
+    memory = _table(Path("/proc/meminfo"))
+    return Machine(
+        processor=info.get("model name") or platform.processor() or platform.machine(),
+        vendor=info.get("vendor_id", ""),
+        instructions=[name for flag, name in _INSTRUCTIONS.items() if flag in flags],
+        cores=runtime.cores(),
+        threads=runtime.threads(),
+        threads_from=_threads_from(),
+        memory=_kilobytes(memory.get("MemTotal")),
+        memory_free=_kilobytes(memory.get("MemAvailable")),
+        busy_cores=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+        gpus=gpus(),
+        compiler=_compiler(),
+        cache=str(build.cache()),
+        versions=versions(),
+    )
+
+
+def gpus() -> list[str]:
+    """The names of NVIDIA's GPUs, as its driver tells them; empty where there is no driver."""
+    said = _said(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+    return [] if said is None else [line.strip() for line in said.splitlines() if line.strip()]
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of Python, of this library and of what it requires; None for what is not installed."""
+    found = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        required = []
+    names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line]
+    return found | {name: version(name) for name in names}
+
+
+def version(distribution: str) -> str | None:
+    """The version of an installed distribution."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _threads_from() -> str | None:
+    if runtime.threads() == runtime.cores():
+        return None
+    return "OMP_NUM_THREADS" if "OMP_NUM_THREADS" in os.environ else "MKL_NUM_THREADS"
+
+
+def _compiler() -> str | None:
+    command = build.compiler()
+    if command is None:
+        return None
+    said = _said([*command, "--version"])
+    return f"{' '.join(command)}: {said.splitlines()[0] if said else 'cannot be started'}"
+
+
+def _said(command: list[str]) -> str | None:
+    """What a program prints; None when it is not there or fails."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _table(path: Path, first: bool = False) -> dict[str, str]:
+    """The lines "key : value" of a file of Linux's, of its first paragraph only where asked; empty elsewhere."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in (text.split("\n\n")[0] if first else text).splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _kilobytes(text: str | None) -> int:
+    return int(text.split()[0]) * 1024 if text else 0

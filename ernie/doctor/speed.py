@@ -1,0 +1,112 @@
+"""How fast products and memory are, beside what the cores can do at most.
+
+What is measured takes turns with its bound, and the best of several counts: other programs may be running.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from ctypes import byref, c_double
+from dataclasses import dataclass
+
+import paddle
+
+from ernie.kernels.build import processor_flags
+from ernie.kernels.cpu.call import low, product
+from ernie.kernels.cpu.library import Library, library
+
+M, K, N = 2048, 768, 3072  # the first feed-forward product of 16 sequences of 128 tokens in BERT-base
+_TURNS, _SECONDS = 4, 0.15
+_ROUNDS = 100_000  # a third of a millisecond
+_FLOATS = 1 << 26  # 256 MB, more than the caches hold
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A product's speed and its bound in GFLOP/s, and whose product it is: the kernels' or Paddle's own."""
+
+    precision: str
+    by: str
+    gflops: float
+    bound: float | None
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The products that there are; `bandwidth` is reading from memory with all threads, in GB/s."""
+
+    products: list[Rate]
+    bandwidth: float | None
+
+
+def measure() -> Speed:
+    """Measure for two to three seconds."""
+    if paddle.get_device() != "cpu":
+        return Speed([_on_gpu(name) for name in ("float32", "bfloat16", "float16")], None)
+    kernels = library()
+    runs = _products(kernels)
+    fastest = dict.fromkeys(runs, math.inf)
+    bounds: dict[str, float] = {}
+    for _ in range(_TURNS):
+        for job, run in runs.items():
+            fastest[job] = min(fastest[job], _least(run))
+        if kernels is not None:
+            for precision in {precision for precision, _ in runs}:
+                bounds[precision] = max(bounds.get(precision, 0.0), _bound(precision, kernels))
+    if "amx_bf16" in processor_flags():  # multiplies in tiles, beyond what the vector units do that are measured
+        bounds.pop("bf16", None)
+    rates = [Rate(*job, _gflops(seconds), bounds.get(job[0])) for job, seconds in fastest.items()]
+    return Speed(rates, None if kernels is None else _bandwidth(kernels))
+
+
+def _products(kernels: Library | None) -> dict[tuple[str, str], Callable[[], object]]:
+    """The products that there are, by precision and by whose they are."""
+    left, right = paddle.randn([M, K]), paddle.randn([K, N])
+    runs: dict[tuple[str, str], Callable[[], object]] = {}
+    if kernels is not None:
+        runs["fp32", "kernels"] = lambda: product(left, right)
+    if kernels is not None and kernels.has_bf16:
+        low_left, low_right = low(left), low(right)
+        runs["bf16", "kernels"] = lambda: product(low_left, low_right)
+    runs["fp32", "Paddle"] = lambda: paddle.matmul(left, right)
+    return runs
+
+
+def _bound(precision: str, kernels: Library) -> float:
+    operations = c_double()
+    seconds = _least(lambda: kernels.call("peak", int(precision == "bf16"), _ROUNDS, byref(operations)))
+    return operations.value / seconds / 1e9
+
+
+def _on_gpu(dtype: str) -> Rate:
+    left, right = paddle.randn([M, K]).astype(dtype), paddle.randn([K, N]).astype(dtype)
+
+    def run() -> None:
+        paddle.matmul(left, right)
+        paddle.device.synchronize()
+
+    names = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+    return Rate(names[dtype], "Paddle", _gflops(_least(run)), None)
+
+
+def _bandwidth(kernels: Library) -> float:
+    total = c_double()
+    values = paddle.ones([_FLOATS])
+    return 4e-9 * _FLOATS / _least(lambda: kernels.call("squares", values.data_ptr(), _FLOATS, byref(total)))
+
+
+def _gflops(seconds: float) -> float:
+    return 2e-9 * M * K * N / seconds
+
+
+def _least(run: Callable[[], object]) -> float:
+    """The least seconds of several runs, the first of which does not count."""
+    run()
+    fastest, end = math.inf, time.perf_counter() + _SECONDS
+    while time.perf_counter() < end or fastest == math.inf:
+        start = time.perf_counter()
+        run()
+        fastest = min(fastest, time.perf_counter() - start)
+    return fastest

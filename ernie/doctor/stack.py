@@ -1,0 +1,73 @@
+"""What the library stands on and chooses: Paddle, its device, the kernels, the precision."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from ernie.errors import Remark
+from ernie.kernels.build import SHIPPED, CannotBuild, processor_flags, runnable
+from ernie.kernels.precision import resolve
+
+
+@dataclass(frozen=True)
+class Paddle:
+    """The Paddle that is installed.  `cuda` is the version it was built for, None for the CPU wheel."""
+
+    version: str
+    cuda: str | None
+    device: str
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The C++ kernels.  Without a `variant`, `reason` says why there are none and `details` what the compiler said.
+
+    `best` is the variant that suits this processor most.
+    """
+
+    best: str | None
+    variant: str | None = None
+    path: str | None = None
+    origin: Literal["shipped", "built"] | None = None
+    reason: str | None = None
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What computes."""
+
+    paddle: Paddle
+    kernels: Kernels
+    precision: str
+
+
+def find() -> Stack:
+    """What there is.  Kernels that have to be compiled are."""
+    paddle = _paddle()
+    kernels = _kernels(paddle)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "running without", Remark)  # which refers to here
+        return Stack(paddle, kernels, resolve("auto"))
+
+
+def _paddle() -> Paddle:
+    import paddle
+
+    cuda = str(paddle.version.cuda()) if paddle.is_compiled_with_cuda() else None
+    return Paddle(paddle.__version__, cuda, paddle.get_device())
+
+
+def _kernels(paddle: Paddle) -> Kernels:
+    best = next(iter(runnable(processor_flags())), None)
+    if paddle.device != "cpu":
+        return Kernels(best, reason="they are for CPUs, and Paddle computes on a GPU")
+    from ernie.kernels.cpu.library import search
+
+    found = search()
+    if isinstance(found, CannotBuild):
+        return Kernels(best, reason=str(found), details=found.details)
+    origin: Literal["shipped", "built"] = "shipped" if found.path.parent == SHIPPED else "built"
+    return Kernels(best, found.variant, str(found.path), origin)
