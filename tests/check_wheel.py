@@ -32,6 +32,12 @@ from ernie import ErnieModel
 assert all('site-packages' in module.__file__ for module in (ernie, tasks, pretrain, finetune)), ernie.__file__
 print(ErnieModel.from_pretrained('run').config)
 """
+KERNELS = """
+from ernie.kernels.build import SHIPPED, VARIANTS
+from ernie.kernels.cpu.library import library
+assert 'site-packages' in str(SHIPPED) and library().path.parent == SHIPPED, library()
+assert sorted(path.stem for path in SHIPPED.iterdir()) == sorted(VARIANTS), list(SHIPPED.iterdir())
+"""
 CONFIGS = """
 import sys
 import finetune.config, pretrain.config
@@ -108,6 +114,9 @@ def use(python: Path, folder: Path) -> None:
     ):
         run(ernie + command, work)
     run([str(python), "-c", PYTHON], work)
+    if shutil.which("g++"):
+        run([str(python), "-c", KERNELS], work)
+    run([*ernie, "doctor"], work)
     run([str(python), "-c", CONFIGS, str(ROOT)], work)
 
 
