@@ -39,17 +39,15 @@ class BuildWithKernels(build_py):
             return
         folder = Path(self.build_lib) / kernels.SHIPPED.relative_to(ROOT)
         shutil.rmtree(folder, ignore_errors=True)
-        reasons = [reason for variant in kernels.VARIANTS if (reason := self._missing(variant, folder))]
-        for reason in dict.fromkeys(reasons):
-            self.warn(f"the wheel goes without kernels: {reason}. They will be compiled when they are first used.")
-
-    def _missing(self, variant: str, folder: Path) -> str:
-        """Why there are no kernels of this variant; empty when there are."""
-        try:
-            kernels.build(variant, folder / f"{variant}.so")
-        except kernels.CannotBuild as error:
-            return str(error)
-        return ""
+        reasons = {}
+        for variant in kernels.VARIANTS:
+            try:
+                kernels.build(variant, folder / f"{variant}.so")
+            except kernels.CannotBuild as error:
+                reasons[variant] = str(error)
+        if reasons:
+            reason = next(iter(reasons.values()))
+            self.warn(f"no {' nor '.join(reasons)} kernels: {reason}. They will be compiled where they are first used.")
 
 
 class AnyPython(bdist_wheel):
