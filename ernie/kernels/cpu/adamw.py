@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from paddle import Tensor
 
-from ernie.kernels.cpu.call import byref, kept_copy, loaded
+from ernie.kernels.cpu.call import byref, loaded
+from ernie.kernels.cpu.copies import renewed, to_renew
 from ernie.kernels.cpu.library import AdamW
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> N
     s = step
     corrections = 1 / (1 - s.power1), 1 / (1 - s.power2)
     settings = AdamW(s.rate, s.beta1, s.beta2, s.epsilon, s.decay, *corrections, s.gradient_scale)
-    copy = kept_copy(weight)
+    copy = to_renew(weight)
     addresses = [x.data_ptr() for x in (weight, weight.grad, moment1, moment2)]
     at = None if copy is None else copy.data_ptr()
     loaded().call("adamw", byref(settings), *addresses, at, weight.size)
+    renewed(weight)
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> float:

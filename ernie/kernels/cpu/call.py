@@ -1,4 +1,4 @@
-"""What the CPU bodies share: products, addresses of tensors, shapes as C structures, seeds, low-precision copies."""
+"""What the CPU bodies share: products, addresses of tensors, shapes as C structures, seeds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels.cpu.library import AttentionShape, Library, library
 from ernie.kernels.mask import Mask
 
@@ -31,6 +32,15 @@ def byref(structure: object) -> object:
 def seed_of(dropout: float) -> int:
     """A seed for this call, from Paddle's generator, whose state recomputation restores; 0 where none is needed."""
     return int(paddle.framework.core.default_cpu_generator().random()) if dropout else 0
+
+
+def row_numbers(numbers: Tensor, rows: int, what: str) -> Tensor:
+    """Integers as the kernels read them, 64 bits each.  Raises UserError where one is not the number of a row."""
+    found = numbers.numpy()
+    if found.size and not 0 <= found.min() <= found.max() < rows:
+        odd = found[(found < 0) | (found >= rows)][0]
+        raise UserError(f"{what} {odd}: expected a number from 0 to {rows - 1}")
+    return numbers.astype("int64").contiguous()
 
 
 class Shape:
@@ -80,22 +90,3 @@ def low(x: Tensor) -> Tensor:
     y = paddle.empty(x.shape, "bfloat16")
     loaded().call("convert", x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
     return y
-
-
-def low_copy(weight: Tensor) -> Tensor:
-    """The weight in bfloat16, made anew when Paddle has changed it."""
-    copy = kept_copy(weight)
-    if copy is None:
-        copy = low(weight)
-        weight._low_copy = (_state(weight), copy)
-    return copy
-
-
-def kept_copy(weight: Tensor) -> Tensor | None:
-    """The copy that `low_copy` made, if it is the weight's as it is: for the optimizer, who changes both."""
-    kept = getattr(weight, "_low_copy", None)
-    return kept[1] if kept is not None and kept[0] == _state(weight) else None
-
-
-def _state(weight: Tensor) -> tuple[int, int]:
-    return weight.data_ptr(), weight.inplace_version

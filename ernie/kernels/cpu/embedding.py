@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import loaded, seed_of
+from ernie.kernels.cpu.call import loaded, row_numbers, seed_of
 
 
 def embed(
@@ -30,7 +30,7 @@ class _Embed(PyLayer):
         *tables, gain, offset, ids, epsilon, dropout = given
         T, D = ids[0].shape[0], tables[0].shape[1]
         sum_TD, y, normal_TD, inverse_T = (paddle.empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
-        ctx.ids = [ids_T.contiguous() for ids_T in ids]
+        ctx.ids = [row_numbers(ids_T, len(table), "id") for ids_T, table in zip(ids, tables, strict=True)]
         loaded().call("gather_sum", len(tables), _list(tables), _list(ctx.ids), T, D, sum_TD.data_ptr())
         ctx.dropout = (dropout, seed_of(dropout))
         weights, out = (gain.data_ptr(), offset.data_ptr()), (y.data_ptr(), normal_TD.data_ptr(), inverse_T.data_ptr())

@@ -11,7 +11,8 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, low_copy, seed_of
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, seed_of
+from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_low
@@ -49,6 +50,7 @@ class _Layer(PyLayer):
         grads = [paddle.empty_like(parameter) for parameter in ctx.parameters]
         dx = None if ctx.frozen[0] else paddle.empty_like(grad)
         ctx.call.backward(grad, grads, dx)
+        doubt(p for p, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True) if not frozen)
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (dx, *grads), strict=True))
 
 

@@ -6,7 +6,8 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, low_copy, product
+from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, product
+from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.precision import is_low
 
 
@@ -21,7 +22,7 @@ class _Linear(PyLayer):
         inputs, weights = (low(x), low_copy(weight)) if is_low() else (x, weight)
         before_TE = product(inputs, weights, bias)
         ctx.save_for_backward(inputs, weights, before_TE)
-        ctx.activation = activation
+        ctx.weight, ctx.activation = weight, activation
         ctx.frozen = [tensor.stop_gradient for tensor in (x, weight, bias)]
         if not activation:
             return before_TE
@@ -39,6 +40,7 @@ class _Linear(PyLayer):
             loaded().call("activate_backward", ctx.activation, *addresses, T, E, bias_grad.data_ptr())
         else:
             bias_grad = None if ctx.frozen[2] else column_sum(grad)
+        doubt([] if ctx.frozen[1] else [ctx.weight])
         given = low(grad) if inputs.dtype == paddle.bfloat16 else grad
         return (
             None if ctx.frozen[0] else product(given, weights, turn_right=True),

@@ -6,7 +6,8 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import column_sum, loaded, low, low_copy, product
+from ernie.kernels.cpu.call import column_sum, loaded, low, product, row_numbers
+from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.precision import is_low
 
 _ROWS = 1024  # positions whose logits are in memory at one time, in float32
@@ -25,25 +26,31 @@ class _CrossEntropy(PyLayer):
         P, V = x.shape[0], table.shape[0]
         slope_PV = paddle.empty([P, V], "bfloat16" if low_type else "float32")
         loss_P = paddle.empty([P])
+        labels = row_numbers(labels, V, "label")
         for first in range(0, P, _ROWS):
             rows = min(_ROWS, P - first)
             logits = product(inputs[first : first + rows] if P > _ROWS else inputs, weights, bias, turn_right=True)
-            labels_at = labels.data_ptr() + labels.element_size() * first
+            labels_at = labels.data_ptr() + 8 * first
             slope_at = slope_PV.data_ptr() + slope_PV.element_size() * first * V
             out = (loss_P.data_ptr() + 4 * first, slope_at)
             loaded().call("cross_entropy", int(low_type), logits.data_ptr(), labels_at, rows, V, *out)
         ctx.save_for_backward(inputs, weights, slope_PV)
-        ctx.frozen = [tensor.stop_gradient for tensor in (x, table, bias)]
+        ctx.table, ctx.frozen = table, [tensor.stop_gradient for tensor in (x, table, bias)]
         return loss_P.sum()
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         inputs, weights, slope_PV = ctx.saved_tensor()
-        low_type = int(slope_PV.dtype == paddle.bfloat16)
-        loaded().call("scale", low_type, slope_PV.data_ptr(), slope_PV.size, float(grad))
+        factor = float(grad)  # applied to the small matrices; the slope stays as it is for another backward pass
+        frozen_x, frozen_table, frozen_bias = ctx.frozen
+        doubt([] if frozen_table else [ctx.table])
         return (
-            None if ctx.frozen[0] else product(slope_PV, weights),
-            None if ctx.frozen[1] else product(slope_PV, inputs, turn_left=True),
-            None if ctx.frozen[2] else column_sum(slope_PV),
-            None,
-        )[:3]
+            None if frozen_x else _scaled(product(slope_PV, weights), factor),
+            None if frozen_table else product(slope_PV, _scaled(inputs.clone(), factor), turn_left=True),
+            None if frozen_bias else _scaled(column_sum(slope_PV), factor),
+        )
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    loaded().call("scale", int(x.dtype == paddle.bfloat16), x.data_ptr(), x.size, factor)
+    return x

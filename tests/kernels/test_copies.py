@@ -1,0 +1,113 @@
+"""The copies of weights in bfloat16 are those of the weights as they are, whoever changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+import pytest
+from judging import needs_bf16, normal
+from paddle import Tensor
+
+from ernie.kernels.adamw import AdamStep, adamw
+from ernie.kernels.cpu.copies import low_copy
+from ernie.kernels.linear import linear
+from ernie.kernels.precision import precision
+
+pytestmark = needs_bf16
+
+NEW = normal((40, 30), seed=1)[0]
+STEP = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, power1=0.9, power2=0.99)
+
+
+@pytest.fixture
+def weight() -> Tensor:
+    """A parameter, used once in bfloat16 so that there is a copy of it."""
+    made = paddle.create_parameter([40, 30], "float32", default_initializer=paddle.nn.initializer.Normal())
+    low_copy(made)
+    return made
+
+
+def learn(weight: Tensor) -> None:
+    """A forward and a backward pass."""
+    with precision("bf16"):
+        linear(paddle.to_tensor(normal((5, 40))[0]), weight, paddle.zeros([30])).square().sum().backward()
+
+
+def assert_current(weight: Tensor) -> None:
+    copy, rounded = low_copy(weight), weight.astype("bfloat16")
+    assert np.array_equal(copy.astype("float32").numpy(), rounded.astype("float32").numpy())
+
+
+def as_layer(weight: Tensor) -> paddle.nn.Layer:
+    layer = paddle.nn.Layer()
+    layer.weight = weight
+    return layer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: paddle.assign(paddle.to_tensor(NEW), weight),
+        lambda weight: weight.set_value(NEW),
+        lambda weight: weight.set_value(paddle.to_tensor(NEW)),
+        lambda weight: weight.copy_(paddle.to_tensor(NEW), True),
+        lambda weight: weight.scale_(2.0),
+        lambda weight: weight.__setitem__(0, paddle.ones([30])),
+        lambda weight: as_layer(weight).set_state_dict({"weight": paddle.to_tensor(NEW)}),
+    ],
+    ids=["assign", "set an array", "set a tensor", "copy", "scale", "set a row", "load a state"],
+)
+def test_what_paddle_changes_is_seen(weight: Tensor, change: Callable[[Tensor], object]) -> None:
+    before = weight.numpy()
+    with paddle.no_grad():
+        change(weight)
+    assert not np.array_equal(weight.numpy(), before)
+    assert_current(weight)
+
+
+@pytest.mark.parametrize("optimizer", [paddle.optimizer.SGD, paddle.optimizer.Adam, paddle.optimizer.AdamW])
+def test_a_step_of_paddles_own_optimizers_is_seen(weight: Tensor, optimizer: type[paddle.optimizer.Optimizer]) -> None:
+    steps = optimizer(learning_rate=0.1, parameters=[weight])
+    for _ in range(3):
+        learn(weight)
+        steps.step()
+        steps.clear_grad()
+        assert_current(weight)
+
+
+def test_a_step_that_changes_one_row_only_is_seen(weight: Tensor) -> None:
+    steps = paddle.optimizer.SGD(learning_rate=1.0, parameters=[weight])
+    with precision("bf16"):
+        one_row = paddle.to_tensor(np.eye(40, dtype=np.float32)[:1])
+        linear(one_row, weight, paddle.zeros([30])).sum().backward()
+    steps.step()
+    assert_current(weight)
+
+
+def test_our_optimizer_renews_the_copy_where_it_lies(weight: Tensor) -> None:
+    learn(weight)
+    moments = paddle.zeros([40, 30]), paddle.zeros([40, 30])
+    place = low_copy(weight).data_ptr()
+    for _ in range(3):
+        learn(weight)
+        place = low_copy(weight).data_ptr()
+        adamw(STEP, weight, *moments)
+        assert_current(weight)
+        assert low_copy(weight).data_ptr() == place
+
+
+def test_our_optimizer_also_renews_a_copy_that_was_out_of_date(weight: Tensor) -> None:
+    learn(weight)
+    with paddle.no_grad():
+        weight.set_value(NEW)
+    adamw(STEP, weight, paddle.zeros([40, 30]), paddle.zeros([40, 30]))
+    assert_current(weight)
+
+
+def test_without_learning_there_is_one_copy(weight: Tensor) -> None:
+    assert low_copy(weight).data_ptr() == low_copy(weight).data_ptr()
+    with paddle.no_grad(), precision("bf16"):
+        linear(paddle.ones([2, 40]), weight, paddle.zeros([30]))
+    assert low_copy(weight) is low_copy(weight)
