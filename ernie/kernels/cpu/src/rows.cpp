@@ -45,7 +45,7 @@ inline Vec normal_share(Vec x, Vec& density) {
 inline Vec apply(Activation activation, Vec x) {
     Vec density;
     if (activation == Activation::gelu) return x * normal_share(x, density);
-    return activation == Activation::relu ? max(x, zero()) : x;
+    return activation == Activation::relu ? max(zero(), x) : x;
 }
 
 inline Vec slope(Activation activation, Vec x) {

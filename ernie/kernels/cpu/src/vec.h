@@ -1,6 +1,6 @@
 // A vector of floats as wide as the instruction set that this file is compiled for: 16 lanes of AVX-512, 8 of AVX2.
 //
-// The kernels are written once in these words; ernie/kernels/cpu/build.py compiles them for each instruction set.
+// The kernels are written once in these words; ernie/kernels/build.py compiles them for each instruction set.
 #pragma once
 #include <immintrin.h>
 
@@ -50,6 +50,7 @@ inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a b + c
+// b where either is NaN.
 inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
@@ -160,9 +161,9 @@ inline void multiply(Ints a, Ints b, Ints& high, Ints& low) {
 
 #endif
 
-// e^x to about one unit in the last place, 0 below -87: 2^n times the Taylor series of 2^f for |f| <= 1/2.
+// e^x to about one unit in the last place, 0 below -87, NaN for NaN: 2^n times the Taylor series of 2^f for |f| <= 1/2.
 inline Vec exp(Vec x) {
-    x = max(x, all(-87.f));
+    x = max(all(-87.f), x);
     Vec n = round(x * all(1.44269504f));
     // x - n ln 2, with ln 2 in two parts (Cody and Waite)
     Vec f = fma(n, all(-0.693145752f), x);

@@ -1,0 +1,82 @@
+"""The optimizer's step and the norm of the gradients, against their definition in 64 bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judging import needs_bf16, normal, quick
+
+from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
+from ernie.kernels.cpu.copies import low_copy
+
+FIRST = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.98, epsilon=1e-8, power1=1.0, power2=1.0, gradient_scale=0.5)
+sizes = st.one_of(st.integers(1, 100), st.integers(16_000, 40_000))
+
+
+def five_steps(size: int, dtype: str, decay: float = 0.1) -> list[np.ndarray]:
+    """A weight and its moments after five steps with gradients of their own."""
+    (start,) = normal((size,), seed=size)
+    weight = paddle.to_tensor(start.astype(dtype), stop_gradient=False)
+    moments = [paddle.zeros([size], dtype) for _ in range(2)]
+    for t in range(1, 6):
+        weight.grad = paddle.to_tensor(normal((size,), seed=(size, t))[0].astype(dtype))
+        with paddle.no_grad():
+            adamw(replace(FIRST, decay=decay, power1=0.9**t, power2=0.98**t), weight, *moments)
+    return [weight.numpy(), *(moment.numpy() for moment in moments)]
+
+
+@quick
+@given(sizes, st.sampled_from([0.0, 0.1]))
+def test_five_steps_equal_their_definition(size: int, decay: float) -> None:
+    for found, wanted in zip(five_steps(size, "float32", decay), five_steps(size, "float64", decay), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+
+def test_the_definition_is_that_of_the_paper() -> None:
+    """Algorithm 2, by hand: a first step goes by the rate against the gradient's sign, beside the decay."""
+    weight = paddle.to_tensor([1.0, -2.0], "float64", stop_gradient=False)
+    weight.grad = paddle.to_tensor([0.3, -40.0], "float64")
+    with paddle.no_grad():
+        step = replace(FIRST, power1=0.9, power2=0.98)
+        adamw(step, weight, paddle.zeros([2], "float64"), paddle.zeros([2], "float64"))
+    np.testing.assert_allclose(weight.numpy(), [1 - 0.001 - 0.01, -2 + 0.002 + 0.01], rtol=1e-6)
+
+
+@needs_bf16
+@quick
+@given(st.integers(1, 40), st.integers(1, 700))
+def test_the_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
+    start, gradient = normal((rows, columns), (rows, columns), seed=(rows, columns))
+    weight = paddle.to_tensor(start, stop_gradient=False)
+    copy = low_copy(weight)
+    weight.grad = paddle.to_tensor(gradient)
+    with paddle.no_grad():
+        adamw(replace(FIRST, power1=0.9, power2=0.98), weight, paddle.zeros_like(weight), paddle.zeros_like(weight))
+    assert np.array_equal(copy.astype("float32").numpy(), weight.astype("bfloat16").astype("float32").numpy())
+    assert low_copy(weight) is copy
+
+
+@quick
+@given(st.lists(sizes, max_size=3))
+def test_the_sum_of_squares_is_that_of_all_elements(sizes: list[int]) -> None:
+    values = normal(*[(size,) for size in sizes], seed=tuple(sizes))
+    found = sum_of_squares([paddle.to_tensor(value) for value in values])
+    assert found == pytest.approx(sum((value.astype(np.float64) ** 2).sum() for value in values), rel=1e-6)
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", [0, 17, 16_384, 20_000])
+def test_what_is_not_finite_shows_in_the_sum_of_squares(odd: float, place: int) -> None:
+    (value,) = normal((20_001,))
+    value[place] = odd
+    assert not np.isfinite(sum_of_squares([paddle.to_tensor(value), paddle.ones([3])]))
+
+
+@pytest.mark.parametrize("value", [1e17, 1e-17])
+def test_very_large_and_very_small_gradients_still_have_a_sum_of_squares(value: float) -> None:
+    assert sum_of_squares([paddle.full([100_000], value)]) == pytest.approx(1e5 * value**2, rel=1e-5)

@@ -1,0 +1,85 @@
+"""A linear layer with an activation, against its definition in 64 bits."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judging import assert_close, assert_near, needs_bf16, normal, quick, run
+
+from ernie.kernels.linear import Activation, linear, reference
+from ernie.kernels.precision import precision
+
+ACTIVATIONS: list[Activation] = ["none", "gelu", "relu"]
+sizes = st.one_of(st.integers(1, 9), st.integers(1, 200))
+
+
+def drawn(T: int, D: int, E: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """x, weight and bias, and an upstream gradient."""
+    *values, upstream = normal((T, D), (D, E), (E,), (T, E), seed=(T, D, E))
+    return values, upstream
+
+
+@quick
+@given(sizes, sizes, sizes, st.sampled_from(ACTIVATIONS))
+def test_linear_equals_its_definition_forward_and_backward(T: int, D: int, E: int, activation: Activation) -> None:
+    values, upstream = drawn(T, D, E)
+    kernel = partial(linear, activation=activation)
+    assert_close(run(kernel, values, upstream), run(kernel, values, upstream, "float64"))
+
+
+@needs_bf16
+@quick
+@given(sizes, sizes, st.integers(3, 200), st.sampled_from(ACTIVATIONS))
+def test_linear_in_bfloat16_is_near_its_definition(T: int, D: int, E: int, activation: Activation) -> None:
+    values, upstream = drawn(T + 3, D + 3, E)
+    if activation == "relu":  # no sum near zero shall change its sign, and its slope with it
+        values = [paddle.to_tensor(x).astype("bfloat16").astype("float32").numpy() for x in values]
+    kernel = partial(linear, activation=activation)
+    with precision("bf16"):
+        found = run(kernel, values, upstream)
+    assert_near(found, run(kernel, values, upstream, "float64"))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int, ...], activation: Activation) -> None:
+    values, upstream = drawn(5, 3, 4)
+    kernel = partial(linear, activation=activation)
+    for number, (some, every) in enumerate(
+        zip(run(kernel, values, upstream, frozen=frozen), run(kernel, values, upstream), strict=True)
+    ):
+        assert some is None if number - 1 in frozen else np.array_equal(some, every)  # type: ignore[arg-type]
+
+
+def test_gelu_is_the_exact_one_also_far_from_zero() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 999), [-1e4, -100, 0, 100, 1e4]]).astype(np.float32)[:, None]
+    values = [x, np.ones((1, 1), np.float32), np.zeros(1, np.float32)]
+    kernel = partial(linear, activation="gelu")
+    for one, other in zip(run(kernel, values, 1.0)[:2], run(kernel, values, 1.0, "float64")[:2], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_what_is_no_number_is_passed_on(activation: Activation) -> None:
+    x = paddle.to_tensor([[1.0], [np.nan], [-1.0]])
+    found = linear(x, paddle.ones([1, 3]), paddle.zeros([3]), activation).numpy()
+    assert np.isnan(found).any(1).tolist() == [False, True, False]
+
+
+def test_the_gradient_is_left_as_it_was() -> None:
+    """Paddle may hand one gradient to several layers."""
+    values, upstream = drawn(5, 3, 4)
+    x, weight, bias = (paddle.to_tensor(value, stop_gradient=False) for value in values)
+    out, given_gradient = linear(x, weight, bias, "gelu"), paddle.to_tensor(upstream)
+    paddle.autograd.backward([out], [given_gradient])
+    assert np.array_equal(given_gradient.numpy(), upstream)
+
+
+def test_the_definition_of_relu_is_zero_below_zero() -> None:
+    values = [np.array([[-2.0, 3.0]]), np.eye(2), np.zeros(2)]
+    assert reference(*map(paddle.to_tensor, values), "relu").numpy().tolist() == [[0, 3]]
