@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ernie.beside import put_text
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from finetune.config import FinetuneConfig
 from finetune.model import FinetunedModel
 from finetune.rows import split_rows
@@ -16,11 +17,19 @@ from tasks.downstream.base import Answer
 def write_submission(model: FinetunedModel, config: FinetuneConfig, folder: Path) -> list[Path]:
     """Write each file that the configuration's `submission` names into a folder, once all are answered.
 
-    Returns their paths.  Raises UserError when it names none, and for a split that the data has not.
+    Returns their paths.  A file whose split the run's data has not is left out, with a remark.  Raises UserError when
+    no file is left.
     """
-    if not config.submission.files:
-        raise UserError("submission.files: the run's configuration names no files for a leaderboard")
-    rows = {name: split_rows(config, split) for split, name in config.submission.files.items()}
+    there = config.data.splits()
+    files = {split: name for split, name in config.submission.files.items() if split in there}
+    if not files:
+        named = ", ".join(config.submission.files)
+        why = f"the run's data has no split {named}" if named else "the run's configuration names none"
+        raise UserError(f"submission.files: there is nothing to write for a leaderboard: {why}")
+    for split in set(config.submission.files).difference(files):
+        name = config.submission.files[split]
+        warnings.warn(f"{name} is not written: the run's data has no split {split}", Remark, stacklevel=2)
+    rows = {name: split_rows(config, split) for split, name in files.items()}
     texts = {folder / name: _text(model.predict(found), config.submission.values) for name, found in rows.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

@@ -21,6 +21,8 @@ from finetune.prepare import NEEDED
 from finetune.run import run
 from finetune.trial import SCORES_FILE
 
+_NOT_ASKED_FOR = "not asked for"
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -83,27 +85,29 @@ def run_suite(
 ) -> Iterator[Outcome]:
     """Run the chosen tasks one after the other, each in a folder of its name; a finished one is not run again.
 
+    Those that are not chosen have an outcome too: their scores, where they were finished before.
+
     A task that fails says so in its outcome and the others go on.  Raises UserError when there is no such model.
     """
     encoder = encoder_fingerprint(ErnieModel.from_pretrained(model))
     for name, given in suite.configs.items():
         config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
-        if name not in suite.chosen:
-            yield Outcome(name, config, reason="not asked for")
-            continue
-        say(f"--- {name}")
+        tell = say if name in suite.chosen else _say_nothing
+        tell(f"--- {name}")
         try:
             found, notes = present(config, data)
         except UserError as error:
-            reason = str(error)
-            say(f"is not here: {reason}")
-            yield Outcome(name, config, reason=reason)
+            tell(f"is not here: {error}")
+            yield Outcome(name, config, reason=str(error) if name in suite.chosen else _NOT_ASKED_FOR)
             continue
         config = replace(config, data=found)
         scores = _finished(config, encoder, output / name)
         if scores is not None:
-            say("was done before")
+            tell("was done before")
             yield Outcome(name, config, scores, notes=notes)
+            continue
+        if name not in suite.chosen:
+            yield Outcome(name, config, reason=_NOT_ASKED_FOR)
             continue
         try:
             with computing(config.train.precision):
@@ -112,6 +116,10 @@ def run_suite(
         except (UserError, TrainingStopped) as error:
             say(f"failed: {error}")
             yield Outcome(name, config, reason=str(error), failed=True)
+
+
+def _say_nothing(_: str) -> None:
+    pass
 
 
 def present(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tuple[str, ...]]:

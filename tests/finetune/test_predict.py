@@ -162,7 +162,7 @@ class TestFaults:
             (["--input", "dev.tsv", "--batch-tokens", "0"], "--batch-tokens: expected at least 1, found 0"),
             (["--input", "-", "--format", "parquet"], "--format parquet: cannot be read from standard input"),
             (["--split", "tset"], "the run's data has no split 'tset'. Did you mean 'test'?"),
-            (["--submission", "there"], "submission.files: the run's configuration names no files"),
+            (["--submission", "there"], "the run's configuration names none"),
         ],
     )
     def test_what_cannot_be_asked_is_a_sentence(
@@ -188,6 +188,17 @@ class TestSubmission:
         names = {"blame": "0", "praise": "1"}
         answers = labels(predict("--split", "test"))
         assert lines == ["index\tprediction", *(f"{i}\t{names[label]}" for i, label in enumerate(answers))]
+
+    def test_the_file_of_a_split_that_the_run_has_not_is_left_out_and_spoken_of(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        more = "submission={files: {test: T.tsv, diagnostic: AX.tsv}}"
+        assert main(["finetune", "task.yaml", "--output", "done", "--quiet", "--set", more]) == 0
+        capsys.readouterr()
+        assert main(["predict", "done", "--submission", "there"]) == 0
+        said = capsys.readouterr()
+        assert said.out == "there/T.tsv\n"
+        assert "AX.tsv is not written: the run's data has no split diagnostic" in said.err
 
     def test_a_split_that_cannot_be_answered_leaves_no_file_behind(
         self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]

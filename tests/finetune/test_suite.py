@@ -84,6 +84,14 @@ def test_a_finished_task_is_not_run_again(here: Path, capfd: pytest.CaptureFixtu
     assert "train.epochs: was 1, is 2" in capfd.readouterr().out
 
 
+def test_scores_of_a_finished_task_that_is_not_asked_for_stay_in_the_table(here: Path) -> None:
+    assert benchmark("--tasks", "reviews") == 0
+    assert benchmark("--tasks", "broken") == 1
+    results = json.loads((here / "out" / "results.json").read_text(encoding="utf-8"))
+    assert set(results["tasks"]) == {"reviews"}
+    assert set(results["failed"]) == {"broken"}
+
+
 def test_a_suite_without_any_data_is_an_error_that_lists_the_reasons(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
