@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ernie.kernels import cpu
+from ernie.kernels.choose import choose
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> N
     Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2; a copy of lower precision that kernels keep of the
     weight is renewed with it.
     """
-    body = cpu.adamw.adamw if cpu.serves(weight) else reference
+    body = choose(weight, reference, cpu.adamw.adamw, reference)
     body(step, weight, moment1, moment2)
 
 

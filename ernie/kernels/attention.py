@@ -14,7 +14,8 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.kernels import cpu
+from ernie.kernels import cpu, gpu
+from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
 
 _FAR = -1e4  # added to scores of what is not seen: vanishes after the softmax, in fp16 too
@@ -37,8 +38,10 @@ def attention(
     weight.  `keys` is the layout of keys and values where they are of other sequences than the queries, the n-th of
     one belonging to the n-th of the other; `mask` says which of them each query sees, all if left out.
     """
-    body = cpu.attention.attention if cpu.serves(q_TD) else reference
-    return body(q_TD, k_SD, v_SD, layout, heads, dropout, keys or layout, mask)
+    keys = keys or layout
+    on_gpu = gpu.attention.attention if gpu.attention.serves(q_TD, heads, layout, keys, mask) else reference
+    body = choose(q_TD, reference, cpu.attention.attention, on_gpu)
+    return body(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
 
 
 def reference(

@@ -9,6 +9,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu
+from ernie.kernels.choose import choose
 
 
 def embed(
@@ -23,7 +24,7 @@ def embed(
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
     """
-    body = cpu.embedding.embed if cpu.serves(tables[0]) else reference
+    body = choose(tables[0], reference, cpu.embedding.embed, reference)
     return body(ids, tables, gain_D, offset_D, epsilon, dropout)
 
 

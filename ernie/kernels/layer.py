@@ -15,6 +15,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.kernels import cpu
 from ernie.kernels.attention import attention
+from ernie.kernels.choose import choose
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
@@ -62,10 +63,10 @@ def transformer_layer(
 ) -> Tensor:
     """Self-attention and a feed-forward network, each followed by dropout, residual and LayerNorm, (T, D) -> (T, D).
 
-    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision.  With `rows`, in
-    ascending order, the output is computed at those tokens and is zero at the others.
+    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision, but for a GPU at
+    its level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero at the others.
     """
-    body = cpu.layer.transformer_layer if cpu.serves(x_TD) else reference
+    body = choose(x_TD, reference, cpu.layer.transformer_layer, reference)
     return body(x_TD, layout, weights, settings, mask, rows)
 
 

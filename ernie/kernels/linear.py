@@ -9,14 +9,15 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels import cpu
+from ernie.kernels import cpu, gpu
+from ernie.kernels.choose import choose
 
 Activation = Literal["none", "gelu", "relu"]
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:
     """f(x W + b), (T, D) -> (T, E).  GELU is the exact one (Hendrycks and Gimpel, 2016, arXiv 1606.08415)."""
-    body = cpu.linear.linear if cpu.serves(x_TD) else reference
+    body = choose(x_TD, reference, cpu.linear.linear, gpu.linear.linear)
     return body(x_TD, weight_DE, bias_E, activation)
 
 

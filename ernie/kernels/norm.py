@@ -5,14 +5,15 @@ from __future__ import annotations
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ernie.kernels import cpu
+from ernie.kernels import cpu, gpu
+from ernie.kernels.choose import choose
 
 
 def add_norm(
     residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float = 0.0
 ) -> Tensor:
     """LayerNorm(residual + dropout(x)), (T, D) -> (T, D).  Ba et al. (2016, arXiv 1607.06450)."""
-    body = cpu.norm.add_norm if cpu.serves(x_TD) else reference
+    body = choose(x_TD, reference, cpu.norm.add_norm, gpu.norm.add_norm)
     return body(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
 
 

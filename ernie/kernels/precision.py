@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ernie.errors import UserError
 
+if TYPE_CHECKING:
+    from paddle import Tensor
+
 Precision = Literal["fp32", "bf16", "fp16"]
 Wanted = Literal["auto", "fp32", "bf16", "fp16"]
+# How much a GPU computes in a precision below fp32: products and attention, or all but losses, softmax and norms.
+Level = Literal["O1", "O2"]
 
+_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _current: ContextVar[Precision] = ContextVar("precision", default="fp32")
+_level: ContextVar[Level] = ContextVar("level", default="O1")
 
 
 def resolve(wanted: Wanted) -> Precision:
@@ -32,29 +39,46 @@ def resolve(wanted: Wanted) -> Precision:
 
 
 @contextmanager
-def precision(name: Precision) -> Iterator[None]:
-    """Kernels called inside compute in this precision.  Weights, gradients and what a layer returns stay float32."""
+def precision(name: Precision, level: Level = "O1") -> Iterator[None]:
+    """Kernels called inside compute in this precision; what Paddle computes itself does on a GPU.
+
+    Weights and their gradients stay float32, and are cast as they are used: the model's own are the master weights.
+    What a layer returns is float32 too, except on a GPU at level O2, where all tensors between operators are of the
+    lower precision.  On a CPU there is one level, O1.
+    """
     import paddle
 
-    before = _current.set(name)
+    on_gpu = paddle.get_device() != "cpu"
+    before = _current.set(name), _level.set(level if on_gpu else "O1")
     try:
-        if name != "fp32" and paddle.get_device() != "cpu":
-            with paddle.amp.auto_cast(dtype="bfloat16" if name == "bf16" else "float16", level="O1"):
+        if name != "fp32" and on_gpu:
+            with paddle.amp.auto_cast(dtype=_TYPES[name], level=level):
                 yield
         else:
             yield
     finally:
-        _current.reset(before)
+        _current.reset(before[0])
+        _level.reset(before[1])
 
 
-def computing(wanted: Wanted) -> AbstractContextManager[None]:
+def computing(wanted: Wanted, level: Level = "O1") -> AbstractContextManager[None]:
     """`precision` of what `resolve` makes of `wanted`."""
-    return precision(resolve(wanted))
+    return precision(resolve(wanted), level)
 
 
 def is_low() -> bool:
     """Whether the precision in force is below float32."""
     return _current.get() != "fp32"
+
+
+def is_all_low() -> bool:
+    """Whether what layers return is below float32 as well."""
+    return is_low() and _level.get() == "O2"
+
+
+def cast(x: Tensor) -> Tensor:
+    """A tensor in the type of the precision in force, as the fused operators of a GPU take it."""
+    return x.astype(_TYPES[_current.get()])
 
 
 def _possible() -> list[Precision]:

@@ -7,11 +7,12 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu
+from ernie.kernels.choose import choose
 
 
 def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
     """The summed cross entropy of softmax(x table^T + bias) against integer labels."""
-    body = cpu.vocabulary.vocabulary_cross_entropy if cpu.serves(x_PD) else reference
+    body = choose(x_PD, reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
     return body(x_PD, table_VD, bias_V, labels_P)
 
 

@@ -1,0 +1,27 @@
+"""GPU body of ernie.kernels.norm.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+from paddle import Tensor
+from paddle.incubate.nn.functional import fused_bias_dropout_residual_layer_norm
+
+from ernie.kernels.precision import cast, is_all_low
+
+
+def add_norm(
+    residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float
+) -> Tensor:
+    """As ernie.kernels.norm.reference, in one operator and in float32; returned in less at level O2.
+
+    `fused_layer_norm`, which has no gradient, and `fused_dropout_add`, which Paddle 3.3 computes as two operators,
+    would not do.
+    """
+    y_TD = fused_bias_dropout_residual_layer_norm(
+        x_TD.astype("float32"),
+        residual_TD.astype("float32"),
+        ln_scale=gain_D,
+        ln_bias=offset_D,
+        dropout_rate=dropout,
+        ln_epsilon=epsilon,
+    )
+    return cast(y_TD) if is_all_low() else y_TD

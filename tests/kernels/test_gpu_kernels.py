@@ -1,0 +1,125 @@
+"""The GPU bodies against the references in float32 on the same GPU, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import paddle
+import pytest
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+from ernie.kernels.attention import attention
+from ernie.kernels.attention import reference as attention_reference
+from ernie.kernels.linear import linear
+from ernie.kernels.linear import reference as linear_reference
+from ernie.kernels.mask import Mask
+from ernie.kernels.norm import add_norm
+from ernie.kernels.norm import reference as norm_reference
+from ernie.kernels.precision import Precision, precision
+
+pytestmark = pytest.mark.gpu
+LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
+SHARE = {"bf16": 0.02, "fp16": 0.003}  # of the norm of a result, that its error may have
+low = pytest.mark.parametrize("kind", ["bf16", "fp16"])
+
+
+@pytest.fixture(autouse=True)
+def on_a_gpu() -> None:
+    paddle.set_device("gpu")
+
+
+def normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def results(kernel: Callable[..., Tensor], values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The output and the gradients of sum(output * upstream)."""
+    tensors = [paddle.to_tensor(x, stop_gradient=False) for x in values]
+    out = kernel(*tensors).astype("float32")
+    upstream = np.random.default_rng(1).standard_normal(out.shape).astype(np.float32)
+    (out * paddle.to_tensor(upstream)).sum().backward()
+    return [out.numpy(), *(x.grad.numpy() for x in tensors)]
+
+
+def assert_near(found: list[np.ndarray], wanted: list[np.ndarray], share: float) -> None:
+    for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
+        error = float(np.linalg.norm(one - other) / np.linalg.norm(other))
+        assert error < share, f"result {number}: {error:.5f}"
+
+
+@low
+@pytest.mark.parametrize(
+    "mask",
+    [
+        None,
+        Mask.causal(LAYOUT),
+        Mask.window(LAYOUT, 7, 3),
+        Mask.chunk(LAYOUT, 16, before=1),
+        Mask.prefix(LAYOUT, np.array([0, 9, 70, 5, 1])),
+    ],
+    ids=["full", "causal", "window", "chunk", "prefix"],
+)
+@pytest.mark.parametrize("size", [64, 20], ids=["fused", "reference"])
+def test_attention_in_half_precision_is_the_references(kind: Precision, mask: Mask | None, size: int) -> None:
+    values = normal(*[(LAYOUT.tokens, 2 * size)] * 3)
+    with precision(kind):
+        found = results(lambda q, k, v: attention(q, k, v, LAYOUT, 2, mask=mask), values)
+    wanted = results(lambda q, k, v: attention_reference(q, k, v, LAYOUT, 2, 0.0, LAYOUT, mask), values)
+    assert_near(found, wanted, SHARE[kind])
+
+
+@low
+def test_attention_over_other_sequences_is_the_references(kind: Precision) -> None:
+    keys = Layout.of_lengths([3, 40, 1, 200, 64])
+    values = normal((LAYOUT.tokens, 128), (keys.tokens, 128), (keys.tokens, 128))
+    for mask in (None, Mask.wait(LAYOUT, 3)):
+        with precision(kind):
+            found = results(lambda q, k, v, mask=mask: attention(q, k, v, LAYOUT, 2, keys=keys, mask=mask), values)
+        wanted = results(
+            lambda q, k, v, mask=mask: attention_reference(q, k, v, LAYOUT, 2, 0.0, keys, mask),
+            values,
+        )
+        assert_near(found, wanted, SHARE[kind])
+
+
+def test_attention_drops_weights_and_keeps_their_mean() -> None:
+    paddle.seed(0)
+    layout = Layout.of_lengths([64] * 50)
+    q, k = (paddle.zeros([layout.tokens, 64]) for _ in range(2))
+    with precision("bf16"):
+        found = attention(q, k, paddle.ones_like(q), layout, 1, dropout=0.25).astype("float32").numpy()[:, 0]
+    assert found.mean() == pytest.approx(1.0, abs=0.01)
+    assert found.std() == pytest.approx(np.sqrt(0.25 / 0.75 / 64), rel=0.1)
+
+
+@pytest.mark.parametrize("activation", ["none", "gelu", "relu"])
+@pytest.mark.parametrize(("kind", "share"), [("fp32", 2e-3), *SHARE.items()])  # fp32 products may be in TF32
+def test_the_linear_kernel_is_the_references(kind: Precision, share: float, activation: str) -> None:
+    values = normal((33, 64), (64, 96), (96,))
+    with precision(kind):
+        found = results(lambda x, w, b: linear(x, w, b, activation), values)
+    assert_near(found, results(lambda x, w, b: linear_reference(x, w, b, activation), values), share)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("fp32", 1e-5), *SHARE.items()])
+def test_dropout_residual_and_norm_are_the_references(kind: Precision, share: float) -> None:
+    values = normal((33, 64), (33, 64), (64,), (64,))
+    with precision(kind):
+        found = results(lambda *x: add_norm(*x, 1e-5), values)
+    assert_near(found, results(lambda *x: norm_reference(*x, 1e-5, 0.0), values), share)
+
+
+@low
+def test_level_o2_keeps_what_layers_return_in_half_precision_and_the_weights_in_float32(kind: Precision) -> None:
+    x, y, gain, offset = (paddle.to_tensor(value, stop_gradient=False) for value in normal((5, 8), (5, 8), (8,), (8,)))
+    half = {"bf16": paddle.bfloat16, "fp16": paddle.float16}[kind]
+    with precision(kind, "O1"):
+        assert add_norm(x, y, gain, offset, 1e-5).dtype == paddle.float32
+    with precision(kind, "O2"):
+        out = add_norm(x, y, gain, offset, 1e-5)
+    assert out.dtype == half
+    out.astype("float32").sum().backward()
+    assert gain.grad.dtype == paddle.float32
