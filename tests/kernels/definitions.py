@@ -6,6 +6,7 @@ Legend: T packed queries, S packed keys, H heads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import paddle
@@ -13,9 +14,8 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.kernels.layer import LayerSettings, LayerWeights
 from ernie.kernels.mask import Mask
-
-Drop = Callable[[Tensor], Tensor]
 
 
 def sees(layout: Layout, keys: Layout | None = None, mask: Mask | None = None) -> np.ndarray:
@@ -38,12 +38,44 @@ def attended(
     weights_HTS = F.softmax(paddle.where(seen, scores_HTS, paddle.full_like(scores_HTS, -1e30)))
     weights_HTS = weights_HTS * seen.astype(q.dtype)
     if kept_HTS is not None:
-        weights_HTS = weights_HTS * paddle.to_tensor(kept_HTS.astype(str(q.dtype).split(".")[1]))
+        weights_HTS = weights_HTS * _like(q, kept_HTS)
     return (weights_HTS @ v_HSK).transpose([1, 0, 2]).reshape(q.shape)
 
 
-def kept_weights(layout: Layout, heads: int, kept: Callable[..., np.ndarray], keys: Layout | None = None) -> np.ndarray:
+def kept_weights(
+    layout: Layout, heads: int, drawn: Callable[..., np.ndarray], keys: Layout | None = None
+) -> np.ndarray:
     """(H, T, S): the masks of attention weights, a key's column being its place in its sequence."""
     keys = keys or layout
-    planes = [kept(rows=layout.tokens, columns=keys.longest, plane=head) for head in range(heads)]
+    planes = [drawn(rows=layout.tokens, columns=keys.longest, plane=head) for head in range(heads)]
     return np.stack(planes)[:, :, keys.positions]
+
+
+def transformed(
+    x_TD: Tensor,
+    weights: LayerWeights,
+    seen_TT: np.ndarray,
+    settings: LayerSettings,
+    masks: LayerMasks | None = None,
+) -> Tensor:
+    """A Transformer layer, (T, D) -> (T, D)."""
+    w, of = weights, masks or LayerMasks(None, np.ones(()), np.ones(()))
+    q, k, v = x_TD @ w.q + w.q_bias, x_TD @ w.k + w.k_bias, x_TD @ w.v + w.v_bias
+    mixed_TD = attended(q, k, v, seen_TT, settings.heads, of.weights_HTT)
+    branch_TD = (mixed_TD @ w.out + w.out_bias) * _like(x_TD, of.after_attention)
+    between_TD = F.layer_norm(x_TD + branch_TD, x_TD.shape[-1:], w.gain1, w.offset1, settings.epsilon)
+    inner_TF = getattr(F, settings.activation)(between_TD @ w.inner + w.inner_bias)
+    branch_TD = (inner_TF @ w.outer + w.outer_bias) * _like(x_TD, of.after_feed_forward)
+    return F.layer_norm(between_TD + branch_TD, x_TD.shape[-1:], w.gain2, w.offset2, settings.epsilon)
+
+
+class LayerMasks(NamedTuple):
+    """What the dropouts of a layer multiply by."""
+
+    weights_HTT: np.ndarray | None
+    after_attention: np.ndarray
+    after_feed_forward: np.ndarray
+
+
+def _like(x: Tensor, values: np.ndarray) -> Tensor:
+    return paddle.to_tensor(values.astype(str(x.dtype).split(".")[1]))
