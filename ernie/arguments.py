@@ -45,9 +45,9 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     """--precision, for commands that compute without a configuration of their own."""
     parser.add_argument(
         "--precision",
-        choices=("auto", "fp32", "bf16", "fp16"),
+        choices=("auto", "fp32", "bf16", "fp16", "int8"),
         default="auto",
-        help="in which products are computed (default: the fastest that the machine has)",
+        help="in which products are computed (default: bf16 where the machine has it, else fp32)",
     )
 
 

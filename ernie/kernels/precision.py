@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Wanted = Literal["auto", "fp32", "bf16", "fp16"]
+WantedForInference = Literal["auto", "fp32", "bf16", "fp16", "int8"]
 # How much a GPU computes in a precision below fp32: products and attention, or all but losses, softmax and norms.
 Level = Literal["O1", "O2"]
 
-_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_current: ContextVar[Precision] = ContextVar("precision", default="fp32")
+_TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
+_current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
 
 
@@ -27,19 +28,14 @@ def resolve(wanted: Wanted) -> Precision:
 
     Raises UserError when the machine cannot compute in the one that is wanted.
     """
-    possible = _possible()
     if wanted == "auto":
-        return "bf16" if "bf16" in possible else "fp32"
-    if wanted not in possible:
-        raise UserError(
-            f"precision {wanted}: this machine computes in {' and '.join(possible)} only; precision: auto takes the "
-            "fastest of them"
-        )
+        return "bf16" if "bf16" in _possible() else "fp32"
+    _check(wanted)
     return wanted
 
 
 @contextmanager
-def precision(name: Precision, level: Level = "O1") -> Iterator[None]:
+def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterator[None]:
     """Kernels called inside compute in this precision; what Paddle computes itself does on a GPU.
 
     Weights and their gradients stay float32, and are cast as they are used: the model's own are the master weights.
@@ -61,14 +57,26 @@ def precision(name: Precision, level: Level = "O1") -> Iterator[None]:
         _level.reset(before[1])
 
 
-def computing(wanted: Wanted, level: Level = "O1") -> AbstractContextManager[None]:
+def computing(wanted: WantedForInference, level: Level = "O1") -> AbstractContextManager[None]:
     """`precision` of what `resolve` makes of `wanted`."""
+    if wanted == "int8":
+        _check(wanted)
+        return precision(wanted, level)
     return precision(resolve(wanted), level)
 
 
+def current() -> str:
+    """The precision in force."""
+    return _current.get()
+
+
 def is_low() -> bool:
-    """Whether the precision in force is below float32."""
-    return _current.get() != "fp32"
+    """Whether the precision in force is below float32.
+
+    With int8 only stacks of layers compute in bytes; what is around them is in bfloat16 where the machine has it.
+    """
+    name = _current.get()
+    return name in ("bf16", "fp16") or (name == "int8" and "bf16" in _possible())
 
 
 def is_all_low() -> bool:
@@ -81,7 +89,16 @@ def cast(x: Tensor) -> Tensor:
     return x.astype(_TYPES[_current.get()])
 
 
-def _possible() -> list[Precision]:
+def _check(wanted: str) -> None:
+    possible = _possible()
+    if wanted not in possible:
+        raise UserError(
+            f"precision {wanted}: this machine computes in {' and '.join(possible)} only; precision: auto takes the "
+            "one that suits it best"
+        )
+
+
+def _possible() -> list[str]:
     import paddle
 
     if paddle.get_device() != "cpu":
@@ -89,4 +106,6 @@ def _possible() -> list[Precision]:
     from ernie.kernels.cpu.library import library
 
     found = library()
-    return ["fp32", "bf16"] if found is not None and found.has_bf16 else ["fp32"]
+    if found is None:
+        return ["fp32"]
+    return ["fp32", "bf16", "int8"] if found.has_bf16 else ["fp32", "int8"]

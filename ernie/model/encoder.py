@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import paddle
 from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.stack import TransformerStack
 from ernie.model.config import EncoderConfig
 
 
@@ -27,6 +29,8 @@ class Encoder(nn.Layer):
         super().__init__()
         self.layers = nn.LayerList([EncoderLayer(config) for _ in range(config.layers)])
         self.recompute = False
+        self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
+        self._stack = TransformerStack()
 
     def forward(
         self,
@@ -39,6 +43,9 @@ class Encoder(nn.Layer):
 
         `needed`, in ascending order, are the tokens whose output is wanted, all if left out; the others' is zero.
         """
+        if not self.training and not paddle.is_grad_enabled() and states is None:
+            weights = [layer.weights() for layer in self.layers]
+            return self._stack(x_TD, layout, weights, self._settings, needed)
         for number, layer in enumerate(self.layers, 1):
             rows = needed if number == len(self.layers) else None
             # Without a gradient to its input, Paddle's recompute would drop those to the layer's weights.
@@ -68,9 +75,10 @@ class EncoderLayer(nn.Layer):
         settings = self._settings
         if self.training:
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
-        return transformer_layer(x_TD, layout, self._weights(), settings, rows=rows)
+        return transformer_layer(x_TD, layout, self.weights(), settings, rows=rows)
 
-    def _weights(self) -> LayerWeights:
+    def weights(self) -> LayerWeights:
+        """Its parameters as the kernels take them."""
         linears = (self.q, self.k, self.v, self.attention_out, self.inner, self.outer)
         norms = (self.attention_norm, self.output_norm)
         return LayerWeights(

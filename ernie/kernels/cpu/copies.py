@@ -25,7 +25,7 @@ class _Copy(NamedTuple):
 def low_copy(weight: Tensor) -> Tensor:
     """The weight in bfloat16."""
     copy = _of(weight)
-    if copy is None or copy.state != _state(weight):
+    if copy is None or copy.state != state_of(weight):
         copy = _keep(weight, low(weight))
     return copy.values
 
@@ -52,7 +52,7 @@ def renewed(weight: Tensor) -> None:
 
 
 def _keep(weight: Tensor, values: Tensor) -> _Copy:
-    weight._low_copy = _Copy(values, _state(weight))
+    weight._low_copy = _Copy(values, state_of(weight))
     return weight._low_copy
 
 
@@ -60,7 +60,8 @@ def _of(weight: Tensor) -> _Copy | None:
     return getattr(weight, "_low_copy", None)
 
 
-def _state(weight: Tensor) -> tuple[int, int, bytes]:
+def state_of(weight: Tensor) -> tuple[int, int, bytes]:
+    """What tells whether a weight is what it was: where it lies, its version, and a few of its elements."""
     # From the middle, where a row of an embedding is an ordinary token's.
     at, size = weight.data_ptr(), 4 * weight.size
     sample = ctypes.string_at(at + size // 8 * 4, min(_SAMPLE, size - size // 8 * 4))

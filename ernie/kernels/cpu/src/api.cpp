@@ -7,6 +7,7 @@
 
 #include "adamw.h"
 #include "embedding.h"
+#include "inference.h"
 #include "layer.h"
 #include "peak.h"
 #include "product.h"
@@ -141,4 +142,18 @@ EXPORT const char* ernie_squares(const float* x, long count, double* sum) {
 }
 EXPORT const char* ernie_peak(int low, long rounds, double* operations) {
     return guarded([&] { IN_TYPE(low, *operations = peak<E>(rounds)) });
+}
+
+EXPORT const char* ernie_stack_new(int kind, long layers, long width, long inner, int activation, float epsilon, const LayerWeights* weights,
+                                   void** stack) {
+    return guarded([&] {
+        *stack = new Stack(Kind(kind), width, inner, Activation(activation), epsilon, std::vector<LayerWeights>(weights, weights + layers));
+    });
+}
+EXPORT const char* ernie_stack_run(void* stack, const LayerShape* shape, const LayerShape* last, const LayerWeights* weights, const float* x,
+                                   float* y) {
+    return guarded([&] { static_cast<Stack*>(stack)->run(*shape, *last, weights, x, y); });
+}
+EXPORT const char* ernie_stack_delete(void* stack) {
+    return guarded([&] { delete static_cast<Stack*>(stack); });
 }

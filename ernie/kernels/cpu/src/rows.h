@@ -14,6 +14,26 @@ template <class E>
 void column_sum(const E* x_TD, long T, long D, long ld, float* sum_D);
 
 enum class Activation { none = 0, gelu = 1, relu = 2 };
+
+// The normal distribution's share below x, to 1e-7 (Abramowitz and Stegun, 7.1.26), and e^(-x^2 / 2).
+inline Vec normal_share(Vec x, Vec& density) {
+    Vec size = abs(x);
+    density = exp(x * x * all(-0.5f));
+    Vec t = all(1.f) / fma(size, all(0.3275911f * 0.70710678f), all(1.f));
+    Vec p = fma(all(1.061405429f), t, all(-1.453152027f));
+    p = fma(p, t, all(1.421413741f));
+    p = fma(p, t, all(-0.284496736f));
+    p = fma(p, t, all(0.254829592f));
+    Vec above = p * t * density * all(0.5f);
+    return select(negative(x), above, all(1.f) - above);
+}
+
+inline Vec apply(Activation activation, Vec x) {
+    Vec density;
+    if (activation == Activation::gelu) return x * normal_share(x, density);
+    return activation == Activation::relu ? max(zero(), x) : x;
+}
+
 template <class E>
 void activate(Activation, const E* u, E* y, long count);
 // `grad` becomes the gradient to u, and `bias` (F,) its sum over tokens.

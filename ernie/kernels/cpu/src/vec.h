@@ -66,6 +66,11 @@ inline Ints all(uint32_t x) { return {_mm512_set1_epi32(int(x))}; }
 inline Ints lanes() { return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)}; }
 inline Ints load(const int32_t* p, Mask m) { return {_mm512_maskz_loadu_epi32(m.m, p)}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+inline Ints to_integers(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }  // the nearest
+inline Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
+// The first n of numbers from 0 to 255.
+inline void store_bytes(uint8_t* p, Ints a, long n) { _mm512_mask_cvtusepi32_storeu_epi8(p, first(n).m, a.v); }
 inline Ints operator^(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Mask at_least(Ints a, Ints b) { return {_mm512_cmpge_epu32_mask(a.v, b.v)}; }  // unsigned
 inline Mask at_most(Ints a, Ints b) { return {_mm512_cmple_epi32_mask(a.v, b.v)}; }   // signed
@@ -148,6 +153,14 @@ inline float maximum(Vec a) {
 
 inline Ints load(const int32_t* p, Mask m) { return {_mm256_maskload_epi32(p, m.m)}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm256_add_epi32(a.v, b.v)}; }
+inline Ints operator-(Ints a, Ints b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+inline Ints to_integers(Vec a) { return {_mm256_cvtps_epi32(a.v)}; }
+inline Vec to_floats(Ints a) { return {_mm256_cvtepi32_ps(a.v)}; }
+inline void store_bytes(uint8_t* p, Ints a, long n) {
+    int32_t values[8];
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), a.v);
+    for (long i = 0; i < 8 && i < n; i++) p[i] = uint8_t(values[i]);
+}
 inline Ints operator^(Ints a, Ints b) { return {_mm256_xor_si256(a.v, b.v)}; }
 inline Mask at_least(Ints a, Ints b) { return {_mm256_cmpeq_epi32(_mm256_max_epu32(a.v, b.v), a.v)}; }
 inline Mask at_most(Ints a, Ints b) { return {_mm256_cmpeq_epi32(_mm256_min_epi32(a.v, b.v), a.v)}; }

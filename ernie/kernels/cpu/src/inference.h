@@ -1,0 +1,34 @@
+// A stack of post-norm Transformer layers for inference: no dropout, nothing kept, weights laid out beforehand.
+#pragma once
+#include "layer.h"
+#include "packed.h"
+#include "threads.h"
+
+namespace ernie {
+
+// To be used by one thread at a time.
+class Stack {
+public:
+    // The matrices (in, out) are copied; biases and norms are read where they are at every run.
+    Stack(Kind, long width, long inner, Activation, float epsilon, const std::vector<LayerWeights>&);
+    // The outputs of the last layer, (T, D), zero where none is wanted: `last` says where, the other layers use `shape`.
+    void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
+
+private:
+    struct Packed {
+        PackedWeight qkv, out, inner, outer;
+    };
+    template <class E>
+    void layer(const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
+    template <class E>
+    void multiply(const PackedWeight&, long rows, const E* x, const float* bias, Activation, E* y);
+
+    const Kind kind_;
+    const long D_, F_;
+    const Activation activation_;
+    const float epsilon_;
+    std::vector<std::unique_ptr<Packed>> layers_;
+    Scratch memory_[12];
+};
+
+}  // namespace ernie

@@ -1,0 +1,46 @@
+// oneDNN's objects as C++ has them: made, used, destroyed.
+#pragma once
+#include "onednn.h"
+
+namespace ernie {
+
+void check(int status, const char* what);
+
+struct Device {
+    dnnl_engine_t engine;  // the same for all, so that one thread's products can be run by another
+    dnnl_stream_t stream;
+    Device();
+};
+Device& device();  // each thread's own
+
+// A matrix in memory: `stride` elements from row to row; `transposed` if it is to be read the other way round.
+struct Description {
+    dnnl_memory_desc_t handle;
+    Description(long rows, long columns, int type, long stride, bool transposed);
+    ~Description();
+    Description(const Description&) = delete;
+};
+
+// A product of matrices with these descriptions, of which C may be added to, or have an activation applied (0: none).
+class Multiplication {
+public:
+    Multiplication(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add, int activation);
+    // A (M, K) and C (M, N) as they lie in memory, B in a layout of its own.
+    Multiplication(int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias, int activation);
+    Multiplication(const Multiplication&) = delete;
+    ~Multiplication();
+    void run(const void* A, const void* B, const float* bias, void* C);
+    void run(const void* A, dnnl_memory_t B, const float* bias, void* C);
+
+private:
+    void make(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add, int activation);
+    dnnl_primitive_t primitive_ = nullptr;
+    dnnl_memory_t a_ = nullptr, b_ = nullptr, c_ = nullptr, bias_ = nullptr;
+};
+
+// The layout of B (K, N) in which the product with M rows is fastest; the caller destroys it.
+dnnl_memory_desc_t best_layout(int in, int weights, int out, long M, long N, long K);
+// Copies a matrix (rows, columns) of a type into memory of another layout or type.
+void reorder(const void* source, int type, long rows, long columns, const_dnnl_memory_desc_t layout, dnnl_memory_t to);
+
+}  // namespace ernie

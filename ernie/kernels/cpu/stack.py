@@ -1,0 +1,87 @@
+"""CPU body of ernie.kernels.stack.  Legend: T packed tokens, D width."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+from typing import TYPE_CHECKING
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded
+from ernie.kernels.cpu.copies import state_of
+from ernie.kernels.cpu.library import LayerParameters, LayerShape
+from ernie.kernels.precision import current
+
+if TYPE_CHECKING:
+    from ernie.kernels.layer import LayerSettings, LayerWeights
+
+_KINDS = {"fp32": 0, "bf16": 1, "int8": 2}  # as in src/packed.h
+
+
+class PackedStack:
+    """The weights of some layers as C++ has laid them out, for the precision that was in force."""
+
+    def __init__(self) -> None:
+        self._made_of: object = None
+        self._handle: c_void_p | None = None
+        self._parameters: object = None
+        self._delete: Callable[[], object] = lambda: None
+        self._busy = threading.Lock()
+
+    def __deepcopy__(self, memo: object) -> PackedStack:
+        return PackedStack()  # of the copy's own weights
+
+    def __reduce__(self) -> tuple[type[PackedStack], tuple[()]]:
+        return PackedStack, ()
+
+    def __call__(
+        self,
+        x_TD: Tensor,
+        layout: Layout,
+        layers: Sequence[LayerWeights],
+        settings: LayerSettings,
+        rows: np.ndarray | None,
+    ) -> Tensor:
+        """As ernie.kernels.stack.reference."""
+        T, D = x_TD.shape
+        whole = Shape(layout, layout, settings.heads, D, None)
+        asked = whole if rows is None else Shape(layout, layout, settings.heads, D, None, rows)
+        numbers = None if rows is None else np.ascontiguousarray(rows, np.int64)
+        common = (layers[0].inner.shape[1], ACTIVATIONS[settings.activation], settings.epsilon, 0.0, 0.0, 0)
+        shape = LayerShape(T, T, D, common[0], None, *common[1:], whole.structure)
+        last = shape
+        if numbers is not None:
+            last = LayerShape(T, len(numbers), D, common[0], numbers.ctypes.data, *common[1:], asked.structure)
+        y_TD = paddle.empty_like(x_TD)
+        addresses = (x_TD.data_ptr(), y_TD.data_ptr())
+        with self._busy:
+            self._renew(layers, settings)
+            loaded().call("stack_run", self._handle, byref(shape), byref(last), self._parameters, *addresses)
+        return y_TD
+
+    def _renew(self, layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
+        made_of = (
+            current(),
+            settings,
+            [state_of(weight) for layer in layers for weight in layer[:6]],
+            [weight.data_ptr() for layer in layers for weight in layer[6:]],
+        )
+        if made_of == self._made_of:
+            return
+        structures = [LayerParameters(*(weight.data_ptr() for weight in layer)) for layer in layers]
+        self._parameters = (LayerParameters * len(layers))(*structures)
+        D, F = layers[0].inner.shape
+        handle = c_void_p()
+        kind, activation = _KINDS[current()], ACTIVATIONS[settings.activation]
+        loaded().call(
+            "stack_new", kind, len(layers), D, F, activation, settings.epsilon, self._parameters, byref(handle)
+        )
+        self._delete()
+        self._handle, self._made_of = handle, made_of
+        self._delete = weakref.finalize(self, loaded().call, "stack_delete", handle)

@@ -1,0 +1,130 @@
+"""Stacks of layers for inference: the layers one after the other, whatever the precision, sizes and rows."""
+
+from __future__ import annotations
+
+import threading
+from copy import deepcopy
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.data.batch import Layout
+from ernie.kernels import cpu
+from ernie.kernels.precision import precision
+from ernie.model.config import EncoderConfig
+from ernie.model.encoder import Encoder
+
+pytestmark = pytest.mark.skipif(not cpu.serves(paddle.zeros([1])), reason="there are no kernels for this machine")
+layouts = st.lists(st.integers(1, 70), min_size=1, max_size=5)
+
+
+def make(width: int = 48, heads: int = 4, inner: int = 100, layers: int = 3, activation: str = "gelu") -> Encoder:
+    paddle.seed(7)
+    shape = EncoderConfig(50, width, layers, heads, inner, activation=activation)  # type: ignore[arg-type]
+    encoder = Encoder(shape)
+    encoder.eval()
+    for parameter in encoder.parameters():
+        parameter.set_value(parameter + 0.05 * paddle.randn(parameter.shape))
+    return encoder
+
+
+def inputs(layout: Layout, width: int = 48) -> paddle.Tensor:
+    rng = np.random.default_rng(layout.lengths.tolist())
+    return paddle.to_tensor(rng.standard_normal((layout.tokens, width)).astype(np.float32))
+
+
+def for_inference(encoder: Encoder, x: paddle.Tensor, layout: Layout, rows: np.ndarray | None = None) -> np.ndarray:
+    with paddle.no_grad():
+        return encoder(x, layout, needed=rows).numpy()
+
+
+def off_by(found: np.ndarray, wanted: np.ndarray) -> float:
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+@settings(max_examples=25, deadline=None)
+@given(layouts, st.sampled_from([(48, 4, 100), (30, 3, 50), (21, 7, 33), (64, 1, 128)]), st.data())
+def test_the_stack_is_the_layers_one_after_the_other(
+    lengths: list[int], sizes: tuple[int, int, int], data: st.DataObject
+) -> None:
+    width, heads, inner = sizes
+    activation = data.draw(st.sampled_from(["gelu", "relu"]))
+    encoder = make(width, heads, inner, layers=2, activation=activation)
+    layout = Layout.of_lengths(lengths)
+    x = inputs(layout, width)
+    chosen = data.draw(st.lists(st.integers(0, layout.tokens - 1), unique=True, min_size=1, max_size=9))
+    for rows in (None, np.sort(chosen)):
+        wanted = encoder(x, layout, needed=rows).numpy()  # with gradients: layer by layer
+        np.testing.assert_allclose(for_inference(encoder, x, layout, rows), wanted, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("name", "bound"), [("bf16", 0.02), ("int8", 0.06)])
+def test_lower_precisions_stay_near(name: str, bound: float) -> None:
+    if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
+        pytest.skip("this machine computes in fp32")
+    encoder, layout = make(), Layout.of_lengths([5, 40, 1, 17])
+    x = inputs(layout)
+    wanted = for_inference(encoder, x, layout)
+    with precision(name):  # type: ignore[arg-type]
+        found = for_inference(encoder, x, layout)
+        assert 0 < off_by(found, wanted) < bound
+        rows = np.array([3, 9, 30])
+        np.testing.assert_allclose(for_inference(encoder, x, layout, rows)[rows], found[rows], atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["fp32", "int8"])
+def test_a_sequence_has_the_same_vectors_alone_and_among_others(name: str) -> None:
+    encoder, layout = make(), Layout.of_lengths([5, 40, 1, 17])
+    x = inputs(layout)
+    with precision(name):  # type: ignore[arg-type]
+        together = for_inference(encoder, x, layout)
+        for first, last in zip(layout.offsets, layout.offsets[1:], strict=False):
+            alone = for_inference(encoder, x[first:last], Layout.of_lengths([last - first]))
+            np.testing.assert_allclose(alone, together[first:last], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "attention_out", "inner", "outer", "attention_norm", "output_norm"])
+@pytest.mark.parametrize("part", ["weight", "bias"])
+def test_changed_weights_are_computed_with(name: str, part: str) -> None:
+    encoder, layout = make(), Layout.of_lengths([6, 11])
+    x = inputs(layout)
+    before = for_inference(encoder, x, layout)
+    parameter = getattr(getattr(encoder.layers[1], name), part)
+    parameter.set_value(parameter + 0.5 * paddle.randn(parameter.shape))
+    after = for_inference(encoder, x, layout)
+    np.testing.assert_allclose(after, encoder(x, layout).numpy(), rtol=1e-5, atol=2e-5)
+    if (name, part) != ("k", "bias"):  # which adds the same to all scores of a query
+        assert off_by(after, before) > 1e-3
+
+
+def test_a_copy_computes_with_its_own_weights() -> None:
+    encoder, layout = make(), Layout.of_lengths([6, 11])
+    x = inputs(layout)
+    before = for_inference(encoder, x, layout)
+    copy = deepcopy(encoder)
+    copy.layers[0].outer.weight.set_value(copy.layers[0].outer.weight * 0.5)
+    assert off_by(for_inference(copy, x, layout), before) > 1e-3
+    np.testing.assert_allclose(for_inference(encoder, x, layout), before, rtol=1e-6)
+
+
+def test_a_model_can_be_asked_from_several_threads_at_once() -> None:
+    encoder = make()
+    batches = [Layout.of_lengths(lengths) for lengths in ([3, 30], [64], [1, 2, 3], [40, 41])]
+    wanted = [for_inference(encoder, inputs(layout), layout) for layout in batches]
+    found: dict[tuple[int, int], np.ndarray] = {}
+
+    def ask(thread: int) -> None:
+        for number, layout in enumerate(batches):
+            found[thread, number] = for_inference(encoder, inputs(layout), layout)
+
+    threads = [threading.Thread(target=ask, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 16
+    for (_, number), values in found.items():
+        np.testing.assert_allclose(values, wanted[number], rtol=1e-5, atol=2e-5)
