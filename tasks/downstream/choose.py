@@ -45,8 +45,8 @@ class Choose(FinetuneTask):
     def _choices(self, row: Row) -> list[str]:
         if len(self.choices) > 1:
             return [row.text(column) for column in self.choices]
-        found = row.cell(self.choices[0])
-        if not isinstance(found, list) or len(found) < 2 or not all(isinstance(choice, str) for choice in found):
+        found = row.texts(self.choices[0], "at least two texts")
+        if len(found) < 2:
             raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {found!r}")
         return found
 

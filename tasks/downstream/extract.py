@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
+T = TypeVar("T")
 _NEAR = 3  # characters by which an answer's place may be off: three of CMRC 2018's are by one or two
 _CANDIDATES = 20  # beginnings and ends of a window that are combined
 
@@ -83,13 +84,18 @@ class Extract(FinetuneTask):
             raise UserError("max_answer and stride: expected at least 1 and 0")
 
     def truth(self, row: Row) -> list[str]:
-        found = row.cell(self.answers)
-        texts = found.get("text") if isinstance(found, dict) else None
-        if not isinstance(texts, list):
-            raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {found!r}")
+        texts, _ = self._answers(row)
         if not texts and not self.no_answer:
             raise UserError("the question has no answer; data with such questions need no_answer: true")
-        return [str(text) for text in texts]
+        return texts
+
+    def _answers(self, row: Row) -> tuple[list[str], list[int]]:
+        """The texts of the right answers, and where they begin, as far as the row says."""
+        found = row.cell(self.answers)
+        texts, starts = (found.get("text"), found.get("answer_start") or []) if isinstance(found, dict) else (None, [])
+        if _all(str, texts) and _all(int, starts):
+            return texts, starts
+        raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {found!r}")
 
     def answered(self, answer: Answer) -> str:
         return answer["answer"]
@@ -105,8 +111,8 @@ class Extract(FinetuneTask):
         texts, context = self.truth(row), row.text(self.context)
         if not texts:
             return -1, -1
-        starts = row.cell(self.answers).get("answer_start") or [context.find(texts[0])]
-        given = int(starts[0])
+        _, starts = self._answers(row)
+        given = starts[0] if starts else context.find(texts[0])
         around = [start for start in range(given - _NEAR, given + _NEAR + 1) if start >= 0]
         start = next((i for i in sorted(around, key=lambda i: abs(i - given)) if context.startswith(texts[0], i)), None)
         if start is None or given < 0:
@@ -165,6 +171,10 @@ class Extract(FinetuneTask):
             if begins[b] + ends[e] > best[0]:
                 best = (begins[b] + ends[e], int(window.offsets[b, 0]), int(window.offsets[e, 1]))
         return best
+
+
+def _all(kind: type[T], found: Any) -> TypeGuard[list[T]]:
+    return isinstance(found, list) and all(isinstance(item, kind) for item in found)
 
 
 def window_starts(tokens: int, room: int, stride: int) -> list[int]:

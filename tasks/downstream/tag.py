@@ -74,10 +74,8 @@ class Tag(FinetuneTask):
         return replace(self, labels=collected(found))
 
     def truth(self, row: Row) -> list[str]:
-        tags = row.cell(self.tags)
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            raise UserError(f"column '{self.tags}': expected a list of tags, found {tags!r}")
-        tags = as_bio(tags) if self.entities else tags
+        given = row.texts(self.tags, "tags")
+        tags = as_bio(given) if self.entities else given
         if self.labels:
             for tag in tags:
                 index_of(tag, self.labels)
@@ -96,12 +94,10 @@ class Tag(FinetuneTask):
         return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
 
     def _words(self, row: Row, tokenizer: Tokenizer) -> list[str]:
-        found = row.cell(self.tokens)
-        if isinstance(found, str):
-            return [word for word in tokenizer.words(found, tokenizer.split(found)) if word]
-        if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-            raise UserError(f"column '{self.tokens}': expected a list of words, found {found!r}")
-        return found
+        if not isinstance(row.cell(self.tokens), str):
+            return row.texts(self.tokens, "words")
+        text = row.text(self.tokens)
+        return [word for word in tokenizer.words(text, tokenizer.split(text)) if word]
 
     def _example(self, words: list[str], tags: list[int] | None, tokenizer: Tokenizer) -> Example:
         room = self.max_len - 2

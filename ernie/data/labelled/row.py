@@ -29,12 +29,14 @@ class Row(dict[str, Any]):
         cell = self.cell(column)
         if not isinstance(cell, (str, int, float)) or isinstance(cell, bool):
             raise UserError(f"column '{column}': expected text, found {'nothing' if cell is None else repr(cell)}")
-        text = str(cell)
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"column '{column}': holds half a surrogate pair, which stands for no character") from None
-        return text
+        return _whole(column, str(cell))
+
+    def texts(self, column: str, what: str = "texts") -> list[str]:
+        """The cell of a column as a list of texts.  Raises UserError when there is none; `what` says what they are."""
+        cell = self.cell(column)
+        if not isinstance(cell, list) or not all(isinstance(item, str) for item in cell):
+            raise UserError(f"column '{column}': expected a list of {what}, found {cell!r}")
+        return [_whole(column, item) for item in cell]
 
 
 class Fault(NamedTuple):
@@ -45,6 +47,14 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+def _whole(column: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UserError(f"column '{column}': holds half a surrogate pair, which stands for no character") from None
+    return text
 
 
 _PLACE = re.compile(r"\{([^{}]+)\}")

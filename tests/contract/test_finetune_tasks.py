@@ -1,0 +1,312 @@
+"""What every kind of fine-tuning task promises.  Runs over all that are registered, and over one from a user's module;
+a new kind needs a toy in tests/toys.py to be held to this."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import paddle
+import pytest
+from toys import OUTSIDE, OUTSIDE_MODULE, TOKENIZER, TOYS, Toy, outside_toy
+
+import tasks.downstream
+from ernie.config import build, from_dict, to_dict
+from ernie.data.batch import pack
+from ernie.data.document import Sample
+from ernie.data.labelled.read import Split
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.metrics import LOWER_IS_BETTER
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.registry import import_plugins
+from ernie.train.settings import RateConfig
+from finetune.config import TrainConfig
+from finetune.loop import Evaluation, best_of, finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+from tasks.downstream.base import Example, FinetuneTask, finetune_tasks
+
+assert tasks.downstream
+OURS = [name for name in finetune_tasks if finetune_tasks[name].__module__.startswith("tasks.")]
+CELLS = [None, True, 7, 0.5, "", " ", "x", "\ud800", [], [None], [1], ["a"], ["a", "\ud800"], {}, {"text": "a"}]
+CELLS += [{"text": []}, {"text": ["a"], "answer_start": 3}, {"text": [""], "answer_start": [0]}]
+CELLS += [{"text": ["a"], "answer_start": ["x"]}, {"text": [None], "answer_start": [0]}]
+
+
+@pytest.fixture(scope="module", params=[*OURS, OUTSIDE])
+def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
+    if request.param != OUTSIDE:
+        assert request.param in TOYS, f"tests/toys.py has no toy for the kind {request.param}"
+        yield TOYS[request.param]
+        return
+    folder = tmp_path_factory.mktemp("outside")
+    (folder / "my_warnings.py").write_text(OUTSIDE_MODULE, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        import_plugins(["my_warnings"])
+        yield outside_toy(finetune_tasks[OUTSIDE])
+
+
+def plain(example: Example) -> list[Any]:
+    return [[sample.ids.tolist(), sample.segments.tolist()] for sample in example.samples]
+
+
+def unlabelled(toy: Toy, row: Row) -> Row:
+    return Row({column: cell for column, cell in row.items() if column != toy.right})
+
+
+def labelled_samples(toy: Toy, rows: list[Row]) -> list[Sample]:
+    return [sample for row in rows for sample in toy.task.labelled(row, TOKENIZER).samples]
+
+
+# -------------------------------------------------------------------------------------------- the class as such
+
+
+def test_every_field_is_documented_where_it_is_defined_first(toy: Toy) -> None:
+    for cls in type(toy.task).__mro__:
+        fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+        told = " ".join(base.__doc__ or "" for base in cls.__mro__)
+        for name in fields.intersection(inspect.get_annotations(cls)):
+            assert re.search(f"`{name}[`:]", told), f"{cls.__name__}.{name}"
+
+
+def test_the_class_says_in_its_first_sentence_what_is_answered(toy: Toy) -> None:
+    first = (inspect.getdoc(type(toy.task)) or "").split("\n\n")[0]
+    assert "." in first
+    assert len(first) > 20
+
+
+def test_it_is_scored_by_measures_it_has(toy: Toy) -> None:
+    assert toy.task.scored_by
+    assert set(toy.task.scored_by) <= set(toy.task.measures)
+    assert toy.task.answer_field in {field.name for field in dataclasses.fields(toy.task)}
+    for name in toy.task.measures:
+        assert dataclasses.replace(toy.task, metrics=(name,)).scored_by == (name,)
+
+
+def test_it_is_what_it_is_written_down_as(toy: Toy) -> None:
+    written_down = json.loads(json.dumps({"task": to_dict(toy.task)}))
+    assert build(Holder, from_dict(written_down)).task == toy.task
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    task: FinetuneTask
+
+
+def test_reading_rows_needs_no_paddle(toy: Toy) -> None:
+    """Imports of Paddle, and of what needs it, stand inside the methods of the model's side, or under TYPE_CHECKING."""
+    module = inspect.getmodule(type(toy.task))
+    assert module is not None
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            assert "paddle" not in ast.unparse(node)
+            assert "ernie.model" not in ast.unparse(node)
+
+
+# ------------------------------------------------------------------------------------------------ rows to examples
+
+
+@pytest.mark.parametrize("max_len", [9, 13, 64])
+def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -> None:
+    task = dataclasses.replace(toy.task, max_len=max_len)
+    for row in toy.rows(40):
+        example = task.labelled(row, TOKENIZER)
+        assert example.samples
+        assert example.tokens == sum(len(sample) for sample in example.samples)
+        assert not example.empty
+        for sample in example.samples:
+            assert 2 < len(sample) <= max_len
+            assert sample.ids[0] == TOKENIZER.cls_id
+            assert sample.ids[-1] == TOKENIZER.sep_id
+            assert ((sample.ids >= 0) & (sample.ids < TOKENIZER.vocab_size)).all()
+            assert sample.segments.shape == sample.ids.shape
+            assert set(sample.segments.tolist()) <= {0, 1}
+            assert sample.labels
+
+
+def test_what_is_right_changes_nothing_of_what_the_model_sees(toy: Toy) -> None:
+    for row in toy.rows(40):
+        example = toy.task.example(unlabelled(toy, row), TOKENIZER)
+        labelled = toy.task.labelled(row, TOKENIZER)
+        assert plain(example) == plain(labelled)
+        assert example.cut == labelled.cut
+        assert not any(sample.labels for sample in example.samples)
+
+
+def test_rows_are_left_as_they_are(toy: Toy) -> None:
+    row = toy.rows(1)[0]
+    before = copy.deepcopy(dict(row))
+    toy.task.labelled(row, TOKENIZER)
+    toy.task.truth(row)
+    assert row == before
+
+
+def test_rows_are_labelled_when_any_has_the_column_for_it(toy: Toy) -> None:
+    row = toy.rows(1)[0]
+    assert not toy.task.is_labelled([unlabelled(toy, row)])
+    assert not toy.task.is_labelled([Row(row | {toy.right: None})])
+    assert toy.task.is_labelled([unlabelled(toy, row), row])
+
+
+def test_a_missing_column_is_named_and_the_columns_there_are_told(toy: Toy) -> None:
+    row = toy.rows(1)[0]
+    for column in toy.needs:
+        without = Row({f"my_{key}" if key == column else key: cell for key, cell in row.items()})
+        for make in (toy.task.example, toy.task.labelled):
+            with pytest.raises(UserError, match=rf"there is no column '{column}'\..*my_{column}"):
+                make(without, TOKENIZER)
+    with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
+        toy.task.truth(unlabelled(toy, row))
+    with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
+        toy.task.labelled(unlabelled(toy, row), TOKENIZER)
+
+
+def test_what_is_right_but_unknown_is_quoted(toy: Toy) -> None:
+    row = Row(toy.rows(1)[0] | {toy.right: toy.wrong})
+    with pytest.raises(UserError, match=f"'{toy.quoted}'"):
+        toy.task.labelled(row, TOKENIZER)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=repr)
+def test_any_cell_gives_an_example_or_a_sentence(toy: Toy, cell: Any) -> None:
+    for column in (*toy.needs, toy.right):
+        row = Row(toy.rows(1)[0] | {column: cell})
+        for make in (toy.task.example, toy.task.labelled):
+            try:
+                assert make(row, TOKENIZER).samples
+                toy.task.truth(row)
+            except UserError as error:
+                assert str(error)
+
+
+def test_labels_are_learnt_from_the_rows_in_any_order(toy: Toy) -> None:
+    unaware = dataclasses.replace(toy.task, **toy.unaware)
+    rows = toy.rows(60)
+    assert unaware.learnt_from(rows) == unaware.learnt_from(rows[::-1]) == toy.task
+    assert toy.task.learnt_from(rows[:1]) == toy.task
+
+
+def test_right_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
+    task = dataclasses.replace(toy.task, metrics=tuple(toy.task.measures))
+    rows = toy.rows(40)
+    best = task.scores(rows, [toy.perfect(row) for row in rows])
+    assert best == {name: pytest.approx(0 if name in LOWER_IS_BETTER else 1) for name in toy.task.measures}
+
+
+# --------------------------------------------------------------------------------------------- head, loss, answers
+
+
+@dataclasses.dataclass(frozen=True)
+class Learnt:
+    """What fine-tuning on a toy gave."""
+
+    model: FinetunedModel
+    evaluations: list[Evaluation]
+
+
+def encoder() -> ErnieModel:
+    paddle.seed(1)
+    sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": 64}
+    still = {"dropout": 0.0, "attention_dropout": 0.0}
+    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
+    model.tokenizer = TOKENIZER
+    return model
+
+
+@pytest.fixture(scope="module")
+def learnt(toy: Toy) -> Learnt:
+    train, dev = (
+        prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
+        for name, count, seed in (("train", 160, 0), ("dev", 40, 1))
+    )
+    settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
+    return Learnt(*finetune(encoder(), toy.task, train, dev, settings))
+
+
+@pytest.fixture(scope="module")
+def fresh(toy: Toy) -> FinetunedModel:
+    model = FinetunedModel(encoder(), toy.task)
+    model.eval()
+    return model
+
+
+def test_the_loss_teaches_the_whole_head_and_the_encoder(toy: Toy, fresh: FinetunedModel) -> None:
+    fresh.clear_gradients()
+    fresh.loss(pack(labelled_samples(toy, toy.rows(30)))).total.backward()
+    taught = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
+    head = {key for key, _ in fresh.named_parameters() if key.startswith("head.")}
+    assert head
+    assert head <= taught
+    assert {"ernie.embedding.token.weight", "ernie.encoder.layers.0.v.weight"} <= taught
+    fresh.clear_gradients()
+
+
+def test_the_loss_of_a_batch_is_the_sum_over_its_parts(toy: Toy, fresh: FinetunedModel) -> None:
+    rows = toy.rows(12)
+    whole = fresh.loss(pack(labelled_samples(toy, rows)))
+    parts = [fresh.loss(pack(labelled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
+    assert whole.count == sum(part.count for part in parts) >= len(rows)
+    assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
+
+
+def test_logits_look_at_no_other_tokens_than_the_task_says(toy: Toy, fresh: FinetunedModel) -> None:
+    batch = pack(labelled_samples(toy, toy.rows(12)))
+    all_computed = toy.task.logits(fresh.head, fresh.ernie.encode_packed(batch, fresh.task_id), batch.layout)
+    assert len(all_computed) == (batch.layout.tokens if toy.task.per_token else batch.layout.sequences)
+    expected = float(toy.task.loss(all_computed, batch).total)
+    assert float(fresh.loss(batch).total) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_tiny_encoder_learns_it(toy: Toy, learnt: Learnt) -> None:
+    losses = [evaluation.loss for evaluation in learnt.evaluations]
+    assert min(losses[1:]) < losses[0] / 2
+    assert learnt.evaluations[best_of(toy.task, learnt.evaluations)].headline > 0.85
+
+
+@pytest.mark.parametrize("budget", [1, 40, 100_000])
+def test_answers_are_those_to_each_row_alone_whatever_the_batch(toy: Toy, learnt: Learnt, budget: int) -> None:
+    rows = [unlabelled(toy, row) for row in toy.rows(30, seed=2)]
+    alone = [next(learnt.model.predict([row])) for row in rows]
+    together = list(learnt.model.predict(rows, batch_tokens=budget))
+    assert len(together) == len(rows)
+    for one, other in zip(alone, together, strict=True):
+        assert one.keys() == other.keys()
+        for key in one:
+            if key in ("probability", "probabilities", "score", "value", "chance"):
+                assert other[key] == pytest.approx(one[key], abs=1e-5)
+            else:
+                assert other[key] == one[key]
+
+
+def test_answers_are_plain_data_and_begin_with_the_answer_itself(toy: Toy, learnt: Learnt) -> None:
+    rows = toy.rows(10, seed=3)
+    for row, answer in zip(rows, learnt.model.predict(rows), strict=True):
+        assert json.loads(json.dumps(answer, allow_nan=False)) == answer
+        assert next(iter(answer)) == next(iter(toy.perfect(row)))
+        assert toy.task.answered(answer) is not None
+
+
+def test_rows_without_any_token_are_remarked_and_answered(toy: Toy, learnt: Learnt) -> None:
+    row = Row(unlabelled(toy, toy.rows(1)[0]) | toy.nothing)
+    example = toy.task.example(row, TOKENIZER)
+    assert example.empty
+    (answer,) = learnt.model.answers([example])
+    assert answer.keys() >= toy.perfect(toy.rows(1)[0]).keys()
+
+
+def test_answers_are_the_same_after_saving_and_loading(toy: Toy, learnt: Learnt, tmp_path: Path) -> None:
+    rows = toy.rows(20, seed=4)
+    learnt.model.save(tmp_path)
+    again = FinetunedModel.load(tmp_path)
+    assert again.task == toy.task
+    assert list(again.predict(rows)) == list(learnt.model.predict(rows))

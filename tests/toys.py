@@ -1,0 +1,228 @@
+"""A small task of each kind that a tiny encoder can learn: what the kinds are held to their contract with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from helpers import vocabulary
+
+from ernie.data.labelled.row import Row
+from tasks.downstream.base import Answer, FinetuneTask, TextTask
+from tasks.downstream.choose import Choose
+from tasks.downstream.classify import Classify
+from tasks.downstream.extract import Extract
+from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.rank import Rank
+from tasks.downstream.regress import Regress
+from tasks.downstream.tag import Tag
+
+COLOURS = ("blue", "green", "red")
+FILLERS = "a film it the very was".split()
+GRADES = {"poor": 0.0, "fair": 1.5, "great": 3.0}
+PEOPLE, PLACES = ("anna", "paul"), ("paris", "london")
+TOKENIZER = vocabulary(" ".join([*COLOURS, *FILLERS, *GRADES, *PEOPLE, *PLACES, "q0 q1 q2 new who ? ."]))
+
+Write = Callable[[np.random.Generator], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A task, rows of it, and what is known of them.
+
+    `write` makes the cells of a row, `perfect` the answer that is right for one.  `wrong` is a cell that the column
+    with what is right must not have, of which a message quotes `quoted`.  `needs` are the columns that are read,
+    `nothing` are cells in which there is no token, `unaware` the fields as they are before labels are learnt.
+    """
+
+    task: FinetuneTask
+    write: Write
+    perfect: Callable[[Row], Answer]
+    wrong: Any
+    quoted: str
+    needs: tuple[str, ...] = ("text",)
+    nothing: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
+    unaware: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def right(self) -> str:
+        """The column with what is right."""
+        return getattr(self.task, self.task.answer_field)
+
+    def rows(self, count: int, seed: int = 0) -> list[Row]:
+        rng = np.random.default_rng(seed)
+        return [Row(self.write(rng)) for _ in range(count)]
+
+
+def _words(rng: np.random.Generator, *telling: str, most: int = 6) -> list[str]:
+    words = [*rng.choice(FILLERS, rng.integers(1, most + 1)), *telling]
+    return [str(word) for word in rng.permutation(words)]
+
+
+def _classify(rng: np.random.Generator) -> dict[str, Any]:
+    label = int(rng.integers(3))
+    return {"text": " ".join(_words(rng, COLOURS[label])), "label": COLOURS[label]}
+
+
+def _multilabel(rng: np.random.Generator) -> dict[str, Any]:
+    chosen = [colour for colour in COLOURS if rng.random() < 0.5]
+    return {"text": " ".join(_words(rng, *chosen)), "label": ", ".join(chosen)}
+
+
+def _regress(rng: np.random.Generator) -> dict[str, Any]:
+    word = str(rng.choice(list(GRADES)))
+    return {"text": " ".join(_words(rng, word)), "label": GRADES[word]}
+
+
+def _rank(rng: np.random.Generator) -> dict[str, Any]:
+    relevant = int(rng.random() < 0.4)
+    text = " ".join(_words(rng, "great" if relevant else "poor"))
+    return {"query": f"q{rng.integers(3)} {rng.choice(FILLERS)}", "text": text, "label": str(relevant)}
+
+
+def _choose(rng: np.random.Generator) -> dict[str, Any]:
+    count = int(rng.integers(2, 5))
+    right = int(rng.integers(count))
+    choices = [" ".join(_words(rng, "great" if i == right else "poor", most=2)) for i in range(count)]
+    return {"text": " ".join(_words(rng)), "choices": choices, "label": right}
+
+
+def _tag(rng: np.random.Generator) -> dict[str, Any]:
+    person, place = str(rng.choice(PEOPLE)), str(rng.choice(PLACES))
+    parts = [(person, "B-PER"), ("new", "B-LOC"), (place, "I-LOC"), *((word, "O") for word in _words(rng))]
+    parts = parts[1:] if rng.random() < 0.3 else parts
+    return {"token": [word for word, _ in parts], "tag": [tag for _, tag in parts]}
+
+
+def _extract(rng: np.random.Generator) -> dict[str, Any]:
+    answer = str(rng.choice([*PEOPLE, *PLACES]))
+    context = " ".join(_words(rng, answer, most=14))
+    answers = {"text": [answer], "answer_start": [f" {context} ".index(f" {answer} ")]}
+    return {"question": "who was it ?", "context": context, "answers": answers}
+
+
+TOYS = {
+    "choose": Toy(
+        Choose(max_len=16, first=1),
+        lambda rng: (made := _choose(rng)) | {"label": made["label"] + 1},
+        lambda row: {"choice": row["label"]},
+        wrong=9,
+        quoted="9",
+        needs=("text", "choices"),
+        nothing={"choices": ["great", "\u200b"]},
+    ),
+    "classify": Toy(
+        Classify(max_len=16, labels=COLOURS, metrics=("accuracy", "macro_f1", "matthews")),
+        _classify,
+        lambda row: {"label": row["label"]},
+        wrong="pink",
+        quoted="pink",
+        unaware={"labels": ()},
+    ),
+    "extract": Toy(
+        Extract(max_len=16, stride=2, max_question=3, max_answer=3),
+        _extract,
+        lambda row: {"answer": row["answers"]["text"][0]},
+        wrong={"text": ["nowhere"], "answer_start": [0]},
+        quoted="nowhere",
+        needs=("question", "context"),
+        nothing={"context": " \u200b"},
+    ),
+    "multilabel": Toy(
+        MultiLabel(max_len=16, labels=COLOURS),
+        _multilabel,
+        lambda row: {"labels": [label for label in row["label"].split(", ") if label]},
+        wrong="red, pink",
+        quoted="pink",
+        unaware={"labels": ()},
+    ),
+    "rank": Toy(
+        Rank(max_len=16),
+        _rank,
+        lambda row: {"score": float(row["label"])},
+        wrong="2",
+        quoted="2",
+        needs=("query", "text"),
+    ),
+    "regress": Toy(
+        Regress(max_len=16, limits=(0.0, 3.0), metrics=("pearson", "spearman", "mean_squared_error")),
+        _regress,
+        lambda row: {"value": row["label"]},
+        wrong="much",
+        quoted="much",
+    ),
+    "tag": Toy(
+        Tag(max_len=9, labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O")),
+        _tag,
+        lambda row: {"tags": row["tag"]},
+        wrong=["B-DOG"] * 3,
+        quoted="B-DOG",
+        needs=("token",),
+        nothing={"token": []},
+        unaware={"labels": ()},
+    ),
+}
+
+# A kind that the library does not know, in a module of its own.
+OUTSIDE = "warning"
+OUTSIDE_MODULE = '''
+"""Warnings: how likely a text is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ernie.errors import UserError
+from tasks.downstream.base import TextTask, finetune_task, rounded
+from tasks.downstream.measures import accuracy
+
+
+@finetune_task("warning")
+@dataclass(frozen=True, kw_only=True)
+class Warning(TextTask):
+    """Whether a text is a warning, which the word `sign` says of a row."""
+
+    sign: str = "yes"
+
+    measures: ClassVar = {"accuracy": accuracy}
+
+    def truth(self, row):
+        given = row.text(self.label)
+        if given not in (self.sign, "-"):
+            raise UserError(f"label '{given}' is neither {self.sign} nor -")
+        return int(given == self.sign)
+
+    def target(self, row):
+        return np.array([[self.truth(row)]], np.float32)
+
+    def answered(self, answer):
+        return int(answer["chance"] > 0.5)
+
+    def outputs(self):
+        return 1
+
+    def loss(self, logits, batch):
+        from ernie.model.losses import binary_cross_entropy
+
+        return binary_cross_entropy(logits, batch.labels["label"].values)
+
+    def answer(self, example, logits):
+        return {"chance": rounded(1 / (1 + np.exp(-logits[0][0])))}
+'''
+
+
+def outside_toy(kind: type[FinetuneTask]) -> Toy:
+    """The toy of the kind from outside."""
+    assert issubclass(kind, TextTask)
+    return Toy(
+        kind(max_len=16),
+        lambda rng: (made := _classify(rng)) | {"label": "yes" if made["label"] == "red" else "-"},
+        lambda row: {"chance": float(row["label"] == "yes")},
+        wrong="perhaps",
+        quoted="perhaps",
+    )
