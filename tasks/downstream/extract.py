@@ -92,7 +92,8 @@ class Extract(FinetuneTask):
     def _answers(self, row: Row) -> tuple[list[str], list[int]]:
         """The texts of the right answers, and where they begin, as far as the row says."""
         found = row.cell(self.answers)
-        texts, starts = (found.get("text"), found.get("answer_start") or []) if isinstance(found, dict) else (None, [])
+        given: Any = found if isinstance(found, dict) else {}
+        texts, starts = given.get("text"), given.get("answer_start") or []
         if _all(str, texts) and _all(int, starts):
             return texts, starts
         raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {found!r}")
