@@ -71,7 +71,7 @@ def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits
     }
     settings = replace(config.train, epochs=1, batch=_ROWS, batch_tokens=0, evaluations=1)
     began = time.monotonic()
-    with computing(config.train.precision):
+    with computing(config.train.precision, config.train.amp_level):
         _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):

@@ -11,7 +11,7 @@ import tasks.downstream  # noqa: F401 - registers the kinds
 from ernie.config import build, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about, nearest
-from ernie.kernels.precision import Wanted
+from ernie.kernels.precision import Level, Wanted
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -78,7 +78,7 @@ class TrainConfig:
     lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch; after `patience` of them
     without a better score training stops (0: never).  `task_id` is the task embedding that is used: any of the
     pretrained ones will do (ERNIE 2.0, section 3.3).  Products are computed in `precision`, with `auto` the
-    fastest that the machine has.
+    fastest that the machine has; `amp_level` says how much besides them is on a GPU (see ernie.kernels.precision).
     """
 
     epochs: int = 3
@@ -94,6 +94,7 @@ class TrainConfig:
     patience: int = 0
     task_id: int = 0
     precision: Wanted = "auto"
+    amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
         least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 1, "batch_tokens": 0, "clip": 0}

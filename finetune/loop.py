@@ -17,6 +17,7 @@ from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
+from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import Trainer
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
@@ -62,7 +63,10 @@ def finetune(
     """
     model = _begin(ernie, task, config, seed)
     factors = layer_factors(model, config.layer_decay)
-    trainer = Trainer(model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors)
+    scale = LossScale() if config.precision == "fp16" else None
+    trainer = Trainer(
+        model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors, loss_scale=scale
+    )
     steps = planned_steps(train.examples, config, seed)
     evaluations: list[Evaluation] = []
     best: dict[str, np.ndarray] = {}

@@ -55,7 +55,7 @@ class FinetunedModel(nn.Layer):
 
     def _logits(self, batch: Packed) -> paddle.Tensor:
         hidden_TD = self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout))
-        return self.task.logits(self.head, hidden_TD, batch.layout)
+        return self.task.logits(self.head, hidden_TD, batch.layout).astype("float32")  # from a GPU's half precision
 
     def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.

@@ -110,7 +110,7 @@ def run_suite(
             yield Outcome(name, config, reason=_NOT_ASKED_FOR)
             continue
         try:
-            with computing(config.train.precision):
+            with computing(config.train.precision, config.train.amp_level):
                 result = run(config, output / name, say, quiet)
             yield Outcome(name, config, result.as_dict(), notes=notes)
         except (UserError, TrainingStopped) as error:

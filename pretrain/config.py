@@ -10,7 +10,7 @@ from typing import Literal
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, read
 from ernie.errors import UserError, about, nearest
-from ernie.kernels.precision import Wanted
+from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
@@ -75,7 +75,8 @@ class TrainConfig:
     """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
 
     `micro_batches` are accumulated into one step.  After `patience` steps in a row that were not finite the run
-    stops.  Products are computed in `precision`, with `auto` the fastest that the machine has.
+    stops.  Products are computed in `precision`, with `auto` the fastest that the machine has;
+    `amp_level` says how much besides them is on a GPU (see ernie.kernels.precision).
     """
 
     rate: RateConfig = field(default_factory=RateConfig)
@@ -84,6 +85,7 @@ class TrainConfig:
     clip: float = 1.0
     patience: int = 20
     precision: Wanted = "auto"
+    amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
         _check_least(self, micro_batches=1, clip=0, patience=1)

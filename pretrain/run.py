@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ernie.model.weights import arrays, load_weights, read_arrays, save_weights,
 from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import Log
+from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
@@ -41,7 +43,14 @@ class Run:
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
         self.model = build_model(config, corpus.tokenizer)
         train = config.train
-        self.trainer = Trainer(self.model, train.adam, clip=train.clip, patience=train.patience, seed=config.seed)
+        self.trainer = Trainer(
+            self.model,
+            train.adam,
+            clip=train.clip,
+            patience=train.patience,
+            seed=config.seed,
+            loss_scale=LossScale() if train.precision == "fp16" else None,
+        )
         self._probe = Probe(config, corpus)
         self._feed, self.streams = open_streams(config, corpus)
         for name, head in self.model.heads.items():
@@ -138,6 +147,8 @@ class Run:
         set_weights(self.model.heads, heads, str(path / HEADS))
         self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
         self.trainer.bad_steps = state["bad_steps"]
+        if self.trainer.loss_scale and "loss_scale" in state:
+            self.trainer.loss_scale = LossScale(**state["loss_scale"])
         self.step, self.skipped = state["step"], state["skipped"]
         for name, position in state["streams"].items():
             self.streams[name].seek(position)
@@ -162,12 +173,14 @@ class Run:
         (folder / STATE).write_text(json.dumps(self._state(), indent=2) + "\n", encoding="utf-8")
 
     def _state(self) -> dict[str, Any]:
-        return {
+        state = {
             "step": self.step,
             "skipped": self.skipped,
             "bad_steps": self.trainer.bad_steps,
             "streams": {name: stream.state() for name, stream in self.streams.items()},
         }
+        scale = self.trainer.loss_scale
+        return state if scale is None else {**state, "loss_scale": asdict(scale)}
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def encode(
     with evaluating(model):
         for chosen in plan_by_length([len(sample) for sample in samples], batch_tokens):
             batch = pack([samples[i] for i in chosen])
-            vectors_ND[chosen] = _pool(model, model.encode_packed(batch), batch.layout, pooling).numpy()
+            pooled = _pool(model, model.encode_packed(batch), batch.layout, pooling)
+            vectors_ND[chosen] = pooled.astype("float32").numpy()  # from a GPU's half precision
     if normalize:
         vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), 1e-12)
     return vectors_ND

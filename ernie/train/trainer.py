@@ -12,6 +12,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed
+from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
 from ernie.train.settings import AdamConfig
 
@@ -37,7 +38,8 @@ class Trainer:
 
     `clip` is the largest gradient norm (0 for no limit).  A step whose loss or gradient is not finite changes
     nothing; after `patience` of them in a row `step` raises TrainingStopped.  `rate_factors` multiply the rate of
-    the parameters they name.
+    the parameters they name.  `loss_scale`, for training in fp16, finds its own value; steps that are skipped
+    meanwhile do not count against the patience.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class Trainer:
         patience: int,
         seed: int,
         rate_factors: Mapping[str, float] | None = None,
+        loss_scale: LossScale | None = None,
     ):
         self.layer = layer
         self.optimizer = Optimizer(layer, adam, rate_factors)
         self.bad_steps = 0  # in a row
+        self.loss_scale = loss_scale
         self._clip = clip
         self._patience = patience
         self._seed = seed
@@ -78,17 +82,19 @@ class Trainer:
             targets[name] = targets.get(name, 0) + batch.targets
             weights[name] = weights.get(name, 0.0) + 1 / len(batches)
         sums = dict.fromkeys(targets, 0.0)
+        scale = self.loss_scale.value if self.loss_scale else 1.0
         for name, batch in batches:
             result = loss(name, batch)
-            (result.total * (weights[name] / targets[name])).backward()
+            (result.total * (weights[name] / targets[name] * scale)).backward()
             sums[name] += float(result.total)
         report = StepReport({name: sums[name] / targets[name] for name in targets})
-        report.gradient_norm = self.optimizer.gradient_norm()
-        finite = math.isfinite(report.gradient_norm) and all(map(math.isfinite, report.losses.values()))
-        if finite:
+        report.gradient_norm = self.optimizer.gradient_norm() / scale
+        if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
             excess = report.gradient_norm / self._clip if self._clip else 0.0
-            self.optimizer.step(rate, 1 / excess if excess > 1 else 1.0)
+            self.optimizer.step(rate, (1 / excess if excess > 1 else 1.0) / scale)
             self.bad_steps = 0
+            if self.loss_scale:
+                self.loss_scale.rise()
         else:
             self._skip(step, batches, report)
         return report
@@ -96,6 +102,8 @@ class Trainer:
     def _skip(self, step: int, batches: Sequence[tuple[str, Packed]], report: StepReport) -> None:
         self.optimizer.clear()
         report.skipped = True
+        if self.loss_scale and _has_finite_losses(report) and self.loss_scale.fall():
+            return
         self.bad_steps += 1
         if self.bad_steps >= self._patience:
             losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())
@@ -105,3 +113,7 @@ class Trainer:
                 f"gradient norm {report.gradient_norm:g}). The last batch of '{batches[0][0]}' begins with sample "
                 f"{first[2]} of item {first[1]}, epoch {first[0]}. A lower peak rate or a longer warm-up usually helps."
             )
+
+
+def _has_finite_losses(report: StepReport) -> bool:
+    return all(map(math.isfinite, report.losses.values()))

@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
             print(sentence, file=sys.stderr, flush=True)
 
     try:
-        with computing(config.train.precision):
+        with computing(config.train.precision, config.train.amp_level):
             result = run(config, config.output, say, arguments.quiet)
     except TrainingStopped as error:
         print(f"ernie: {error}", file=sys.stderr)

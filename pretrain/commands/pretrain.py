@@ -73,7 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
         if checkpoint is not None:
             run.restore(checkpoint)
             log.say(f"going on from step {step} of {steps}")
-        with precision(chosen):
+        with precision(chosen, config.train.amp_level):
             finished = train(run)
         if not finished:
             return 130

@@ -1,0 +1,110 @@
+"""The loss scale of training in fp16: its rule, and that it changes nothing but what fp16 can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from paddle import Tensor, nn
+
+from ernie.data.batch import Packed, pack
+from ernie.data.document import Sample
+from ernie.model.losses import Loss, cross_entropy
+from ernie.train.loss_scale import LossScale
+from ernie.train.settings import AdamConfig
+from ernie.train.trainer import Trainer, TrainingStopped
+
+
+def test_it_falls_by_half_at_a_step_that_is_not_finite() -> None:
+    scale = LossScale(64.0)
+    assert scale.fall()
+    assert scale.value == 32.0
+
+
+def test_it_doubles_after_so_many_good_steps_in_a_row() -> None:
+    scale = LossScale(64.0, patience=3)
+    for _ in range(2):
+        scale.rise()
+    scale.fall()  # the row begins anew
+    values = []
+    for _ in range(6):
+        scale.rise()
+        values.append(scale.value)
+    assert values == [32.0, 32.0, 64.0, 64.0, 64.0, 128.0]
+
+
+def test_at_one_it_falls_no_further_and_says_so() -> None:
+    scale = LossScale(2.0)
+    assert scale.fall()
+    assert not scale.fall()
+    assert scale.value == 1.0
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_it_stays_a_power_of_two_that_float32_can_bear(good: list[bool]) -> None:
+    scale = LossScale(patience=2)
+    for one in good:
+        scale.rise() if one else scale.fall()
+        assert 1 <= scale.value <= 2.0**24
+        assert np.log2(scale.value).is_integer()
+
+
+class Classifier(nn.Layer):
+    def __init__(self, spoil: Callable[[Tensor], Tensor] = lambda total: total) -> None:
+        super().__init__()
+        paddle.seed(1)
+        self.table, self.out = nn.Embedding(30, 6), nn.Linear(6, 3)
+        self.spoil = spoil
+
+    def loss(self, name: str, batch: Packed) -> Loss:
+        logits = self.out(self.table(paddle.to_tensor(batch.ids[batch.layout.starts])))
+        found = cross_entropy(logits, batch.labels["label"].values)
+        return Loss(self.spoil(found.total), found.count, found.logits, found.labels)
+
+
+def through_fp16(total: Tensor) -> Tensor:
+    """Its gradient passes through fp16, which ends at 65504."""
+    return total.astype("float16").astype("float32")
+
+
+def batch(step: int) -> Packed:
+    rng = np.random.default_rng(step)
+    return pack(
+        [Sample(rng.integers(30, size=4), np.zeros(4, np.int64), {"label": int(rng.integers(3))}) for _ in range(8)]
+    )
+
+
+def train(model: Classifier, scale: LossScale | None, steps: int = 4) -> tuple[Trainer, list[bool]]:
+    """The trainer, and which steps were skipped."""
+    trainer = Trainer(model, AdamConfig(), clip=0.1, patience=2, seed=0, loss_scale=scale)
+    skipped = [trainer.step(step, [("task", batch(step))], model.loss, 0.1).skipped for step in range(steps)]
+    return trainer, skipped
+
+
+def test_scaling_changes_no_bit_of_what_is_learnt() -> None:
+    plain, scaled = Classifier(), Classifier()
+    train(plain, None)
+    train(scaled, LossScale())
+    for one, other in zip(plain.parameters(), scaled.parameters(), strict=True):
+        assert np.array_equal(one.numpy(), other.numpy())
+
+
+def test_steps_that_only_find_the_scale_do_not_count_against_the_patience() -> None:
+    scale = LossScale(2.0**23)  # an eighth of it, for eight rows, is sixteen times too much
+    trainer, skipped = train(Classifier(through_fp16), scale, steps=8)
+    assert skipped == [True] * 5 + [False] * 3
+    assert (scale.value, trainer.bad_steps) == (2.0**18, 0)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda total: total * float("nan"), lambda total: total + paddle.sqrt(total * 0.0)],
+    ids=["a loss", "a gradient at any scale"],
+)
+def test_what_no_scale_can_mend_still_stops_training(spoil: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(TrainingStopped):
+        train(Classifier(spoil), LossScale(4.0), steps=8)
