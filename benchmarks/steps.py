@@ -44,15 +44,15 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_":
 class Side:
     """A process that takes steps when it is told to."""
 
-    def __init__(self, name: str, interpreter: str, case: dict[str, Any]):
-        script, *options = SIDES[name].split()
-        self.name = name
+    def __init__(self, command: str, interpreter: str, case: dict[str, Any]):
+        script, *options = command.split()
+        self._command = command
         self._process = subprocess.Popen(
             [interpreter, str(HERE / "peers" / script), *options, json.dumps(case)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(KEEP_MEMORY if name != "ours" else {})},
+            env={**os.environ, **(KEEP_MEMORY if interpreter != sys.executable else {})},
         )
 
     def turn(self) -> dict[str, float]:
@@ -62,7 +62,7 @@ class Side:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            sys.exit(f"{self.name}: ended with status {self._process.wait()}")
+            sys.exit(f"{self._command}: ended with status {self._process.wait()}")
         found: dict[str, float] = json.loads(answer)
         return found
 
@@ -95,18 +95,18 @@ def main() -> None:
 def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> dict[str, Any]:
     """Tokens/s of every turn, and peak memory, of each side."""
     tokens, needed = sum(map(sum, case["batches"])), operations(case)
-    sides = [Side(name, sys.executable if name == "ours" else peer, case) for name in names]
-    for side in sides:
+    sides = {name: Side(SIDES[name], sys.executable if name == "ours" else peer, case) for name in names}
+    for side in sides.values():
         side.turn()  # the first turn compiles, or allocates
     found: dict[str, Any] = {name: {"tokens/s": [], "memory": 0.0} for name in names}
     for _ in range(turns):
-        for side in sides:
+        for name, side in sides.items():
             turn = side.turn()
-            found[side.name]["tokens/s"].append(tokens / turn["seconds"])
-            found[side.name]["memory"] = turn["memory"]
+            found[name]["tokens/s"].append(tokens / turn["seconds"])
+            found[name]["memory"] = turn["memory"]
             if "rate" in turn:
-                found[side.name].setdefault("bound", []).append(tokens * turn["rate"] / needed)
-    for side in sides:
+                found[name].setdefault("bound", []).append(tokens * turn["rate"] / needed)
+    for side in sides.values():
         side.close()
     return found
 
