@@ -174,7 +174,8 @@ def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int
             assert some is None if number - 1 in frozen else np.array_equal(some, every)  # type: ignore[arg-type]
 
 
-def test_what_the_layer_returns_is_32_bits_wide_in_every_precision() -> None:
+@needs_bf16
+def test_what_the_layer_returns_is_32_bits_wide_also_in_bfloat16() -> None:
     case = Case(Layout.of_lengths([5, 4]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     with precision("bf16"):
         assert {x.dtype for x in case.found() if x is not None} == {np.dtype("float32")}
