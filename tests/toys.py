@@ -62,7 +62,7 @@ def _words(rng: np.random.Generator, *telling: str, most: int = 6) -> list[str]:
 
 
 def _classify(rng: np.random.Generator) -> dict[str, Any]:
-    label = int(rng.integers(3))
+    label = int(rng.integers(2))
     return {"text": " ".join(_words(rng, COLOURS[label])), "label": COLOURS[label]}
 
 
@@ -114,7 +114,7 @@ TOYS = {
         nothing={"choices": ["great", "\u200b"]},
     ),
     "classify": Toy(
-        Classify(max_len=16, labels=COLOURS, metrics=("accuracy", "macro_f1", "matthews")),
+        Classify(max_len=16, labels=COLOURS[:2], metrics=("accuracy", "macro_f1", "matthews")),
         _classify,
         lambda row: {"label": row["label"]},
         wrong="pink",
@@ -221,7 +221,7 @@ def outside_toy(kind: type[FinetuneTask]) -> Toy:
     assert issubclass(kind, TextTask)
     return Toy(
         kind(max_len=16),
-        lambda rng: (made := _classify(rng)) | {"label": "yes" if made["label"] == "red" else "-"},
+        lambda rng: (made := _classify(rng)) | {"label": "yes" if made["label"] == "blue" else "-"},
         lambda row: {"chance": float(row["label"] == "yes")},
         wrong="perhaps",
         quoted="perhaps",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
+from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import accuracy, f1, macro_f1, matthews
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class Classify(TextTask):
     """One of `labels` for each row; left out, they are those of the rows to learn from.
 
-    The metric f1 is that of the last of two labels, macro_f1 the mean over all labels.
+    The metric f1 is that of the second of two labels, macro_f1 the mean over all labels.
     """
 
     labels: tuple[str, ...] = ()
@@ -35,6 +36,8 @@ class Classify(TextTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
+        if "f1" in self.metrics and len(self.labels) > 2:
+            raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
     def learnt_from(self, rows: Sequence[Row]) -> Classify:
         if self.labels:

@@ -75,7 +75,7 @@ class MultiLabel(TextTask):
         return binary_cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        shares = 1 / (1 + np.exp(-logits[0].astype(np.float64)))
+        shares = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
         chosen = np.flatnonzero(shares >= self.threshold)
         return {
             "labels": [self.labels[i] for i in chosen],

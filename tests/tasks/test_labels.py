@@ -1,0 +1,147 @@
+"""The labels of a task: given, or learnt from the rows; and the kinds that answer with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.data.labelled.row import Row
+from ernie.data.raw import Place
+from ernie.errors import UserError
+from tasks.downstream.base import Example
+from tasks.downstream.classify import Classify
+from tasks.downstream.labels import check_labels, collected, index_of
+from tasks.downstream.multilabel import MultiLabel
+from tasks.downstream.rank import Rank
+from tasks.downstream.regress import Regress
+
+NOTHING = Example(())
+
+
+def rows(*labels: object) -> list[Row]:
+    return [Row({"text": "x", "label": label}, Place("train.tsv", 2 + i)) for i, label in enumerate(labels)]
+
+
+class TestLists:
+    def test_labels_are_sorted_as_text_or_where_all_are_numbers_as_numbers(self) -> None:
+        assert collected(["b", "a", "B", "b"]) == ("B", "a", "b")
+        assert collected(["10", "9", "-1"]) == ("-1", "9", "10")
+        assert collected(["10", "9", "x"]) == ("10", "9", "x")
+
+    @given(st.lists(st.text(max_size=3)))
+    def test_the_order_of_the_rows_does_not_matter(self, labels: list[str]) -> None:
+        if len({label for label in labels if label.strip()}) < 2:
+            with pytest.raises(UserError, match="at least two different ones"):
+                collected(labels)
+        else:
+            assert collected(labels) == collected(labels[::-1])
+            assert set(collected(labels)) == {label for label in labels if label.strip()}
+
+    @pytest.mark.parametrize("labels", [("a",), ("a", "b", "a")])
+    def test_fewer_than_two_or_the_same_twice_are_no_labels(self, labels: tuple[str, ...]) -> None:
+        with pytest.raises(UserError, match=r"labels: expected at least two different ones, found a"):
+            check_labels(labels)
+
+    def test_an_unknown_label_is_told_with_those_that_are_known(self) -> None:
+        with pytest.raises(UserError, match=r"^label 'ok' is not one of bad, good$"):
+            index_of("ok", ["bad", "good"])
+        many = [f"topic{i}" for i in range(30)]
+        with pytest.raises(UserError, match=r"topic9 and 20 more\. Did you mean 'topic17'\?"):
+            index_of("topc17", many)
+
+
+class TestClassify:
+    def test_labels_of_rows_become_classes_and_a_number_is_its_digits(self) -> None:
+        task = Classify().learnt_from(rows(10, "9", 10))
+        assert task.labels == ("9", "10")
+        assert [task.truth(row) for row in rows(10, "9")] == [1, 0]
+
+    def test_rows_without_a_usable_label_are_named_with_their_places(self) -> None:
+        with pytest.raises(UserError, match=r"train\.tsv:3: column 'label': expected text, found nothing") as caught:
+            Classify().learnt_from(rows("a", None, "b", ["a"]))
+        assert "train.tsv:5: column 'label': expected text, found ['a']" in str(caught.value)
+
+    def test_the_likeliest_label_is_answered_with_its_probability(self) -> None:
+        answer = Classify(labels=("a", "b", "c")).answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
+        assert answer == {"label": "b", "probability": pytest.approx(5 / 8)}
+
+    def test_huge_logits_are_no_trouble(self) -> None:
+        answer = Classify(labels=("a", "b")).answer(NOTHING, [np.float32([-1e30, 1e30])])
+        assert answer == {"label": "b", "probability": 1.0}
+
+    def test_the_f1_of_one_label_is_refused_where_there_are_more_than_two(self) -> None:
+        with pytest.raises(UserError, match=r"metrics: f1 is that of one of two labels; for 3 there is macro_f1"):
+            Classify(labels=("a", "b", "c"), metrics=("f1",))
+        with pytest.raises(UserError, match="for 3 there is macro_f1"):
+            Classify(metrics=("accuracy", "f1")).learnt_from(rows("a", "b", "c"))
+
+
+class TestMultiLabel:
+    task = MultiLabel(labels=("a", "b", "c"), separator=";", threshold=0.25)
+
+    @pytest.mark.parametrize(
+        ("cell", "hot"),
+        [("a;c", [1, 0, 1]), (" c ; a ;", [1, 0, 1]), ("", [0, 0, 0]), (["b"], [0, 1, 0]), ([], [0, 0, 0])],
+    )
+    def test_a_cell_is_a_list_or_text_with_separators(self, cell: object, hot: list[int]) -> None:
+        assert self.task.truth(rows(cell)[0]).tolist() == hot
+
+    def test_all_labels_as_likely_as_the_threshold_are_answered(self) -> None:
+        odds = np.float32([1 / 3 + 1e-6, 1 / 4, 9])  # of 1/4, 1/5 and 9/10
+        answer = self.task.answer(NOTHING, [np.log(odds)])
+        assert answer == {"labels": ["a", "c"], "probabilities": [pytest.approx(0.25, abs=1e-5), pytest.approx(0.9)]}
+
+    def test_huge_logits_are_no_trouble(self) -> None:
+        with np.errstate(all="raise"):
+            answer = self.task.answer(NOTHING, [np.float32([-1e30, 1e30, -99])])
+        assert answer == {"labels": ["b"], "probabilities": [1.0]}
+
+    def test_an_unknown_label_among_known_ones_is_named(self) -> None:
+        with pytest.raises(UserError, match="label 'd' is not one of a, b, c"):
+            self.task.truth(rows("a;d")[0])
+
+    def test_labels_are_collected_from_lists_and_text_alike(self) -> None:
+        unaware = replace(self.task, labels=())
+        assert unaware.learnt_from(rows("a;c", ["b", "a"], "")).labels == ("a", "b", "c")
+
+    @pytest.mark.parametrize(("key", "value"), [("threshold", 0.0), ("threshold", 1.0), ("separator", "")])
+    def test_settings_without_sense_are_refused(self, key: str, value: object) -> None:
+        with pytest.raises(UserError, match=f"^{key}: expected"):
+            replace(self.task, **{key: value})
+
+
+class TestRegress:
+    @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5"])
+    def test_what_is_no_finite_number_is_quoted(self, cell: str) -> None:
+        with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):
+            Regress().truth(rows(cell)[0])
+
+    def test_numbers_may_be_written_as_text_or_be_numbers(self) -> None:
+        assert [Regress().truth(row) for row in rows("-1.5", 3, 2.25, " 1e2 ")] == [-1.5, 3, 2.25, 100]
+
+    @pytest.mark.parametrize(("logit", "value"), [(-1.0, 0.0), (2.5, 2.5), (7.0, 5.0)])
+    def test_answers_keep_to_the_limits(self, logit: float, value: float) -> None:
+        assert Regress(limits=(0, 5)).answer(NOTHING, [np.float32([logit])]) == {"value": value}
+        assert Regress().answer(NOTHING, [np.float32([logit])]) == {"value": logit}
+
+    def test_limits_are_a_smaller_and_a_larger_number(self) -> None:
+        with pytest.raises(UserError, match=r"limits: expected a smaller and a larger number, found \[5, 0\]"):
+            Regress(limits=(5, 0))
+
+
+class TestRank:
+    def test_texts_are_ranked_within_their_query_or_their_group(self) -> None:
+        row = Row({"query": "q", "text": "t", "label": "1", "topic": 7})
+        assert Rank().truth(row) == ("q", 1)
+        assert Rank(group="topic").truth(row) == ("7", 1)
+
+    def test_a_grade_is_0_or_1(self) -> None:
+        with pytest.raises(UserError, match="label '2' is not 0 or 1"):
+            Rank().truth(Row({"query": "q", "text": "t", "label": 2}))
+
+    def test_the_score_is_the_probability_of_relevance(self) -> None:
+        assert Rank().answer(NOTHING, [np.log(np.float32([1, 3]))]) == {"score": pytest.approx(0.75)}

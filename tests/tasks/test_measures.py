@@ -1,0 +1,185 @@
+"""Every measure against cases that are worked by hand; the arithmetic stands beside them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from ernie.data.labelled.row import Row
+from tasks.downstream import measures
+from tasks.downstream.measures import (
+    accuracy,
+    entity_f1,
+    entity_precision,
+    entity_recall,
+    exact_sets,
+    f1,
+    macro_f1,
+    matthews,
+    mean_average_precision,
+    mean_reciprocal_rank,
+    mean_squared_error,
+    pearson,
+    ranked_accuracy,
+    ranked_f1,
+    set_macro_f1,
+    set_micro_f1,
+    spearman,
+    tag_accuracy,
+)
+from tasks.downstream.tag import Tag
+
+RIGHT, GIVEN = [1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 0, 0]
+# Of class 1: 2 found, 1 missed, 1 too many; of class 0: 4 found, 1 missed, 1 too many.
+
+
+def sets(*rows: str) -> list[np.ndarray]:
+    """Rows such as "ab" as one number for each of the labels a, b, c."""
+    return [np.array([int(label in row) for label in "abc"]) for row in rows]
+
+
+class TestClassification:
+    def test_accuracy_is_the_share_that_is_right(self) -> None:
+        assert accuracy(RIGHT, GIVEN) == 6 / 8
+
+    def test_f1_is_that_of_the_second_class(self) -> None:
+        # Precision 2/3, recall 2/3.
+        assert f1(RIGHT, GIVEN) == pytest.approx(2 / 3)
+        assert f1([1 - a for a in RIGHT], [1 - a for a in GIVEN]) == pytest.approx(4 / 5)
+
+    def test_macro_f1_is_the_mean_over_classes_large_or_small(self) -> None:
+        assert macro_f1(RIGHT, GIVEN) == pytest.approx((2 / 3 + 4 / 5) / 2)
+        # Class 2 is never answered: 0; class 0: 2*2 / (2 + 3); class 1: 1.
+        assert macro_f1([0, 0, 1, 2], [0, 0, 1, 0]) == pytest.approx((4 / 5 + 1 + 0) / 3)
+
+    def test_macro_f1_leaves_out_classes_that_are_neither_right_nor_answered(self) -> None:
+        assert macro_f1([0, 2, 2], [0, 2, 2]) == 1
+
+    def test_matthews_is_the_correlation_of_two_by_two_counts(self) -> None:
+        # (2*4 - 1*1) / sqrt(3 * 3 * 5 * 5)
+        assert matthews(RIGHT, GIVEN) == pytest.approx(7 / 15)
+        assert matthews([0, 1, 0, 1], [1, 0, 1, 0]) == pytest.approx(-1)
+
+    @pytest.mark.parametrize("answer", [0, 1])
+    def test_constant_answers_have_no_correlation_and_warn_of_nothing(self, answer: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert matthews(RIGHT, [answer] * 8) == 0
+            # All 1: precision 3/8, recall 1, so 2*3 / (3 + 8).
+            assert f1(RIGHT, [answer] * 8) == pytest.approx(6 / 11 if answer else 0)
+            # All 0: F1 of class 0 is 2*5 / (5 + 8).
+            assert macro_f1(RIGHT, [answer] * 8) == pytest.approx((6 / 11 if answer else 10 / 13) / 2)
+
+
+class TestRegression:
+    def test_pearson_is_the_covariance_over_both_deviations(self) -> None:
+        # Deviations -1 0 1 and -2 1 1: 3 / sqrt(2 * 6).
+        assert pearson([1, 2, 3], [0, 3, 3]) == pytest.approx(3 / 12**0.5)
+
+    def test_spearman_sees_ranks_only_and_shares_those_of_equals(self) -> None:
+        assert spearman([1, 2, 3, 4], [0.1, 0.2, 0.3, 900]) == pytest.approx(1)
+        # Ranks 1 2 3 and 1 2.5 2.5: deviations -1 0 1 and -1 .5 .5, 1.5 / sqrt(2 * 1.5).
+        assert spearman([1, 2, 3], [0, 7, 7]) == pytest.approx(1.5 / 3**0.5)
+
+    def test_mean_squared_error_is_in_the_squared_unit_of_the_rows(self) -> None:
+        assert mean_squared_error([1, 2, 3], [1, 4, 0]) == pytest.approx((0 + 4 + 9) / 3)
+
+    @pytest.mark.parametrize(("right", "given"), [([1, 2, 3], [2, 2, 2]), ([2, 2, 2], [1, 2, 3]), ([1], [1])])
+    def test_where_a_side_is_constant_correlation_is_zero_without_a_warning(
+        self, right: list[float], given: list[float]
+    ) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert pearson(right, given) == spearman(right, given) == 0
+
+
+class TestSetsOfLabels:
+    right, given = sets("ab", "a", "", "c"), sets("a", "ab", "", "")
+    # Of a: 2 found.  Of b: 1 missed, 1 too many.  Of c: 1 missed.
+
+    def test_micro_f1_counts_all_labels_together(self) -> None:
+        # Found 2, right 4, answered 3.
+        assert set_micro_f1(self.right, self.given) == pytest.approx(2 * 2 / (4 + 3))
+
+    def test_macro_f1_is_the_mean_over_labels(self) -> None:
+        assert set_macro_f1(self.right, self.given) == pytest.approx((1 + 0 + 0) / 3)
+
+    def test_exact_is_the_share_of_rows_without_any_mistake(self) -> None:
+        assert exact_sets(self.right, self.given) == 1 / 4  # the row without labels
+
+    def test_nothing_answered_is_zero_without_a_warning(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert set_micro_f1(self.right, sets("", "", "", "")) == 0
+            assert set_macro_f1(self.right, sets("", "", "", "")) == 0
+
+
+class TestEntities:
+    right = ("B-PER I-PER O B-LOC".split(), "O B-ORG O".split())
+    # The person right, the place of another type, the organisation one word too long, one that is none.
+    given = ("B-PER I-PER O B-ORG".split(), "B-LOC B-ORG I-ORG".split())
+
+    def test_type_first_and_last_word_must_be_right(self) -> None:
+        assert entity_precision(self.right, self.given) == pytest.approx(1 / 4)
+        assert entity_recall(self.right, self.given) == pytest.approx(1 / 3)
+        assert entity_f1(self.right, self.given) == pytest.approx(2 / (4 + 3))
+
+    def test_two_entities_side_by_side_are_not_one_of_both(self) -> None:
+        assert entity_f1(["B-PER B-PER".split()], ["B-PER I-PER".split()]) == 0
+
+    def test_without_an_entity_on_a_side_it_is_zero_without_a_warning(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert entity_f1(self.right, ["O O O O".split(), "O O O".split()]) == 0
+            assert entity_f1([["O"]], [["B-PER"]]) == 0
+            assert entity_f1([["O"]], [["O"]]) == 0
+
+    def test_accuracy_counts_words_not_rows(self) -> None:
+        assert tag_accuracy(self.right, self.given) == pytest.approx(4 / 7)
+        assert tag_accuracy([[]], [[]]) == 0
+
+    def test_bio_and_iob1_of_the_same_entities_have_the_same_scores(self) -> None:
+        task = Tag(labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O"))
+        bio = "B-PER I-PER O B-LOC B-LOC I-LOC B-PER".split()
+        iob1 = "I-PER I-PER O I-LOC B-LOC I-LOC I-PER".split()
+        answer = {"tags": "B-PER O O B-LOC B-LOC I-LOC B-PER".split()}
+        scores = [task.scores([Row({"tag": tags})], [answer]) for tags in (bio, iob1)]
+        assert scores[0] == scores[1]
+        assert scores[0]["f1"] == pytest.approx(3 / 4)  # the first person is cut, the other three are right
+
+
+class TestRanking:
+    right = (("a", 0), ("a", 1), ("a", 1), ("b", 1), ("b", 0), ("c", 0), ("c", 0))
+    scores = (0.9, 0.8, 0.1, 0.3, 0.2, 0.7, 0.6)
+    # Of a the relevant ones stand at the ranks 2 and 3, of b at 1; c has none.
+
+    def test_mrr_is_the_mean_of_one_over_the_first_relevant_rank(self) -> None:
+        assert mean_reciprocal_rank(self.right, self.scores) == pytest.approx((1 / 2 + 1) / 2)
+
+    def test_map_is_the_mean_precision_at_the_relevant_ranks(self) -> None:
+        assert mean_average_precision(self.right, self.scores) == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1) / 2)
+
+    def test_of_equal_scores_the_first_row_stands_first(self) -> None:
+        assert mean_reciprocal_rank([("a", 0), ("a", 0), ("a", 1)], [0.5, 0.5, 0.5]) == pytest.approx(1 / 3)
+        assert mean_reciprocal_rank([("a", 1), ("a", 0), ("a", 0)], [0.5, 0.5, 0.5]) == 1
+
+    def test_rows_of_a_query_need_not_stand_together(self) -> None:
+        order = [5, 0, 3, 1, 6, 4, 2]
+        right, scores = [self.right[i] for i in order], [self.scores[i] for i in order]
+        assert mean_average_precision(right, scores) == mean_average_precision(self.right, self.scores)
+
+    def test_queries_without_a_relevant_text_take_no_part(self) -> None:
+        assert mean_reciprocal_rank([("c", 0)], [0.7]) == mean_average_precision([("c", 0)], [0.7]) == 0
+
+    def test_a_score_of_one_half_is_an_answer(self) -> None:
+        # Answered: 0.8, 0.5 of the relevant, 0.9 of the others.
+        right, scores = [("a", 0), ("a", 1), ("a", 1), ("a", 1)], [0.9, 0.8, 0.5, 0.499]
+        assert ranked_accuracy(right, scores) == 2 / 4
+        assert ranked_f1(right, scores) == pytest.approx(2 * 2 / (3 + 3))
+
+
+def test_every_measure_of_the_module_is_worked_here() -> None:
+    public = {name for name, item in vars(measures).items() if getattr(item, "__module__", "") == measures.__name__}
+    assert {name for name in public if not name.startswith("_")} <= set(globals())
