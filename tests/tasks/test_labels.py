@@ -96,7 +96,7 @@ class TestMultiLabel:
         assert answer == {"labels": ["a", "c"], "probabilities": [pytest.approx(0.25, abs=1e-5), pytest.approx(0.9)]}
 
     def test_huge_logits_are_no_trouble(self) -> None:
-        with np.errstate(all="raise"):
+        with np.errstate(over="raise", invalid="raise"):
             answer = self.task.answer(NOTHING, [np.float32([-1e30, 1e30, -99])])
         assert answer == {"labels": ["b"], "probabilities": [1.0]}
 
