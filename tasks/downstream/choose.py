@@ -52,7 +52,8 @@ class Choose(FinetuneTask):
 
     def truth(self, row: Row) -> int:
         choices, given = self._choices(row), row.text(self.label).strip()
-        if given in choices:
+        # A number that is no text cannot be a choice's words, even where those are digits.
+        if given in choices and isinstance(row[self.label], str):
             return choices.index(given)
         if given.lstrip("-").isdecimal():
             number = int(given) - self.first
