@@ -22,4 +22,12 @@ def reference(
 ) -> Tensor:
     """What it is."""
     total_TD = residual_TD + F.dropout(x_TD, dropout)
-    return F.layer_norm(total_TD, total_TD.shape[-1:], gain_D, offset_D, epsilon)
+    return layer_norm(total_TD, gain_D, offset_D, epsilon)
+
+
+def layer_norm(x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float) -> Tensor:
+    """Paddle's LayerNorm, with the right gradient also where the gain is frozen: Paddle 3.3 leaves it out on a CPU."""
+    width = x_TD.shape[-1:]
+    if gain_D.stop_gradient:
+        return F.layer_norm(x_TD, width, None, None, epsilon) * gain_D + offset_D
+    return F.layer_norm(x_TD, width, gain_D, offset_D, epsilon)

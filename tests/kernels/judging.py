@@ -60,3 +60,11 @@ def assert_near(
         assert one is not None and other is not None
         error = float(np.linalg.norm(one - other) / max(np.linalg.norm(other), least))
         assert error < (backward if number else forward), f"result {number}: {error:.4f}"
+
+
+def assert_only_the_frozen_are_left_out(some: Found, every: Found, frozen: Sequence[int]) -> None:
+    """Frozen inputs have no gradient; the output and the gradients of the others are what they are without."""
+    for number, (one, other) in enumerate(zip(some, every, strict=True)):
+        assert (one is None) == (number - 1 in frozen)
+        if one is not None:
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # type: ignore[arg-type]
