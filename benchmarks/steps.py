@@ -18,6 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ class Side:
     def turn(self) -> dict[str, float]:
         """Let it take one step on each of its batches: seconds, and peak memory in MB."""
         assert self._process.stdin is not None and self._process.stdout is not None
+        time.sleep(0.5)  # threads of the side before may still spin, waiting for more work
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()

@@ -90,7 +90,7 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Built beside and renamed: another process may be looking for it, or building it too.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
-            _compile([*command, *VARIANTS[variant], *extra], Path(folder), variant).replace(path)
+            _compile([*command, *_FLAGS, *VARIANTS[variant], *extra], Path(folder), variant).replace(path)
     except OSError as error:
         raise CannotBuild(
             f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
@@ -101,7 +101,7 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
 def _compile(command: list[str], folder: Path, variant: str) -> Path:
     def compiled(source: Path) -> str:
         target = str(folder / f"{source.stem}.o")
-        _run([*command, *_FLAGS, "-c", str(source), "-o", target], f"{source.name} for {variant}")
+        _run([*command, "-c", str(source), "-o", target], f"{source.name} for {variant}")
         return target
 
     library = folder / "out.so"

@@ -7,6 +7,7 @@ copy is not trusted after a backward pass until our optimizer renews it, nor whe
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ class _Copy(NamedTuple):
 def low_copy(weight: Tensor) -> Tensor:
     """The weight in bfloat16."""
     copy = _of(weight)
-    if copy is None or copy.state != state_of(weight):
+    if copy is None or copy.state != _state(weight):
         copy = _keep(weight, low(weight))
     return copy.values
 
@@ -52,7 +53,7 @@ def renewed(weight: Tensor) -> None:
 
 
 def _keep(weight: Tensor, values: Tensor) -> _Copy:
-    weight._low_copy = _Copy(values, state_of(weight))
+    weight._low_copy = _Copy(values, _state(weight))
     return weight._low_copy
 
 
@@ -60,9 +61,7 @@ def _of(weight: Tensor) -> _Copy | None:
     return getattr(weight, "_low_copy", None)
 
 
-def state_of(weight: Tensor) -> tuple[int, int, bytes]:
-    """What tells whether a weight is what it was: where it lies, its version, and a few of its elements."""
+def _state(weight: Tensor) -> tuple[int, int, bytes]:
     # From the middle, where a row of an embedding is an ordinary token's.
-    at, size = weight.data_ptr(), 4 * weight.size
-    sample = ctypes.string_at(at + size // 8 * 4, min(_SAMPLE, size - size // 8 * 4))
-    return at, weight.inplace_version, sample
+    at, size = weight.data_ptr(), 4 * math.prod(weight.shape)
+    return at, weight.inplace_version, ctypes.string_at(at + size // 8 * 4, min(_SAMPLE, size - size // 8 * 4))

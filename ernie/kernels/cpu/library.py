@@ -94,6 +94,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "adamw": (POINTER(AdamW), *(_AT,) * 5, c_long),
     "squares": (_AT, c_long, POINTER(c_double)),
     "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_AT)),
+    "stack_is_of": (_AT, POINTER(LayerParameters), POINTER(c_int)),
     "stack_run": (_AT, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _AT, _AT),
     "stack_delete": (_AT,),
     "peak": (c_int, c_long, POINTER(c_double)),

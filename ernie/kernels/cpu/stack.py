@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from ctypes import c_void_p
+from ctypes import c_int, c_void_p
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,13 +14,13 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded
-from ernie.kernels.cpu.copies import state_of
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.precision import current
 
 if TYPE_CHECKING:
     from ernie.kernels.layer import LayerSettings, LayerWeights
 
+_MATRICES = 6  # of a layer's weights, the first ones
 _KINDS = {"fp32": 0, "bf16": 1, "int8": 2}  # as in src/packed.h
 
 
@@ -66,15 +66,21 @@ class PackedStack:
         return y_TD
 
     def _renew(self, layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
+        tensors = [weight for layer in layers for weight in layer]
         made_of = (
             current(),
             settings,
-            [state_of(weight) for layer in layers for weight in layer[:6]],
-            [weight.data_ptr() for layer in layers for weight in layer[6:]],
+            [tensor.data_ptr() for tensor in tensors],
+            [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
         )
-        if made_of == self._made_of:
+        # Paddle's own optimizers and set_value change weights without a new version: C++ looks at a few elements.
+        if made_of == self._made_of and self._is_still_of():
             return
-        structures = [LayerParameters(*(weight.data_ptr() for weight in layer)) for layer in layers]
+        self._made_of = None
+        self._delete()
+        pointers = made_of[2]
+        size = len(pointers) // len(layers)
+        structures = [LayerParameters(*pointers[first : first + size]) for first in range(0, len(pointers), size)]
         self._parameters = (LayerParameters * len(layers))(*structures)
         D, F = layers[0].inner.shape
         handle = c_void_p()
@@ -82,6 +88,10 @@ class PackedStack:
         loaded().call(
             "stack_new", kind, len(layers), D, F, activation, settings.epsilon, self._parameters, byref(handle)
         )
-        self._delete()
         self._handle, self._made_of = handle, made_of
         self._delete = weakref.finalize(self, loaded().call, "stack_delete", handle)
+
+    def _is_still_of(self) -> bool:
+        answer = c_int()
+        loaded().call("stack_is_of", self._handle, self._parameters, byref(answer))
+        return bool(answer.value)

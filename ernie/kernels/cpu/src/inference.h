@@ -11,6 +11,8 @@ class Stack {
 public:
     // The matrices (in, out) are copied; biases and norms are read where they are at every run.
     Stack(Kind, long width, long inner, Activation, float epsilon, const std::vector<LayerWeights>&);
+    // Whether the matrices are still what they were when they were copied, as far as a few elements of each tell.
+    bool is_of(const LayerWeights*) const;
     // The outputs of the last layer, (T, D), zero where none is wanted: `last` says where, the other layers use `shape`.
     void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
 
@@ -18,6 +20,7 @@ private:
     struct Packed {
         PackedWeight qkv, out, inner, outer;
     };
+    std::vector<float> sample(const LayerWeights*) const;
     template <class E>
     void layer(const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
     template <class E>
@@ -28,6 +31,7 @@ private:
     const Activation activation_;
     const float epsilon_;
     std::vector<std::unique_ptr<Packed>> layers_;
+    std::vector<float> samples_;
     Scratch memory_[12];
 };
 
