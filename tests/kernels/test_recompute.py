@@ -1,0 +1,47 @@
+"""Training in less memory, each layer computed a second time in the backward pass, gives the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from judging import needs_bf16, normal
+
+from ernie.data.batch import Layout
+from ernie.kernels.precision import precision
+from ernie.model.config import EncoderConfig
+from ernie.model.encoder import Encoder
+
+SHAPE = {"vocab_size": 50, "hidden_size": 24, "layers": 3, "heads": 2, "intermediate_size": 40, "max_positions": 64}
+LAYOUT = Layout.of_lengths([7, 33, 1])
+
+
+def learnt(dropout: float, recompute: bool, needed: np.ndarray | None) -> list[bytes]:
+    """The output of an encoder, the gradient to its input and those to its weights, and the next random number."""
+    paddle.seed(1)
+    encoder = Encoder(EncoderConfig(**SHAPE, dropout=dropout, attention_dropout=dropout))
+    encoder.recompute = recompute
+    x, upstream = map(paddle.to_tensor, normal((41, 24), (41, 24)))
+    x.stop_gradient = False
+    paddle.seed(2)
+    y = encoder(x, LAYOUT, needed=needed)
+    (y * upstream).sum().backward()
+    after = paddle.rand([1])
+    return [tensor.numpy().tobytes() for tensor in (y, x.grad, *(p.grad for p in encoder.parameters()), after)]
+
+
+@pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16)])
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("needed", [None, np.array([0, 7, 30])])
+def test_recomputing_gives_the_same_bits(name, dropout: float, needed: np.ndarray | None) -> None:  # type: ignore[no-untyped-def]
+    with precision(name):
+        assert learnt(dropout, True, needed) == learnt(dropout, False, needed)
+
+
+def test_dropout_differs_from_layer_to_layer_and_from_step_to_step() -> None:
+    paddle.seed(0)
+    config = EncoderConfig(**{**SHAPE, "layers": 1}, dropout=0.5, attention_dropout=0.5)
+    layer = Encoder(config).layers[0]
+    x = paddle.to_tensor(normal((41, 24))[0])
+    found = [layer(x, LAYOUT).numpy() for _ in range(3)]
+    assert not any(np.allclose(found[one], found[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
