@@ -120,6 +120,9 @@ def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> l
             f"{split.name}: {plural(len(empty), 'row')} with a text without any token, the first at "
             f"{split.rows[empty[0]].place}; kept as they are"
         )
+    for what in dict.fromkeys(what for example in examples for what in example.odd):
+        places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
+        remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
     return remarks
 
 

@@ -38,12 +38,14 @@ class Example:
     """What the model sees of one row: its samples, and what `answer` needs to read their outputs.
 
     `cut` counts the tokens that were left out to keep to the limit; `empty` says that a text gave no tokens.
+    `odd` names what else a user may want to know of, in words that follow "rows with".
     """
 
     samples: tuple[Sample, ...]
     notes: Any = None
     cut: int = 0
     empty: bool = False
+    odd: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:

@@ -1,14 +1,12 @@
 """Extractive question answering: the stretch of a passage that answers a question, or that there is none.
 
-Passages longer than a sample are read in windows that overlap, as in BERT's for SQuAD (Devlin et al., 2019, sections
-4.2 and 4.3).
+As in BERT's for SQuAD (Devlin et al., 2019, sections 4.2 and 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeGuard, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task, rounded
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, squad_exact, squad_f1
+from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -26,20 +25,8 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
-T = TypeVar("T")
 _NEAR = 3  # characters by which an answer's place may be off: three of CMRC 2018's are by one or two
 _CANDIDATES = 20  # beginnings and ends of a window that are combined
-
-
-class Window(NamedTuple):
-    """One sample's view: the characters (n, 2) of the passage's tokens in it, and where they begin in the sample.
-
-    `best` (n,) says for which of them this window has the most context of all windows.
-    """
-
-    offsets: np.ndarray
-    begins: int
-    best: np.ndarray
 
 
 @finetune_task("extract")
@@ -84,18 +71,20 @@ class Extract(FinetuneTask):
             raise UserError("max_answer and stride: expected at least 1 and 0")
 
     def truth(self, row: Row) -> list[str]:
-        texts, _ = self._answers(row)
-        if not texts and not self.no_answer:
+        answers = self._answers(row)
+        if not answers and not self.no_answer:
             raise UserError("the question has no answer; data with such questions need no_answer: true")
-        return texts
+        return [text for text, _ in answers]
 
-    def _answers(self, row: Row) -> tuple[list[str], list[int]]:
-        """The texts of the right answers, and where they begin, as far as the row says."""
+    def _answers(self, row: Row) -> list[tuple[str, int | None]]:
+        """The right answers, and where they begin if the row says so."""
         found = row.cell(self.answers)
         given: Any = found if isinstance(found, dict) else {}
-        texts, starts = given.get("text"), given.get("answer_start") or []
-        if _all(str, texts) and _all(int, starts):
-            return texts, starts
+        texts = given.get("text")
+        if _all(str, texts):
+            starts = given.get("answer_start") or [None] * len(texts)
+            if _all((int, type(None)), starts) and len(starts) == len(texts):
+                return [(text, start) for text, start in zip(texts, starts, strict=True) if text.strip()]
         raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {found!r}")
 
     def answered(self, answer: Answer) -> str:
@@ -105,37 +94,36 @@ class Extract(FinetuneTask):
         return self._example(row, tokenizer, None)
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
-        return self._example(row, tokenizer, self._span(row))
-
-    def _span(self, row: Row) -> tuple[int, int]:
-        """The first answer's characters [start, end); (-1, -1) for none."""
-        texts, context = self.truth(row), row.text(self.context)
-        if not texts:
-            return -1, -1
-        _, starts = self._answers(row)
-        given = starts[0] if starts else context.find(texts[0])
-        around = [start for start in range(given - _NEAR, given + _NEAR + 1) if start >= 0]
-        start = next((i for i in sorted(around, key=lambda i: abs(i - given)) if context.startswith(texts[0], i)), None)
-        if start is None or given < 0:
-            raise UserError(f"the answer '{texts[0]}' does not stand at character {given} of the context")
-        return start, start + len(texts[0])
+        self.truth(row)
+        answers = self._answers(row)
+        if not answers:
+            return self._example(row, tokenizer, (-1, -1))
+        text, given = answers[0]
+        start = _place(row.text(self.context), text, given)
+        example = self._example(row, tokenizer, (start, start + len(text)))
+        beside = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
+        return replace(example, odd=example.odd + beside) if given not in (None, start) else example
 
     def _example(self, row: Row, tokenizer: Tokenizer, span: tuple[int, int] | None) -> Example:
+        """The windows of a row; `span` is the answer's characters, (-1, -1) for none, None where it is not known."""
         asked = tokenizer.encode(row.text(self.question)).ids
         question = asked[: self.max_question]
         text = row.text(self.context)
         context = tokenizer.encode(text)
-        room = self.max_len - len(question) - 3
+        room, begins = self.max_len - len(question) - 3, len(question) + 2
         starts = window_starts(len(context.ids), room, self.stride)
+        answer = touched(context.offsets, *span) if span else None
         samples, windows = [], []
         for i, start in enumerate(starts):
-            stop = min(start + room, len(context.ids))
-            labels = {} if span is None else _target(context.offsets[start:stop], span, len(question) + 2)
-            samples.append(pair(tokenizer, question, context.ids[start:stop], self.max_len, **labels))
-            best = _has_most_context(starts, i, room, len(context.ids))
-            windows.append(Window(context.offsets[start:stop], len(question) + 2, best))
+            part = slice(start, start + room)
+            labels = _target(answer, part, begins) if span else {}
+            samples.append(pair(tokenizer, question, context.ids[part], self.max_len, **labels))
+            best = has_most_context(starts, i, room, len(context.ids))
+            windows.append(Window(context.offsets[part], begins, best))
         empty = not (len(asked) and len(context.ids))
-        return Example(tuple(samples), (text, windows), len(asked) - len(question), empty)
+        too_long = answer is not None and answer[1] - answer[0] >= self.max_answer
+        odd = (f"an answer of more than max_answer {self.max_answer} tokens, which cannot be given",) * too_long
+        return Example(tuple(samples), (text, windows), len(asked) - len(question), empty, odd)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
@@ -154,6 +142,8 @@ class Extract(FinetuneTask):
         text, windows = example.notes
         found = [self._best(window, scores) for window, scores in zip(windows, logits, strict=True)]
         score, start, end = max(found)
+        if not len(windows[0].offsets):
+            return {"answer": "", "start": -1, "score": 0.0}  # a passage without a token
         nothing = min(float(scores[0].sum()) for scores in logits)
         if self.no_answer and nothing - score > self.threshold:
             return {"answer": "", "start": -1, "score": rounded(nothing - score)}
@@ -174,38 +164,27 @@ class Extract(FinetuneTask):
         return best
 
 
-def _all(kind: type[T], found: Any) -> TypeGuard[list[T]]:
+def _all(kind: type | tuple[type, ...], found: Any) -> bool:
     return isinstance(found, list) and all(isinstance(item, kind) for item in found)
 
 
-def window_starts(tokens: int, room: int, stride: int) -> list[int]:
-    """Where the windows of a passage begin; the last one ends with it."""
-    starts = [0]
-    while starts[-1] + room < tokens:
-        starts.append(starts[-1] + room - stride)
-    return starts
+def _place(context: str, answer: str, given: int | None) -> int:
+    """Where an answer begins: the place nearest to the given one, the first of all where none is given.
+
+    Raises UserError when it stands nowhere near.
+    """
+    if given is None:
+        given = context.find(answer)
+    around = sorted(range(max(0, given - _NEAR), given + _NEAR + 1), key=lambda i: abs(i - given))
+    start = next((i for i in around if context.startswith(answer, i)), None)
+    if start is None or given < 0:
+        where = f"at character {given} of the context" if given >= 0 else "in the context"
+        raise UserError(f"the answer '{answer}' does not stand {where}")
+    return start
 
 
-def _has_most_context(starts: Sequence[int], i: int, room: int, tokens: int) -> np.ndarray:
-    """For each token of window `i`, whether no other window shows more of what stands around it."""
-    stops = [min(start + room, tokens) for start in starts]
-    places = np.arange(starts[i], stops[i])
-
-    def context(j: int) -> np.ndarray:
-        left, right = places - starts[j], stops[j] - 1 - places
-        inside = (left >= 0) & (right >= 0)
-        return np.where(inside, np.minimum(left, right) + 0.01 * (stops[j] - starts[j]), -1.0)
-
-    own = context(i)
-    others = [(j, context(j)) for j in range(len(starts)) if j != i]
-    return np.all([own > there if j < i else own >= there for j, there in others], axis=0) & (own >= 0)
-
-
-def _target(offsets: np.ndarray, span: tuple[int, int], begins: int) -> dict[str, Any]:
-    """The first and the last token of the answer in a window; those of [CLS] where it does not hold all of it."""
-    start, end = span
-    nowhere = {"start": 0, "end": 0}
-    if start < 0 or not len(offsets) or start < offsets[0, 0] or end > offsets[-1, 1]:
-        return nowhere
-    touched = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
-    return {"start": int(touched[0]) + begins, "end": int(touched[-1]) + begins} if len(touched) else nowhere
+def _target(answer: tuple[int, int] | None, window: slice, begins: int) -> dict[str, int]:
+    """The answer's first and last token in a window's sample; those of [CLS] where it does not hold all of it."""
+    if answer is None or answer[0] < window.start or answer[1] >= window.stop:
+        return {"start": 0, "end": 0}
+    return {"start": answer[0] - window.start + begins, "end": answer[1] - window.start + begins}
