@@ -90,7 +90,7 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Built beside and renamed: another process may be looking for it, or building it too.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
-            _compile([*command, *_FLAGS, *VARIANTS[variant], *extra], Path(folder), variant).replace(path)
+            _compile(command, variant, extra, Path(folder)).replace(path)
     except OSError as error:
         raise CannotBuild(
             f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
@@ -98,16 +98,17 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
     return path
 
 
-def _compile(command: list[str], folder: Path, variant: str) -> Path:
+def _compile(command: list[str], variant: str, extra: Sequence[str], folder: Path) -> Path:
     def compiled(source: Path) -> str:
         target = str(folder / f"{source.stem}.o")
-        _run([*command, "-c", str(source), "-o", target], f"{source.name} for {variant}")
+        flags = (*_FLAGS, *VARIANTS[variant], *extra)
+        _run([*command, *flags, "-c", str(source), "-o", target], f"{source.name} for {variant}")
         return target
 
     library = folder / "out.so"
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sorted(SOURCES.glob("*.cpp"))))
-    _run([*command, "-shared", "-o", str(library), *objects], f"the library for {variant}")
+    _run([*command, "-shared", *extra, "-o", str(library), *objects], f"the library for {variant}")
     return library
 
 

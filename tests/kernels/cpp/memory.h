@@ -1,0 +1,58 @@
+// Arrays that notice when a kernel leaves them.
+//
+// An array ends where a page begins that may not be touched: one byte read or written beyond ends the program.  The bytes
+// before it hold a pattern that is looked at in the end.  With -DHEAP an array is a piece of the heap of just its size, so
+// that AddressSanitizer and valgrind see its limits and which of its elements were never written.
+#pragma once
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "judge.h"
+
+template <class T>
+class Array {
+public:
+    explicit Array(long count) : count_(count), bytes_(size_t(count) * sizeof(T)) {
+#ifdef HEAP
+        data_ = static_cast<T*>(std::malloc(bytes_));
+#else
+        page_ = size_t(sysconf(_SC_PAGESIZE));
+        room_ = (bytes_ + page_ - 1) / page_ * page_ + page_;  // at least a page before the array
+        memory_ = static_cast<char*>(mmap(nullptr, room_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        if (memory_ == MAP_FAILED || mprotect(memory_ + room_, page_, PROT_NONE)) std::abort();
+        std::memset(memory_, PATTERN, room_);
+        data_ = reinterpret_cast<T*>(memory_ + room_ - bytes_);
+#endif
+    }
+    Array(const Array&) = delete;
+    ~Array() {
+#ifdef HEAP
+        std::free(data_);
+#else
+        for (char* byte = memory_; byte < reinterpret_cast<char*>(data_); byte++)
+            if (*byte != PATTERN) {
+                fail("a write before the beginning of an array");
+                break;
+            }
+        munmap(memory_, room_ + page_);
+#endif
+    }
+
+    long size() const { return count_; }
+    T* data() { return data_; }
+    T& operator[](long i) { return data_[i]; }
+    operator T*() { return data_; }
+
+private:
+    static constexpr char PATTERN = 0x5a;
+    long count_;
+    size_t bytes_;
+    T* data_;
+#ifndef HEAP
+    size_t page_, room_;
+    char* memory_;
+#endif
+};

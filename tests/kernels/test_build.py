@@ -1,0 +1,172 @@
+"""Compiling the kernels: at first use, once, also by several processes at a time, and the reasons why not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+
+from ernie.kernels import build as builder
+from ernie.kernels.build import CannotBuild, build, cache, cached, compiler, runnable
+
+SOURCE = 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
+PARALLEL = """
+extern "C" __attribute__((visibility("default"))) void fill(int* x, int n) {
+#pragma omp parallel for
+    for (int i = 0; i < n; i++) x[i] = i;
+}
+"""
+AVX2 = {"avx2", "fma"}
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq"}
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one short source in the place of the kernels', and an empty cache."""
+    folder = tmp_path / "src"
+    folder.mkdir()
+    (folder / "answer.cpp").write_text(SOURCE)
+    monkeypatch.setattr(builder, "SOURCES", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "variants"),
+    [
+        (set(), []),
+        ({"avx2"}, []),
+        (AVX2, ["avx2"]),
+        (AVX512 - {"avx512vl"}, ["avx2"]),
+        (AVX512, ["avx512", "avx2"]),
+        (AVX512 | {"avx512_bf16"}, ["avx512_bf16", "avx512", "avx2"]),
+        ({"avx512_bf16"}, []),
+    ],
+)
+def test_a_processor_runs_the_variants_whose_instructions_it_has_all(flags: set[str], variants: list[str]) -> None:
+    assert runnable(flags) == variants
+
+
+@needs_compiler
+def test_what_is_built_runs_and_is_found_under_a_name_for_its_sources(small: Path) -> None:
+    path = build("avx2", cached("avx2"))
+    assert ctypes.CDLL(str(path)).answer() == 42
+    assert path == cached("avx2") and path.is_relative_to(cache())
+    assert [entry.name for entry in path.parent.iterdir()] == ["avx2.so"]  # nothing left beside it
+    (small / "answer.cpp").write_text(SOURCE.replace("42", "43"))
+    assert cached("avx2") != path  # other sources, another library
+
+
+def test_the_variants_of_one_source_have_names_of_their_own(small: Path) -> None:
+    assert len({cached(variant) for variant in builder.VARIANTS}) == len(builder.VARIANTS)
+
+
+@needs_compiler
+def test_several_processes_may_build_at_once(small: Path, tmp_path: Path) -> None:
+    script = (
+        "import ctypes, sys; from pathlib import Path; from ernie.kernels import build as b; "
+        "b.SOURCES = Path(sys.argv[1]); print(ctypes.CDLL(str(b.build('avx2', b.cached('avx2')))).answer())"
+    )
+    command = [sys.executable, "-c", script, str(small)]
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate(timeout=60)[0].strip() for process in running] == ["42"] * 4
+    assert [entry.name for entry in cached("avx2").parent.iterdir()] == ["avx2.so"]
+
+
+@needs_compiler
+def test_a_killed_build_is_not_taken_for_a_library(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "killed", "kill -9 $$")))
+    with pytest.raises(CannotBuild, match="killed could not compile answer.cpp for avx2"):
+        build("avx2", cached("avx2"))
+    assert not cached("avx2").exists()
+
+
+def test_a_source_that_does_not_compile_is_named_with_the_first_error(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "in file" >&2; echo "answer.cpp:1: error: no such thing" >&2; echo "error: more" >&2; exit 1'
+    monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "broken", script)))
+    with pytest.raises(CannotBuild, match=r"answer.cpp for avx2: answer.cpp:1: error: no such thing$") as raised:
+        build("avx2", cached("avx2"))
+    assert "error: more" in raised.value.details and "-mavx2" in raised.value.details
+
+
+def test_a_compiler_that_is_not_there_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    with pytest.raises(CannotBuild, match="compiler /nowhere/c\\+\\+ cannot be started"):
+        build("avx2", cached("avx2"))
+
+
+def test_without_a_compiler_there_is_one_reason(small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotBuild, match="there is no C\\+\\+ compiler"):
+        build("avx2", cached("avx2"))
+
+
+def test_the_compiler_may_be_a_command_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "ccache g++ -B'/a folder'")
+    assert compiler() == ["ccache", "g++", "-B/a folder"]
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CannotBuild, match=r"file/ernie-continual.* cannot be written .*XDG_CACHE_HOME"):
+        build("avx2", cached("avx2"))
+
+
+@needs_compiler
+def test_the_library_brings_no_openmp_runtime_of_its_own(small: Path) -> None:
+    (small / "parallel.cpp").write_text(PARALLEL)
+    content = build("avx2", cached("avx2")).read_bytes()
+    assert b"GOMP_parallel" in content or b"__kmpc_fork_call" in content  # it uses the one that is there
+    assert b"libgomp" not in content and b"libomp" not in content
+
+
+@pytest.mark.parametrize("compilers", ["none", "broken"])
+def test_a_wheel_is_built_without_a_compiler_and_carries_the_sources(compilers: str, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for name in ("ernie", "tasks", "pretrain", "finetune", "configs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    (tmp_path / "bin").mkdir()
+    if compilers == "broken":
+        program(tmp_path / "bin" / "g++", "exit 1")
+    environment = {key: value for key, value in os.environ.items() if key not in ("CXX", "PYTHONPATH")}
+    done = subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)],
+        cwd=source,
+        env={**environment, "PATH": str(tmp_path / "bin")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (done.stdout + done.stderr).count("will be compiled where they are first used") == 1
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if name.endswith(".so")]
+    shipped = {Path(name).name for name in names if name.startswith("ernie/kernels/cpu/src/")}
+    assert shipped == {path.name for path in builder.SOURCES.iterdir()}
+    assert wheel.name.endswith("-py3-none-any.whl") == (compilers == "none")
