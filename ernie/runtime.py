@@ -23,7 +23,7 @@ def prepare() -> None:
     Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  The threads
     are MKL's own setting: OMP_NUM_THREADS would do the same, but makes Paddle print a warning at every start.
     """
-    os.environ.setdefault("MKL_NUM_THREADS", _first_number(os.environ.get("OMP_NUM_THREADS", "")) or str(cores()))
+    os.environ.setdefault("MKL_NUM_THREADS", _first_number(_omp_threads()) or str(cores()))
     os.environ.setdefault("FLAGS_paddle_num_threads", str(threads()))
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
     # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
@@ -61,6 +61,18 @@ def quota(groups: Path) -> float:
 def threads() -> int:
     """The threads that products and kernels run with."""
     return int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
+
+
+def _omp_threads() -> str:
+    """OMP_NUM_THREADS as the user has set it: Paddle, once imported, has set it to 1 where it was not there."""
+    found = os.environ.get("OMP_NUM_THREADS", "")
+    if found == "1" and "paddle" in sys.modules:
+        try:
+            at_start = Path("/proc/self/environ").read_bytes().split(b"\0")
+        except OSError:
+            return ""
+        return found if b"OMP_NUM_THREADS=1" in at_start else ""
+    return found
 
 
 def _first_number(text: str) -> str:
