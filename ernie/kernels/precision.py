@@ -93,7 +93,7 @@ def _check(wanted: str) -> None:
     possible = _possible()
     if wanted not in possible:
         raise UserError(
-            f"precision {wanted}: this machine computes in {' and '.join(possible)} only; precision: auto takes the "
+            f"precision {wanted}: this machine computes in {', '.join(possible)} only; precision: auto takes the "
             "one that suits it best"
         )
 
