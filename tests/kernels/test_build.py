@@ -94,7 +94,7 @@ def test_a_killed_build_is_not_taken_for_a_library(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "killed", "kill -9 $$")))
-    with pytest.raises(CannotBuild, match="killed could not compile answer.cpp for avx2"):
+    with pytest.raises(CannotBuild, match=r"killed could not compile answer.cpp for avx2"):
         build("avx2", cached("avx2"))
     assert not cached("avx2").exists()
 
@@ -111,14 +111,14 @@ def test_a_source_that_does_not_compile_is_named_with_the_first_error(
 
 def test_a_compiler_that_is_not_there_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
-    with pytest.raises(CannotBuild, match="compiler /nowhere/c\\+\\+ cannot be started"):
+    with pytest.raises(CannotBuild, match=r"compiler /nowhere/c\+\+ cannot be started"):
         build("avx2", cached("avx2"))
 
 
 def test_without_a_compiler_there_is_one_reason(small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CannotBuild, match="there is no C\\+\\+ compiler"):
+    with pytest.raises(CannotBuild, match=r"there is no C\+\+ compiler"):
         build("avx2", cached("avx2"))
 
 

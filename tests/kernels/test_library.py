@@ -1,0 +1,149 @@
+"""Which kernels are chosen, and what is said where there are none."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from ctypes import byref, c_double
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import python
+
+from ernie.errors import Remark, UserError
+from ernie.kernels import build as builder
+from ernie.kernels.build import CannotBuild, cached, processor_flags, runnable
+from ernie.kernels.cpu.library import Library, library, search
+
+module = import_module("ernie.kernels.cpu.library")  # the package's attribute of that name is the function
+VARIANTS = runnable(processor_flags())
+REFERENCE = """
+import numpy as np, paddle
+from ernie.kernels.linear import linear
+x = [paddle.ones([2, 3]), paddle.ones([3, 4]), paddle.ones([4])]
+print(float(linear(*x).sum()), float(linear(*x).sum()))
+"""
+
+needs_kernels = pytest.mark.skipif(library() is None, reason="needs the C++ kernels")
+
+
+def found() -> Library:
+    """What is found now, whatever was found before."""
+    result = search.__wrapped__()
+    assert isinstance(result, Library), result
+    return result
+
+
+@pytest.fixture
+def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a compiler that takes no time: it copies a library that was built before.
+
+    Returned is a file: the variants named in it are refused as instructions that the compiler does not know.
+    """
+    for variant in VARIANTS:
+        monkeypatch.setenv("ERNIE_KERNELS", variant)
+        shutil.copy(found().path, tmp_path / f"{variant}.so")
+    monkeypatch.delenv("ERNIE_KERNELS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(module, "SHIPPED", tmp_path / "nothing")
+    refused = tmp_path / "refused"
+    refused.write_text("none")
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *"$(cat {refused})"*) echo "error: what is that?" >&2; exit 1;; esac\n'
+        'while [ "$1" != -o ]; do [ "$1" = -shared ] && shared=1; shift; done\n'
+        f'case "$2" in *avx512_bf16*) v=avx512_bf16;; *avx512*) v=avx512;; *) v=avx2;; esac\n'
+        f'if [ "$shared" ]; then cp {tmp_path}/$v.so "$2"; else : > "$2"; fi\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    return refused
+
+
+@needs_kernels
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_can_be_asked_for(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERNIE_KERNELS", variant)
+    kernels, total, x = found(), c_double(), np.arange(1000, dtype=np.float32)
+    kernels.call("squares", x.ctypes.data, x.size, byref(total))
+    assert (kernels.variant, kernels.has_bf16) == (variant, variant == "avx512_bf16")
+    assert total.value == pytest.approx(float(np.square(x, dtype=np.float64).sum()))
+
+
+@needs_kernels
+def test_the_best_variant_is_taken_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ERNIE_KERNELS", raising=False)
+    assert found().variant == VARIANTS[0]
+
+
+def test_the_reference_can_be_asked_for_and_is_no_reason_to_say_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERNIE_KERNELS", "reference")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert library.__wrapped__() is None
+
+
+def test_a_variant_that_there_is_not_is_refused_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ERNIE_KERNELS", "avx1024")
+    with pytest.raises(UserError, match="ERNIE_KERNELS: 'avx1024' is not one of reference, avx512_bf16, avx512, avx2"):
+        library.__wrapped__()
+
+
+def test_a_variant_of_another_processor_is_refused_instead_of_crashing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "processor_flags", lambda: {"avx2", "fma"})
+    monkeypatch.setenv("ERNIE_KERNELS", "avx512")
+    with pytest.raises(UserError, match="ERNIE_KERNELS: this processor cannot run avx512, only avx2"):
+        search.__wrapped__()
+
+
+def test_a_processor_without_the_instructions_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "processor_flags", set)
+    monkeypatch.delenv("ERNIE_KERNELS", raising=False)
+    reason = search.__wrapped__()
+    assert isinstance(reason, CannotBuild) and "a processor with AVX2" in str(reason)
+
+
+@needs_kernels
+def test_kernels_are_compiled_at_first_use_with_a_note_and_then_found(copying: Path) -> None:
+    with pytest.warns(Remark, match=r"compiling the C\+\+ kernels for this processor, once"):
+        first = found()
+    assert first.path == cached(VARIANTS[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found().path == first.path
+
+
+@needs_kernels
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_a_library_that_does_not_load_here_is_built_anew(content: bytes, copying: Path) -> None:
+    path = cached(VARIANTS[0])
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.warns(Remark, match="compiling"):
+        assert found().path == path
+    assert path.read_bytes() != content
+
+
+@needs_kernels
+@pytest.mark.skipif(len(VARIANTS) < 2, reason="needs a processor that runs several variants")
+def test_a_compiler_that_does_not_know_the_newest_instructions_builds_the_next_best(copying: Path) -> None:
+    best, next_best = (builder.VARIANTS[variant] for variant in VARIANTS[:2])
+    copying.write_text(next(flag for flag in best if flag not in next_best))
+    with pytest.warns(Remark, match=rf"using the {VARIANTS[1]} kernels, for .*error: what is that"):
+        assert found().variant == VARIANTS[1]
+
+
+def test_without_a_compiler_everything_works_and_one_note_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("ERNIE_KERNELS", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = python("-c", REFERENCE)
+    assert (done.returncode, done.stdout) == (0, "32.0 32.0\n"), done.stderr
+    assert done.stderr.count("running without the C++ kernels") == 1
+    assert "there is no C++ compiler (g++ or clang++). `ernie doctor` says more." in done.stderr or not VARIANTS
