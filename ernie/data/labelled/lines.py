@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
@@ -109,34 +110,34 @@ def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Itera
     """Sentences of a CoNLL file: a word a line with its tags, an empty line behind a sentence.
 
     A row has a list under each of `columns` ("token" and "tag" unless named): the first columns of the file, and the
-    last under the last name.  Lines that begin with -DOCSTART- stand between documents and are no words.
+    last under the last name; spaces and tabs stand between them.  Lines that begin with -DOCSTART- stand between
+    documents and are no words.  A sentence with a line that cannot be read is a fault as a whole.
     """
     names = options.columns or ("token", "tag")
+    sentence: list[Line] = []
+    for line in lines:
+        between = line.text is not None and (not line.text.strip(" \t") or line.text.startswith("-DOCSTART-"))
+        if not between:
+            sentence.append(line)
+        elif sentence:
+            yield _sentence(file, names, sentence, options.delimiter)
+            sentence = []
+    if sentence:
+        yield _sentence(file, names, sentence, options.delimiter)
+
+
+def _sentence(file: str, names: Sequence[str], lines: Sequence[Line], delimiter: str) -> Row | Fault:
     found: list[list[str]] = []
-    begins = 0
     for line in lines:
         if line.text is None:
-            yield Fault(Place(file, line.number), line.problem)
-            continue
-        text = line.text.strip("\r\n") if options.delimiter else line.text.strip()
-        if text.startswith("-DOCSTART-"):
-            continue
-        if text.strip():
-            cells = text.split(options.delimiter or None)
-            if len(cells) < len(names):
-                yield Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
-                continue
-            begins = begins or line.number
-            found.append([*cells[: len(names) - 1], cells[-1]])
-        elif found:
-            yield _sentence(names, found, Place(file, begins))
-            found, begins = [], 0
-    if found:
-        yield _sentence(names, found, Place(file, begins))
-
-
-def _sentence(names: Iterable[str], found: list[list[str]], place: Place) -> Row:
-    return Row({name: list(column) for name, column in zip(names, zip(*found, strict=True), strict=True)}, place)
+            return Fault(Place(file, line.number), line.problem)
+        # Not at any white space: words of Chinese data may be a wide space.
+        cells = line.text.split(delimiter) if delimiter else re.split("[ \t]+", line.text.strip(" \t"))
+        if len(cells) < len(names):
+            return Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
+        found.append([*cells[: len(names) - 1], cells[-1]])
+    columns = zip(names, zip(*found, strict=True), strict=True)
+    return Row({name: list(column) for name, column in columns}, Place(file, lines[0].number))
 
 
 def read_plain(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:

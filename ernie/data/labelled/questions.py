@@ -6,17 +6,20 @@ A row has id, context, question and answers {text: [...], answer_start: [...]}, 
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ernie.data.labelled.row import Fault, Row
 from ernie.data.raw import Place
+from ernie.errors import UserError, about
 
 
 def read_questions(file: str, content: Any) -> Iterator[Row | Fault]:
-    """A row a question, numbered from 1."""
-    for number, (context, question) in enumerate(_questions(content), 1):
-        yield _squad(context, question, Place(file, number))
+    """A row a question, numbered from 1.  Raises UserError where there is something else than passages."""
+    with about(file):
+        for number, (context, question) in enumerate(_questions(content), 1):
+            yield _squad(context, question, Place(file, number))
 
 
 def is_questions(content: Any) -> bool:
@@ -29,10 +32,16 @@ def is_questions(content: Any) -> bool:
 def _questions(content: Any) -> Iterator[tuple[Any, Any]]:
     articles = content["data"] if isinstance(content, Mapping) else [{"paragraphs": content}]
     for article in articles:
-        for paragraph in article.get("paragraphs", []) if isinstance(article, Mapping) else []:
-            context = paragraph.get("context", paragraph.get("context_text"))
-            for question in paragraph.get("qas", []):
-                yield context, question
+        for paragraph in _listed(article, "paragraphs"):
+            for question in _listed(paragraph, "qas"):
+                yield paragraph.get("context", paragraph.get("context_text")), question
+
+
+def _listed(parent: Any, name: str) -> list[Any]:
+    found = parent.get(name) if isinstance(parent, Mapping) else None
+    if not isinstance(found, list):
+        raise UserError(f"expected questions on passages, with a list under '{name}', found {reprlib.repr(parent)}")
+    return found
 
 
 def _squad(context: Any, question: Any, place: Place) -> Row | Fault:

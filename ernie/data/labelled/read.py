@@ -16,6 +16,7 @@ from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line, LineFile
 from ernie.errors import UserError
+from ernie.report.words import plural
 
 _FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 _SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
@@ -57,7 +58,7 @@ def raise_faults(faults: Sequence[Fault]) -> None:
         return
     shown = "\n".join(map(str, faults[:_SHOWN]))
     more = len(faults) - _SHOWN
-    raise UserError(shown + (f"\nand {more} more rows that cannot be used" if more > 0 else ""))
+    raise UserError(shown + (f"\nand {plural(more, 'more row')} that cannot be used" if more > 0 else ""))
 
 
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
@@ -147,8 +148,11 @@ def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
             Row(item, Place(file, number)) if isinstance(item, dict) else Fault(Place(file, number), "is no object")
             for number, item in enumerate(content, 1)
         )
-    if content is None and load_json(next((line.text for line in held if line.text), "")) is None:
+    written = [line.text for line in held if line.text and line.text.strip()]
+    if content is None and written and load_json(written[0]) is None:
         raise UserError(f"{file}: is neither a JSON document nor JSON lines")
+    if content is not None and len(written) > 1:
+        raise UserError(f"{file}: is a JSON document, but neither a list of rows nor questions on passages")
     return read_json_rows(file, held)
 
 
@@ -178,6 +182,8 @@ def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
         if split not in loaded:
             raise UserError(f"{folder}: has the splits {', '.join(loaded)}; name one: {folder}:{next(iter(loaded))}")
         loaded = loaded[split]
+    elif split:
+        raise UserError(f"{folder}: is one data set without splits; give it without ':{split}'")
     return _dataset(f"{folder}:{split}" if split else str(folder), loaded)
 
 
@@ -200,13 +206,13 @@ def _hub(source: str) -> Iterator[Row | Fault]:
 
 
 def _dataset(name: str, loaded: Any) -> Iterator[Row | Fault]:
-    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by nothing."""
+    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by None."""
     names = {column: _class_names(feature) for column, feature in (loaded.features or {}).items()}
     named = {column: labels for column, labels in names.items() if labels}
     for number, cells in enumerate(loaded, 1):
         for column, labels in named.items():
             cells[column] = _named(cells[column], labels)
-        yield Row({key: cell for key, cell in cells.items() if cell is not None}, Place(name, number))
+        yield Row(cells, Place(name, number))
 
 
 def _class_names(feature: Any) -> list[str] | None:

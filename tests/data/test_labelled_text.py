@@ -1,0 +1,251 @@
+"""Rows of text files: separated values, JSON lines, columns of words, plain lines; and what is wrong with a file."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.config import ConfigError, build, from_dict
+from ernie.data.labelled.lines import read_separated
+from ernie.data.labelled.read import read_rows, read_split
+from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.read_lines import Line
+from ernie.errors import UserError
+
+Write = Callable[..., str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file of the working folder and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, content: str | bytes) -> str:
+        data = content.encode() if isinstance(content, str) else content
+        Path(name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return name
+
+    return write
+
+
+def rows(source: str, **options: Any) -> list[Row]:
+    return read_split("train", [source], RowOptions(**options)).rows
+
+
+def lines(source: str, **options: Any) -> list[int]:
+    return [row.place.line for row in rows(source, **options)]
+
+
+FILES = {
+    "tsv": "text\tlabel\na film\tgood\n\nein 电影\tbad\n",
+    "csv": 'text,label\na film,good\n\n"ein 电影",bad\n',
+    "jsonl": '{"text": "a film", "label": "good"}\n\n{"text": "ein 电影", "label": "bad"}\n',
+    "json": '\n{"text": "a film", "label": "good"}\n{"text": "ein \\u7535\\u5f71", "label": "bad"}\n',
+}
+
+
+class TestAnyFormat:
+    @pytest.mark.parametrize("zipped", ["", ".gz"])
+    @pytest.mark.parametrize("form", FILES)
+    def test_rows_have_the_places_of_their_lines_also_in_gzipped_files(
+        self, write: Write, form: str, zipped: str
+    ) -> None:
+        name = write(f"a.{form}{zipped}", FILES[form])
+        assert rows(name) == [{"text": "a film", "label": "good"}, {"text": "ein 电影", "label": "bad"}]
+        assert [str(row.place) for row in rows(name)] == [
+            f"{name}:{n}" for n in {"jsonl": (1, 3), "json": (2, 3)}.get(form, (2, 4))
+        ]
+
+    @pytest.mark.parametrize("form", FILES)
+    def test_a_byte_order_mark_and_windows_line_ends_are_no_text(self, write: Write, form: str) -> None:
+        plain, odd = write(f"plain.{form}", FILES[form]), FILES[form].replace("\n", "\r\n")
+        assert rows(write(f"odd.{form}", b"\xef\xbb\xbf" + odd.encode())) == rows(plain)
+
+    @pytest.mark.parametrize("form", [*FILES, "txt", "conll"])
+    def test_a_line_that_is_not_utf8_is_named_with_the_byte(self, write: Write, form: str) -> None:
+        good = (FILES | {"txt": "one\ntwo\n", "conll": "one O\n\ntwo O\n"})[form]
+        name = write(f"a.{form}", good.encode() + b"ab\xffc\n")
+        place = f"{name}:{good.count(chr(10)) + 1}"
+        with pytest.raises(UserError, match=f"{place}: byte 3 of the line is not UTF-8 text"):
+            rows(name, format="conll" if form == "conll" else "auto")
+
+    @pytest.mark.parametrize("content", ["", "\n", "\n\n\n"])
+    @pytest.mark.parametrize("form", FILES)
+    def test_a_file_without_rows_is_an_error(self, write: Write, form: str, content: str) -> None:
+        with pytest.raises(UserError, match=rf"^a\.{form}: there are no rows$"):
+            rows(write(f"a.{form}", content))
+
+    @pytest.mark.parametrize("form", ["tsv", "csv"])
+    def test_a_file_with_nothing_but_names_has_no_rows(self, write: Write, form: str) -> None:
+        with pytest.raises(UserError, match=rf"^a\.{form}: there are no rows$"):
+            rows(write(f"a.{form}", FILES[form].splitlines()[0]))
+
+    def test_the_first_five_faults_are_told_and_the_others_counted(self, write: Write) -> None:
+        name = write("a.tsv", "a\tb\n" + "1\n" * 6)
+        with pytest.raises(UserError) as caught:
+            rows(name)
+        told = str(caught.value).splitlines()
+        assert told[0] == "a.tsv:2: has 1 cells, expected 2: a, b"
+        assert told[4].startswith("a.tsv:6: ")
+        assert told[5:] == ["and 1 more row that cannot be used"]
+
+    def test_faults_of_all_files_of_a_split_are_told_together(self, write: Write) -> None:
+        names = [write("a.tsv", "a\tb\n1\n"), write("b.jsonl", "[1]\n")]
+        with pytest.raises(UserError, match=r"a\.tsv:2: has 1 cells.*\nb\.jsonl:1: expected a JSON object"):
+            read_split("train", names, RowOptions())
+
+    def test_another_name_needs_the_format_and_an_unknown_format_is_none(self, write: Write) -> None:
+        name = write("a.data", FILES["tsv"])
+        with pytest.raises(UserError, match=r"a\.data: expected a name that ends in \.tsv, .*the key 'format' of"):
+            rows(name)
+        assert len(rows(name, format="tsv")) == 2
+        with pytest.raises(ConfigError, match=r"format: expected one of auto, tsv, .*, found 'tvs'"):
+            build(RowOptions, from_dict({"format": "tvs"}))
+
+    def test_a_file_that_is_not_there_is_named(self, write: Write) -> None:
+        with pytest.raises(UserError, match=r"away/a\.tsv: there is no such file or folder"):
+            rows("away/a.tsv")
+
+    def test_a_gzipped_file_that_breaks_off_is_told(self, write: Write) -> None:
+        Path("a.tsv.gz").write_bytes(gzip.compress(FILES["tsv"].encode() * 99)[:-9])
+        with pytest.raises(UserError, match=r"a\.tsv\.gz: the gzip file breaks off"):
+            rows("a.tsv.gz")
+
+
+class TestSeparated:
+    @pytest.mark.parametrize("text", ['say "no', '"', '"quoted"', "it's", '""', '"a", b'])
+    def test_quotes_are_text_in_tsv(self, write: Write, text: str) -> None:
+        assert [row["text"] for row in rows(write("a.tsv", f"text\tlabel\n{text}\tx\nb\ty\n"))] == [text, "b"]
+
+    def test_quoted_line_breaks_delimiters_and_quotes_are_text_in_csv_and_lines_are_counted(self, write: Write) -> None:
+        name = write("a.csv", 'text,label\n"two\r\nlines, ""both"" one",x\r\n\r\nthird,y\n"a\n\nb",z\nlast,w\n')
+        assert [row["text"] for row in rows(name)] == ['two\nlines, "both" one', "third", "a\n\nb", "last"]
+        assert lines(name) == [2, 5, 6, 9]
+
+    def test_quoting_that_does_not_close_is_named_with_the_line_it_opens(self, write: Write) -> None:
+        with pytest.raises(UserError, match=r"""^a\.csv:3: the quoting does not close.*need 'quote: ""'"""):
+            rows(write("a.csv", 'text,label\na,x\n"b,y\nc,z\n'))
+        assert rows("a.csv", quote="")[1]["text"] == '"b'
+
+    def test_delimiter_and_quote_can_be_others(self, write: Write) -> None:
+        name = write("a.csv", "text;label\n'a;b';x\n")
+        assert rows(name, delimiter=";", quote="'") == [{"text": "a;b", "label": "x"}]
+        for key in ("delimiter", "quote"):
+            with pytest.raises(UserError, match=f"{key}: expected one character, found '::'"):
+                RowOptions(**{key: "::"})
+
+    @pytest.mark.parametrize("form", ["tsv", "csv"])
+    def test_too_few_and_too_many_cells_are_named_with_the_columns(self, write: Write, form: str) -> None:
+        content = "text\tlabel\na\na\tx\ty\nb\tx\n".replace("\t", "\t" if form == "tsv" else ",")
+        name = write(f"a.{form}", content)
+        with pytest.raises(UserError) as caught:
+            rows(name)
+        assert str(caught.value).splitlines() == [
+            f"{name}:2: has 1 cells, expected 2: text, label",
+            f"{name}:3: has 3 cells, expected 2: text, label",
+        ]
+
+    def test_a_file_without_names_has_those_of_the_options_and_may_have_more_cells(self, write: Write) -> None:
+        name = write("a.tsv", "x\ta\tmore\ny\tb\ny\n")
+        assert rows(name, columns=("label", "text"), faulty="skip") == [
+            {"label": "x", "text": "a"},
+            {"label": "y", "text": "b"},
+        ]
+        with pytest.raises(UserError, match=r"a\.tsv:3: has 1 cells, expected 2: label, text"):
+            rows(name, columns=("label", "text"))
+
+    @pytest.mark.parametrize("form", ["tsv", "csv"])
+    def test_a_line_of_names_that_cannot_be_used_says_how_to_name_them(self, write: Write, form: str) -> None:
+        comma = "\t" if form == "tsv" else ","
+        with pytest.raises(UserError, match=rf"a\.{form}:1: the column 'a' stands twice; name all with 'columns'"):
+            rows(write(f"a.{form}", f"a{comma}b{comma}a\n1{comma}2{comma}3\n"))
+        with pytest.raises(UserError, match=rf"a\.{form}:1: byte 1 .* it should name the columns"):
+            rows(write(f"a.{form}", b"\xff\n1\n"))
+        with pytest.raises(UserError, match=rf"a\.{form}:1: there is no column 'txt'\. Did you mean 'text'\?"):
+            rows(write(f"a.{form}", f"text{comma}b\n1{comma}2\n"), rename={"review": "txt"})
+
+    def test_cells_keep_their_spaces_and_may_be_empty(self, write: Write) -> None:
+        assert rows(write("a.tsv", "text\tlabel\n a \t\n\t\n")) == [
+            {"text": " a ", "label": ""},
+            {"text": "", "label": ""},
+        ]
+
+    @given(st.lists(st.tuples(st.text("ab\"',\n ", max_size=6), st.text("xy,", min_size=1, max_size=3)), max_size=8))
+    def test_any_csv_reads_back_with_its_lines(self, cells: list[tuple[str, str]]) -> None:
+        written, starts = ["text,label"], []
+        for text, label in cells:
+            starts.append(len(written) + 1)
+            quoted = text.replace('"', '""')
+            written += f'"{quoted}","{label}"'.split("\n")
+        found = list(
+            read_separated("a.csv", [Line(i, line) for i, line in enumerate(written, 1)], RowOptions(), comma=True)
+        )
+        assert not any(isinstance(row, Fault) for row in found)
+        assert [(row["text"], row["label"], row.place.line) for row in found if isinstance(row, Row)] == [
+            (text, label, start) for (text, label), start in zip(cells, starts, strict=True)
+        ]
+
+
+class TestJsonLines:
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("{text: 1}", "is not JSON: Expecting property name"),
+            ('{"text": "a"', "is not JSON: Expecting ',' delimiter"),
+            ("[1, 2]", "expected a JSON object with named values"),
+            ("[" * 100_000, "is not JSON"),
+        ],
+    )
+    def test_a_line_that_is_no_object_is_named(self, write: Write, line: str, message: str) -> None:
+        with pytest.raises(UserError, match=f"a.jsonl:2: {message}"):
+            rows(write("a.jsonl", '{"text": "a"}\n' + line))
+
+    def test_cells_keep_their_types(self, write: Write) -> None:
+        (row,) = rows(write("a.jsonl", '{"a": 1, "b": 2.5, "c": ["x"], "d": null, "e": {"f": true}}'))
+        assert row == {"a": 1, "b": 2.5, "c": ["x"], "d": None, "e": {"f": True}}
+
+
+class TestColumnsOfWords:
+    CONLL = "-DOCSTART- -X- O\n\nEU NNP I-ORG\nrejects VBZ O\n\n\nPeter\tNNP  I-PER\n-DOCSTART- -X- O\nBonn NNP I-LOC"
+
+    def test_sentences_have_the_first_columns_and_the_last_under_the_names(self, write: Write) -> None:
+        name = write("a.txt", self.CONLL)
+        assert rows(name, format="conll") == [
+            {"token": ["EU", "rejects"], "tag": ["I-ORG", "O"]},
+            {"token": ["Peter"], "tag": ["I-PER"]},
+            {"token": ["Bonn"], "tag": ["I-LOC"]},
+        ]
+        assert lines(name, format="conll") == [3, 7, 9]
+        assert rows(name, format="conll", columns=("word", "pos", "tag"))[0]["pos"] == ["NNP", "VBZ"]
+
+    def test_a_word_may_be_a_wide_space_or_with_a_delimiter_any_space(self, write: Write) -> None:
+        assert rows(write("a.txt", "　 O\n北 B-LOC\n"), format="conll")[0]["token"] == ["　", "北"]
+        assert rows(write("b.txt", "New York\tB-LOC\n \tO\n"), format="conll", delimiter="\t")[0]["token"] == [
+            "New York",
+            " ",
+        ]
+
+    def test_a_torn_line_is_named_and_never_leaves_half_a_sentence(self, write: Write) -> None:
+        name = write("a.txt", "EU B-ORG\nrejects\nit O\n\nPeter B-PER\n")
+        with pytest.raises(UserError, match=r"a\.txt:2: has 1 columns, expected 2"):
+            rows(name, format="conll")
+        split = read_split("train", [name], RowOptions(format="conll", faulty="skip"))
+        assert [row["token"] for row in split.rows] == [["Peter"]]
+        assert split.skipped == 1
+
+
+class TestPlain:
+    def test_every_line_is_a_row_also_an_empty_one(self, write: Write) -> None:
+        name = write("a.txt", "one\ttwo\n\n three ")
+        assert [(row["text"], row.place.line) for row in rows(name)] == [("one\ttwo", 1), ("", 2), (" three ", 3)]
+
+
+def test_rows_come_one_by_one_with_faults_between_them(write: Write) -> None:
+    found = list(read_rows(write("a.tsv", "a\tb\n1\t2\n3\n5\t6\n"), RowOptions(skip={"a": ("5",)})))
+    assert [type(item) for item in found] == [Row, Fault, type(None)]
