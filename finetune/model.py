@@ -51,9 +51,10 @@ class FinetunedModel(nn.Layer):
 
     def loss(self, batch: Packed) -> Loss:
         """The loss of one batch."""
-        return self.task.loss(self._logits(batch), batch)
+        return self.task.loss(self.logits(batch), batch)
 
-    def _logits(self, batch: Packed) -> paddle.Tensor:
+    def logits(self, batch: Packed) -> paddle.Tensor:
+        """The head's output, (N, C) or (T, C), in float32."""
         hidden_TD = self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout))
         return self.task.logits(self.head, hidden_TD, batch.layout).astype("float32")  # from a GPU's half precision
 
@@ -96,7 +97,7 @@ class FinetunedModel(nn.Layer):
         return [found[i] for i in range(len(examples))]
 
     def _parts(self, packed: Packed) -> Iterator[np.ndarray]:
-        logits = self._logits(packed).numpy()
+        logits = self.logits(packed).numpy()
         return iter(np.split(logits, packed.layout.offsets[1:-1]) if self.task.per_token else logits)
 
     def save(self, folder: Path) -> None:

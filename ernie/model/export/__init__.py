@@ -1,0 +1,1 @@
+"""Models for other runtimes: written in plain operators, and compared with what they were made of."""

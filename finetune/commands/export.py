@@ -1,0 +1,52 @@
+"""Export a fine-tuned model or an encoder for other runtimes, and compare it with what it was made of.
+
+RUN is a run or a model's folder.  DIR gets the model, its tokenizer, its labels and a README that says how to call
+it.  The exported model is run by its own runtime on random rows and on rows of the run's dev split, or of --input;
+when it computes anything else, nothing is written.
+
+  ernie export runs/sst2 --to onnx --output sst2-onnx
+  ernie export runs/sst2 --to onnx --int8 --output sst2-int8
+  ernie export runs/first --to paddle --output encoder --input sentences.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ernie.arguments import add_output
+
+SUMMARY = "export a model to ONNX or to Paddle's inference format, compared with the original"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run, a model's folder, or a name on the hub")
+    parser.add_argument("--to", required=True, choices=("paddle", "onnx"), help="the format")
+    add_output(parser, "the folder to write, which must not be there")
+    parser.add_argument("--int8", action="store_true", help="linear layers in bytes (for --to onnx)")
+    parser.add_argument("--input", metavar="FILE", help="rows to compare on; lines of text for an encoder")
+    parser.add_argument("--task", type=int, metavar="N", help="an encoder's task embedding (default: 0)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Export: 0 when DIR was written, 1 when the differences were too large."""
+    from ernie.runtime import require_paddle
+
+    require_paddle()
+
+    from finetune.export import Export, export
+
+    def say(sentence: str) -> None:
+        print(f"ernie: {sentence}", file=sys.stderr)
+
+    wanted = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task)
+    differences = export(wanted, arguments.output, say)
+    print(*differences, sep="\n")
+    if all(map(wanted.passes, differences)):
+        print(arguments.output)
+        return 0
+    kind = "difference in the mean" if wanted.int8 else "largest difference"
+    say(f"a {kind} is above {wanted.tolerance:g}: nothing was written to {arguments.output}")
+    return 1

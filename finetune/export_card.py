@@ -1,0 +1,69 @@
+"""The README of an exported model: what it is, how to call it, and how near it is to the original."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ernie import __version__
+from ernie.model.export.compare import Difference
+from ernie.model.export.padded import INPUTS
+from ernie.model.export.runtimes import Format
+from finetune.exportable import Exportable
+
+CARD_FILE, LABELS_FILE = "README.md", "labels.json"
+
+_FORMATS: dict[Format, str] = {"paddle": "Paddle's inference format", "onnx": "ONNX"}
+_CALLS: dict[Format, str] = {
+    "onnx": """\
+import onnxruntime
+from ernie import ErnieTokenizer
+
+tokenizer = ErnieTokenizer.from_pretrained("tokenizer")
+model = onnxruntime.InferenceSession("model.onnx")
+batch = tokenizer(["a text", "another"], max_len={longest})
+[{outputs}] = model.run(None, batch)""",
+    "paddle": """\
+import paddle
+from paddle import inference
+from ernie import ErnieTokenizer
+
+tokenizer = ErnieTokenizer.from_pretrained("tokenizer")
+model = inference.create_predictor(inference.Config("model.json", "model.pdiparams"))
+batch = tokenizer(["a text", "another"], max_len={longest})
+inputs = [paddle.to_tensor(batch[name]) for name in model.get_input_names()]
+[{outputs}] = [output.numpy() for output in model.run(inputs)]""",
+}
+
+
+def card(model: Exportable, source: str, name: str, to: Format, int8: bool, differences: Sequence[Difference]) -> str:
+    """The README of a folder called `name` with a model exported from `source`."""
+    lines = [
+        f"# {name}",
+        "",
+        f"Exported from `{source}` by ernie {__version__}, to {_FORMATS[to]}"
+        f"{', its linear layers in int8' if int8 else ''}.",
+        "",
+        f"Inputs, int64 (batch, length): {_quoted(INPUTS)}. A row has at most {model.longest} tokens.",
+        f"Outputs, float32: {', '.join(f'`{name}` {_shape(model, name)}' for name in model.padded.outputs)}.",
+        *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
+        "",
+        "```python",
+        *_CALLS[to].format(longest=model.longest, outputs=", ".join(model.padded.outputs)).splitlines(),
+        "```",
+        "",
+        "Compared with the model that it was made of:",
+        "",
+        *(f"- {difference}" for difference in differences),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _shape(model: Exportable, output: str) -> str:
+    config, classifier = model.padded.ernie.config, model.padded.classifier
+    size = config.hidden_size if classifier is None else classifier.weight.shape[1]
+    by_token = model.padded.per_token or output == "last_hidden_state"
+    return f"(batch, {'length, ' * by_token}{size})"
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -1,0 +1,108 @@
+"""What is exported: a fine-tuned model or an encoder, as it is and as other runtimes compute it; rows to compare on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from ernie.data.batch import Packed
+from ernie.data.document import Sample
+from ernie.data.labelled.read import read_rows
+from ernie.data.labelled.row import Row, RowOptions
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.export.padded import PaddedModel
+from ernie.model.heads import SequenceHead, TokenHead
+from ernie.model.inference import evaluating, tokenizer_of
+from ernie.text.frame import frame
+from finetune.folder import read_run
+from finetune.model import TASK_FILE, FinetunedModel
+from finetune.rows import input_rows, split_rows
+
+_ROWS = 32
+
+
+class Exportable(ABC):
+    """A model in both forms.  `longest` is the most tokens of a row, `labels` name the outputs where they have names.
+
+    Raises UserError where it is made of a model that cannot be exported.
+    """
+
+    padded: PaddedModel
+    longest: int
+    labels: tuple[str, ...] = ()
+
+    @abstractmethod
+    def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
+        """What the model itself computes of a batch, in the order of the padded model's outputs."""
+
+    @abstractmethod
+    def rows(self, name: str | None) -> list[Sample]:
+        """Some rows of a file; without one, those that the model's run was judged by, if it has any.
+
+        Raises UserError when they cannot be read.
+        """
+
+
+class ExportableTask(Exportable):
+    """A fine-tuned model."""
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._model = run, FinetunedModel.load(run)
+        head, task = self._model.head, self._model.task
+        if not isinstance(head, SequenceHead | TokenHead):
+            raise UserError(
+                f"{run}: the kind {task.variant_name} has a head that is no SequenceHead or TokenHead of this library, "
+                "and only those can be exported"
+            )
+        self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)
+        self.longest, self.labels = task.max_len, tuple(getattr(task, "labels", ()))
+
+    def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
+        with evaluating(self._model):
+            return [self._model.logits(batch).numpy()]
+
+    def rows(self, name: str | None) -> list[Sample]:
+        task = self._model.task
+        rows = split_rows(read_run(self._run), "dev") if name is None else input_rows(name, "auto", (), task)
+        examples = [task.example(row, self._model.tokenizer) for row in islice(rows, _ROWS)]
+        return [sample for example in examples for sample in example.samples]
+
+
+class ExportableEncoder(Exportable):
+    """An encoder, for the task with the embedding `task`."""
+
+    def __init__(self, path: Path, task: int) -> None:
+        self._model = ErnieModel.from_pretrained(path)
+        tasks = max(self._model.config.task_vocab_size, 1)
+        if not 0 <= task < tasks:
+            raise UserError(f"--task {task}: expected a number below {tasks}, which is how many tasks the model has")
+        self.padded, self.longest = PaddedModel(self._model, task=task), self._model.config.max_positions
+
+    def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
+        with evaluating(self._model):
+            hidden_TD = self._model.encode_packed(batch, self.padded.task)
+            return [hidden_TD.numpy(), self._model.pooler(hidden_TD, batch.layout).numpy()]
+
+    def rows(self, name: str | None) -> list[Sample]:
+        if name is None:
+            return []
+        lines = [row for row in islice(read_rows(name, RowOptions(format="text")), _ROWS) if isinstance(row, Row)]
+        tokenizer = tokenizer_of(self._model)
+        return [Sample(*frame(tokenizer, tokenizer.encode(row.text("text")).ids[: self.longest - 2])) for row in lines]
+
+
+def exportable(run: Path, task: int | None) -> Exportable:
+    """The model of a fine-tuning run, or an encoder for one of its tasks, the first if left out.
+
+    Raises UserError when there is neither.
+    """
+    if not any((place / TASK_FILE).is_file() for place in (run, run / "model")):
+        return ExportableEncoder(run, task or 0)
+    if task is not None:
+        raise UserError(f"--task: {run} is a fine-tuned model, which keeps the task embedding that it was trained with")
+    return ExportableTask(run)

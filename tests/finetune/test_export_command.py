@@ -1,0 +1,110 @@
+"""`ernie export`: what it writes, what it says, what it refuses; and that its README's code runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import python
+from safetensors.numpy import load_file, save_file
+
+from ernie.cli import main
+from ernie.data.labelled.read import read_rows
+from ernie.data.labelled.row import Row, RowOptions
+from ernie.model.export.compare import padded
+from ernie.model.export.runtimes import open_model
+from finetune.model import FinetunedModel
+
+
+def export(*arguments: str) -> int:
+    return main(["export", *arguments])
+
+
+@pytest.mark.parametrize("to", ["paddle", "onnx"])
+def test_a_fine_tuned_run_becomes_a_folder_that_answers_as_it_does(
+    work: Path, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export("done", "--to", to, "--output", "there") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^logits, random rows: largest difference \S+e-", out, re.MULTILINE)
+    assert re.search(r"^logits, dev rows: largest difference \S+e-", out, re.MULTILINE)
+    assert out.endswith("there\n")
+    labels = json.loads((work / "there" / "labels.json").read_text())
+    rows = [row for row in read_rows("test.tsv", RowOptions()) if isinstance(row, Row)]
+    model = FinetunedModel.load("done")
+    samples = [model.task.example(row, model.tokenizer).samples[0] for row in rows]
+    (logits,) = open_model(work / "there", to)(*padded(samples))  # type: ignore[arg-type]
+    assert [labels[best] for best in logits.argmax(-1)] == [answer["label"] for answer in model.predict(rows)]
+
+
+@pytest.mark.parametrize(("source", "to"), [("done", "onnx"), ("done", "paddle"), ("encoder", "onnx")])
+def test_the_code_in_its_readme_runs(work: Path, source: str, to: str) -> None:
+    assert export(source, "--to", to, "--output", "there") == 0
+    code = re.search(r"```python\n(.*?)```", (work / "there" / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    shown = "logits" if source == "done" else "pooler_output"
+    done = python("-c", f"{code[1]}\nprint({shown}.shape)", cwd=work / "there")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ("(2, 2)" if source == "done" else "(2, 32)")
+
+
+def test_an_encoder_is_compared_on_the_lines_of_a_file(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "lines.txt").write_text("the film was good\nit was very poor\n")
+    assert export("encoder", "--to", "onnx", "--int8", "--task", "3", "--input", "lines.txt", "--output", "there") == 0
+    assert "pooler_output, rows of lines.txt: " in capsys.readouterr().out
+    record = json.loads((work / "there" / "export.json").read_text())
+    assert (record["int8"], record["outputs"]) == (True, ["last_hidden_state", "pooler_output"])
+
+
+def test_without_rows_it_says_that_only_random_ones_were_compared(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "dev.tsv").unlink()
+    for source in ("encoder", "done"):
+        assert export(source, "--to", "onnx", "--output", f"there-{source}") == 0
+    err = capsys.readouterr().err
+    assert err.count("compared on random rows only; --input FILE gives real ones") == 2
+    assert "the rows of the run cannot be read again" in err
+
+
+def test_a_model_that_computes_something_else_is_not_written(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The weights change between writing and comparing."""
+    from finetune import export as module
+
+    def write_another(model: object, folder: Path, to: object, int8: bool) -> None:
+        weights = load_file("encoder/model.safetensors")
+        weights["encoder.layers.0.inner.bias"] += np.float32(0.1)
+        save_file(weights, "encoder/model.safetensors")
+        write_model(module.exportable(Path("encoder"), 0).padded, folder, to, int8)  # type: ignore[arg-type]
+
+    write_model = module.write_model
+    monkeypatch.setattr(module, "write_model", write_another)
+    assert export("encoder", "--to", "onnx", "--output", "there") == 1
+    said = capsys.readouterr()
+    assert "a largest difference is above 0.0001: nothing was written to there" in said.err
+    assert "largest difference" in said.out
+    assert not list(work.glob("there*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere", "--to", "onnx", "--output", "there"], "nowhere"),
+        (["done", "--to", "onnx", "--output", "encoder"], "encoder: is there already; give a new folder"),
+        (["done", "--to", "paddle", "--int8", "--output", "there"], "--int8 is for --to onnx"),
+        (["encoder", "--to", "onnx", "--task", "16", "--output", "there"], "--task 16: expected a number below 16"),
+        (["done", "--to", "onnx", "--task", "0", "--output", "there"], "--task: done is a fine-tuned model"),
+        (["done", "--to", "onnx", "--input", "none.tsv", "--output", "there"], "none.tsv"),
+    ],
+)
+def test_mistakes_are_sentences_and_leave_nothing_behind(
+    work: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(*arguments) == 2
+    assert sentence in capsys.readouterr().err
+    assert not list(work.glob("there*"))
