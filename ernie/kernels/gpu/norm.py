@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import paddle
 from paddle import Tensor
 from paddle.incubate.nn.functional import fused_bias_dropout_residual_layer_norm
 
@@ -16,12 +17,13 @@ def add_norm(
     `fused_layer_norm`, which has no gradient, and `fused_dropout_add`, which Paddle 3.3 computes as two operators,
     would not do.
     """
-    y_TD = fused_bias_dropout_residual_layer_norm(
-        x_TD.astype("float32"),
-        residual_TD.astype("float32"),
-        ln_scale=gain_D,
-        ln_bias=offset_D,
-        dropout_rate=dropout,
-        ln_epsilon=epsilon,
-    )
+    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast what is float32 here
+        y_TD = fused_bias_dropout_residual_layer_norm(
+            x_TD.astype("float32"),
+            residual_TD.astype("float32"),
+            ln_scale=gain_D,
+            ln_bias=offset_D,
+            dropout_rate=dropout,
+            ln_epsilon=epsilon,
+        )
     return cast(y_TD) if is_all_low() else y_TD
