@@ -1,0 +1,47 @@
+"""The loss scale of a run in fp16 is part of its checkpoints.  What computes in fp16, a GPU, is not needed for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ernie.data.shards import Corpus
+from ernie.train.log import Log
+from ernie.train.loss_scale import LossScale
+from pretrain.config import load
+from pretrain.run import Run
+
+
+@contextmanager
+def opened(config: Path, folder: Path, precision: str) -> Iterator[Run]:
+    found = load(config)
+    found = replace(found, train=replace(found.train, precision=precision))  # type: ignore[arg-type]
+    folder.mkdir(exist_ok=True)
+    run = Run(found, folder, Corpus.open(found.corpus), Log(folder, 1, quiet=True))
+    try:
+        yield run
+    finally:
+        run.close()
+        run.log.close()
+
+
+def test_a_run_in_fp16_goes_on_with_the_loss_scale_it_had(config: Path, tmp_path: Path) -> None:
+    with opened(config, tmp_path / "run", "fp16") as run:
+        run.trainer.loss_scale = LossScale(value=512.0, steps=7)
+        run.save()
+        checkpoint = run.checkpoints.latest()
+    assert checkpoint is not None
+    with opened(config, tmp_path / "run", "fp16") as again:
+        assert again.trainer.loss_scale == LossScale()
+        again.restore(checkpoint)
+        assert again.trainer.loss_scale == LossScale(value=512.0, steps=7)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_other_precisions_have_none(config: Path, tmp_path: Path, precision: str) -> None:
+    with opened(config, tmp_path / "run", precision) as run:
+        assert run.trainer.loss_scale is None
