@@ -68,7 +68,7 @@ class ExportableTask(Exportable):
 
     def rows(self, name: str | None) -> list[Sample]:
         task = self._model.task
-        rows = split_rows(read_run(self._run), "dev") if name is None else input_rows(name, "auto", (), task)
+        rows = split_rows(read_run(self._run), "dev") if name is None else input_rows(name, RowOptions(), task)
         examples = [task.example(row, self._model.tokenizer) for row in islice(rows, _ROWS)]
         return [sample for example in examples for sample in example.samples]
 

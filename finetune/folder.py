@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ernie.beside import beside, put, put_text
 from ernie.config import differences, dump, to_dict
+from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
@@ -66,7 +67,13 @@ def read_inputs(folder: Path) -> dict[str, str]:
 
 def inputs_of(ernie: ErnieModel, splits: Mapping[str, Prepared]) -> dict[str, str]:
     """Fingerprints of an encoder and of the rows of each split, under the keys of a configuration."""
-    return {"model": encoder_fingerprint(ernie), **{f"data.{name}": _of_rows(s) for name, s in splits.items()}}
+    rows = {name: split.rows for name, split in splits.items()}
+    return {"model": encoder_fingerprint(ernie), **rows_fingerprints(rows)}
+
+
+def rows_fingerprints(splits: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """Fingerprints of the rows of each split, under the keys of a configuration."""
+    return {f"data.{name}": _of_rows(rows) for name, rows in splits.items()}
 
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:
@@ -78,9 +85,9 @@ def encoder_fingerprint(ernie: ErnieModel) -> str:
     return digest.hexdigest()
 
 
-def _of_rows(split: Prepared) -> str:
+def _of_rows(rows: Sequence[Row]) -> str:
     digest = hashlib.sha256()
-    for row in split.rows:
+    for row in rows:
         digest.update(json.dumps(row, default=str).encode() + b"\n")
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from queue import Queue
 from threading import Thread
 
 from ernie.data.labelled.read import parse_lines, read_rows
-from ernie.data.labelled.row import Fault, Format, Row, RowOptions
+from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import decoded
 from ernie.errors import UserError, nearest
 from finetune.config import FinetuneConfig
@@ -26,12 +26,11 @@ def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
     return chain.from_iterable(_usable(read_rows(source, config.data.options(split))) for source in splits[split])
 
 
-def input_rows(name: str, form: Format, columns: tuple[str, ...], task: FinetuneTask) -> Iterator[Row]:
+def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[Row]:
     """The rows of a file, or of standard input for "-", one by one.
 
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
-    options = RowOptions(format=form, columns=columns)
     rows = _usable(_standard_input(options) if name == "-" else read_rows(name, options))
     column = getattr(task, "text", getattr(task, "tokens", "text"))
     for row in rows:
@@ -89,7 +88,7 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
     form = options.format
-    if form in ("parquet", "squad"):
+    if form in ("parquet", "json", "squad"):
         raise UserError(f"--format {form}: cannot be read from standard input; give a file")
     # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
     lines = decoded(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - stays open

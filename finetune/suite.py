@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import dump, read
-from ernie.data.labelled.read import is_there, read_rows
+from ernie.data.labelled.read import is_there, read_rows, read_split
+from ernie.data.labelled.row import Row
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
-from finetune.folder import CONFIG_FILE, encoder_fingerprint, read_inputs
+from finetune.folder import CONFIG_FILE, encoder_fingerprint, read_inputs, rows_fingerprints
 from finetune.prepare import NEEDED
 from finetune.run import run
 from finetune.trial import SCORES_FILE
@@ -163,14 +164,22 @@ def _missing(data: DataConfig, split: str) -> str:
 
 
 def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
-    """The scores of a run of this very encoder under this very configuration that is complete, or None."""
+    """The scores of a complete run of this very encoder, on these very rows, under this very configuration, or None."""
     written, file = folder / CONFIG_FILE, folder / SCORES_FILE
     if not file.is_file() or not written.is_file() or written.read_text(encoding="utf-8") != dump(config):
         return None
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
-        if read_inputs(folder)["model"] != encoder:
+        splits = {
+            name: read_split(name, found, config.data.options(name)) for name, found in config.data.splits().items()
+        }
+        rows = rows_fingerprints({name: split.rows for name, split in splits.items()})
+        if read_inputs(folder) != {"model": encoder, **rows}:
             return None
     except (json.JSONDecodeError, UserError):
         return None
     return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None
+
+
+def _rows(data: DataConfig) -> dict[str, list[Row]]:
+    return {name: read_split(name, sources, data.options(name)).rows for name, sources in data.splits().items()}

@@ -7,6 +7,7 @@ line).  Output is JSON lines, or TSV with --to tsv.
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
   ernie predict runs/sst2 --input dev.tsv --keep sentence label --to tsv
+  ernie predict runs/mrpc --input msr-para-test.tsv --like test
   ernie predict runs/sst2 --submission glue/
 """
 
@@ -15,8 +16,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from ernie.arguments import add_precision
+from ernie.data.labelled.row import Format, RowOptions
+from ernie.errors import UserError, nearest
 
 SUMMARY = "answer rows with a fine-tuned model"
 
@@ -30,11 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument("--submission", type=Path, metavar="DIR", help="write the leaderboard's files there")
     parser.add_argument(
         "--format",
-        choices=("auto", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "text"),
+        choices=get_args(Format),
         default="auto",
         help="the input's format (default: told by its name)",
     )
     parser.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="column names, if no line has them")
+    parser.add_argument(
+        "--like",
+        metavar="NAME",
+        help="read the input as the run's data says for that split: its columns, delimiter, names and values",
+    )
     parser.add_argument(
         "--keep",
         nargs="+",
@@ -49,13 +58,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
-    from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import read_run
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
+    options = _options(arguments)
     config = read_run(arguments.run) if arguments.input is None else None
     require_paddle()
 
@@ -72,11 +81,28 @@ def main(arguments: argparse.Namespace) -> int:
         print(*written, sep="\n")
         return 0
     rows = (
-        split_rows(config, arguments.split)
-        if config is not None
-        else input_rows(arguments.input, arguments.format, tuple(arguments.columns), model.task)
+        split_rows(config, arguments.split) if config is not None else input_rows(arguments.input, options, model.task)
     )
     groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
     with computing(arguments.precision):
         write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     return 0
+
+
+def _options(arguments: argparse.Namespace) -> RowOptions:
+    """How the input is read.  Raises UserError for words that do not go together."""
+    from finetune.folder import read_run
+
+    given = RowOptions(format=arguments.format, columns=tuple(arguments.columns))
+    like = arguments.like
+    if given != RowOptions() and (like is not None or arguments.input is None):
+        other = "--like" if like is not None else "--split" if arguments.split is not None else "--submission"
+        raise UserError(f"{other}: the run's data says how rows are read; leave out --format and --columns")
+    if like is None:
+        return given
+    if arguments.input is None:
+        raise UserError("--like: is for --input")
+    data = read_run(arguments.run).data
+    if like not in data.splits():
+        raise UserError(f"--like: the run's data has no split '{like}'.{nearest(like, data.splits())}")
+    return data.options(like)

@@ -6,6 +6,7 @@ is in ernie.metrics.LOWER_IS_BETTER.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ import numpy as np
 
 Tags = Sequence[Sequence[str]]
 Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
+# Texts of one query with equal scores, the best first: how many texts stand before them, how many they are, and how
+# many of them are relevant.
+Ties = list[tuple[int, int, int]]
 
 
 def accuracy(right: Sequence[int], given: Sequence[int]) -> float:
@@ -67,7 +71,7 @@ def set_micro_f1(right: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> fl
 
 
 def set_macro_f1(right: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> float:
-    """The mean of each label's F1."""
+    """The mean of each label's F1, 0 for one that is neither right nor answered anywhere."""
     return _set_f1(right, given, "macro")
 
 
@@ -104,16 +108,36 @@ def tag_accuracy(right: Tags, given: Tags) -> float:
 
 
 def mean_reciprocal_rank(right: Ranked, given: Sequence[float]) -> float:
-    """The mean over queries of 1 / the rank of the first relevant text; of equal scores the first row is first."""
-    return _mean_over_queries(right, given, lambda relevant: 1.0 / (1 + int(np.argmax(relevant))))
+    """The mean over queries of 1 / the rank of the first relevant text.
+
+    Of texts with equal scores each order counts alike, so that the order of the rows says nothing (McSherry & Najork,
+    2008, "Computing information retrieval performance measures efficiently in the presence of tied scores").
+    """
+
+    def reciprocal(ties: Ties) -> float:
+        before, size, relevant = next(tie for tie in ties if tie[2])
+        orders = math.comb(size, relevant)
+        places = range(size - relevant + 1)  # of the first relevant text among its equals
+        return sum(math.comb(size - 1 - place, relevant - 1) / orders / (before + place + 1) for place in places)
+
+    return _mean_over_queries(right, given, reciprocal)
 
 
 def mean_average_precision(right: Ranked, given: Sequence[float]) -> float:
-    """The mean over queries of the average, over the relevant texts, of the precision down to their ranks."""
+    """The mean over queries of the average, over the relevant texts, of the precision down to their ranks.
 
-    def average(relevant: np.ndarray) -> float:
-        ranks = np.flatnonzero(relevant) + 1
-        return float(np.mean(np.arange(1, len(ranks) + 1) / ranks))
+    Equal scores as for `mean_reciprocal_rank`.
+    """
+
+    def average(ties: Ties) -> float:
+        total, found = 0.0, 0
+        for before, size, relevant in ties:
+            places = np.arange(size)
+            # One relevant text stands at each place equally often, the others spread evenly over the rest.
+            others = (relevant - 1) * places / max(size - 1, 1)
+            total += relevant * float(np.mean((found + 1 + others) / (before + places + 1)))
+            found += relevant
+        return total / found
 
     return _mean_over_queries(right, given, average)
 
@@ -146,13 +170,17 @@ def _entities(measure: Callable[..., float], right: Tags, given: Tags) -> float:
         return float(measure([list(row) for row in right], [list(row) for row in given], zero_division=0))
 
 
-def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[np.ndarray], float]) -> float:
-    queries: dict[str, list[tuple[float, int]]] = defaultdict(list)
+def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[Ties], float]) -> float:
+    """The mean of a value over the queries that have a relevant text."""
+    queries: dict[str, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
     for (query, grade), score in zip(right, given, strict=True):
-        queries[query].append((score, grade))
+        queries[query][score].append(grade)
     values = []
-    for found in queries.values():
-        relevant = np.array([grade for _, grade in sorted(found, key=lambda item: -item[0])])
-        if relevant.any():
-            values.append(value(relevant))
+    for scores in queries.values():
+        ties: Ties = []
+        for score in sorted(scores, reverse=True):
+            before = sum(size for _, size, _ in ties)
+            ties.append((before, len(scores[score]), sum(scores[score])))
+        if any(relevant for _, _, relevant in ties):
+            values.append(value(ties))
     return float(np.mean(values)) if values else 0.0

@@ -82,6 +82,14 @@ class TestAnyFormat:
             rows(write(f"a.{form}", content))
 
     @pytest.mark.parametrize("form", ["tsv", "csv"])
+    def test_an_empty_line_is_a_row_where_there_is_one_column_and_stands_between_rows_elsewhere(
+        self, write: Write, form: str
+    ) -> None:
+        assert rows(write(f"one.{form}", "text\nfirst\n\nthird\n")) == [{"text": t} for t in ("first", "", "third")]
+        mark = "," if form == "csv" else "\t"
+        assert len(rows(write(f"two.{form}", f"a{mark}b\n1{mark}2\n\n3{mark}4\n"))) == 2
+
+    @pytest.mark.parametrize("form", ["tsv", "csv"])
     def test_a_file_with_nothing_but_names_has_no_rows(self, write: Write, form: str) -> None:
         with pytest.raises(UserError, match=rf"^a\.{form}: there are no rows$"):
             rows(write(f"a.{form}", FILES[form].splitlines()[0]))
@@ -105,6 +113,7 @@ class TestAnyFormat:
         with pytest.raises(UserError, match=r"a\.data: expected a name that ends in \.tsv, .*the key 'format' of"):
             rows(name)
         assert len(rows(name, format="tsv")) == 2
+        assert rows(write("b.data", FILES["json"]), format="json") == rows(name, format="tsv")
         with pytest.raises(ConfigError, match=r"format: expected one of auto, tsv, .*, found 'tvs'"):
             build(RowOptions, from_dict({"format": "tvs"}))
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from processes import started
 
 from ernie.cli import main
+from ernie.config import dump
+from ernie.data.labelled.row import RowOptions
+from finetune.config import load
 from finetune.model import FinetunedModel
 
 ASKED = ["the film was bad", "very fine it was", "poor film", "good"]
@@ -60,6 +64,29 @@ class TestInput:
         rows = "".join(f"1\t{text}\n" for text in ASKED)
         (work / "asked.gz").write_bytes(gzip.compress(rows.encode()))
         assert labels(predict("--input", "asked.gz", "--format", "tsv", "--columns", "number", "text")) == RIGHT
+
+    def test_a_file_like_those_of_a_split_is_read_as_these_are(self, work: Path, predict: Any) -> None:
+        (work / "asked.txt").write_text("".join(f"1;{text}\n" for text in ASKED), encoding="utf-8")
+        config = load(work / "done" / "config.yaml")
+        odd = RowOptions(format="tsv", columns=("number", "said"), delimiter=";", rename={"text": "said"})
+        data = replace(config.data, per_split={"dev": odd})
+        (work / "done" / "config.yaml").write_text(dump(replace(config, data=data)), encoding="utf-8")
+        assert labels(predict("--input", "asked.txt", "--like", "dev")) == RIGHT
+
+    @pytest.mark.parametrize(
+        ("words", "says"),
+        [
+            (("--input", "a.tsv", "--like", "def"), "--like: the run's data has no split 'def'. Did you mean 'dev'?"),
+            (("--input", "a.tsv", "--like", "dev", "--format", "csv"), "--like: the run's data says how rows are read"),
+            (("--split", "dev", "--columns", "text"), "--split: the run's data says how rows are read"),
+            (("--split", "dev", "--like", "dev"), "--like: is for --input"),
+        ],
+    )
+    def test_words_that_do_not_go_together_are_an_error(
+        self, work: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+    ) -> None:
+        assert main(["predict", "done", *words]) == 2
+        assert says in capsys.readouterr().err
 
     @pytest.mark.parametrize("suffix", ["tsv", "jsonl", "txt"])
     def test_standard_input_is_told_by_its_first_line(

@@ -84,6 +84,22 @@ def test_a_finished_task_is_not_run_again(here: Path, capfd: pytest.CaptureFixtu
     assert "train.epochs: was 1, is 2" in capfd.readouterr().out
 
 
+def test_a_finished_task_whose_rows_have_changed_since_is_not_taken_for_done(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--tasks", "reviews") == 0
+    with (here / "data" / "reviews" / "dev.tsv").open("a", encoding="utf-8") as file:
+        file.write(file_row(here))
+    capfd.readouterr()
+    assert benchmark("--tasks", "reviews") == 1
+    assert "learnt from something else under the same name: data.dev changed since" in capfd.readouterr().out
+
+
+def file_row(here: Path) -> str:
+    """One more row of the dev split: its last one again."""
+    return (here / "data" / "reviews" / "dev.tsv").read_text(encoding="utf-8").splitlines()[-1] + "\n"
+
+
 def test_scores_of_a_finished_task_that_is_not_asked_for_stay_in_the_table(here: Path) -> None:
     assert benchmark("--tasks", "reviews") == 0
     assert benchmark("--tasks", "broken") == 1

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ernie.data.labelled.row import Row
 from tasks.downstream import measures
@@ -150,6 +154,10 @@ class TestEntities:
         assert scores[0]["f1"] == pytest.approx(3 / 4)  # the first person is cut, the other three are right
 
 
+def _falls(scores: Sequence[int], order: Sequence[int]) -> bool:
+    return all(scores[a] >= scores[b] for a, b in pairwise(order))
+
+
 class TestRanking:
     right = (("a", 0), ("a", 1), ("a", 1), ("b", 1), ("b", 0), ("c", 0), ("c", 0))
     scores = (0.9, 0.8, 0.1, 0.3, 0.2, 0.7, 0.6)
@@ -161,9 +169,19 @@ class TestRanking:
     def test_map_is_the_mean_precision_at_the_relevant_ranks(self) -> None:
         assert mean_average_precision(self.right, self.scores) == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1) / 2)
 
-    def test_of_equal_scores_the_first_row_stands_first(self) -> None:
-        assert mean_reciprocal_rank([("a", 0), ("a", 0), ("a", 1)], [0.5, 0.5, 0.5]) == pytest.approx(1 / 3)
-        assert mean_reciprocal_rank([("a", 1), ("a", 0), ("a", 0)], [0.5, 0.5, 0.5]) == 1
+    def test_a_model_that_scores_all_texts_alike_gains_nothing_by_the_order_of_the_rows(self) -> None:
+        for grades in set(permutations((1, 0, 0))):
+            right = [("a", grade) for grade in grades]
+            assert mean_reciprocal_rank(right, [0.5] * 3) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+            assert mean_average_precision(right, [0.5] * 3) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
+
+    @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=6))
+    def test_equal_scores_count_as_the_mean_over_all_orders_that_keep_better_ones_first(self, texts) -> None:
+        right, scores = [("a", grade) for _, grade in texts], [score for score, _ in texts]
+        orders = [[right[i] for i in order] for order in permutations(range(len(texts))) if _falls(scores, order)]
+        distinct = [float(-place) for place in range(len(texts))]
+        for measure in (mean_reciprocal_rank, mean_average_precision):
+            assert measure(right, scores) == pytest.approx(np.mean([measure(order, distinct) for order in orders]))
 
     def test_rows_of_a_query_need_not_stand_together(self) -> None:
         order = [5, 0, 3, 1, 6, 4, 2]

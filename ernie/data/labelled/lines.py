@@ -28,6 +28,8 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             if not columns:
                 raise UserError(f"{place}: {cells}; it should name the columns")
             yield Fault(place, cells)
+        elif cells == [""] and len(columns) != 1:
+            continue  # between rows; where there is one column, an empty line is a row
         elif not columns:
             columns = _header(place, cells, options)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
@@ -37,13 +39,10 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
 
 
 def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
-    """The cells of each line that is not empty, or what is wrong with it."""
+    """The cells of each line, an empty one for an empty line, or what is wrong with it."""
     if not quote:
         for line in lines:
-            if line.text is None:
-                yield Place(file, line.number), line.problem
-            elif line.text:
-                yield Place(file, line.number), line.text.split(delimiter)
+            yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
         return
     problems: list[tuple[Place, str]] = []
 
@@ -67,8 +66,7 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
         problems.clear()
         if cells is None:
             return
-        if cells:
-            yield Place(file, begins), cells
+        yield Place(file, begins), cells or [""]
         begins = reader.line_num + 1
 
 

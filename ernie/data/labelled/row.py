@@ -58,7 +58,7 @@ def _whole(column: str, text: str) -> str:
 
 
 _PLACE = re.compile(r"\{([^{}]+)\}")
-Format = Literal["auto", "tsv", "csv", "jsonl", "parquet", "conll", "squad", "text"]
+Format = Literal["auto", "tsv", "csv", "jsonl", "json", "parquet", "conll", "squad", "text"]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ernie.beside import beside, put
 from ernie.errors import UserError
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import folded
@@ -43,13 +43,13 @@ def convert(
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target}: is there already; give a new folder")
     reading = read(source, model_class)
-    partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+    partial = beside(target)
     try:
         certificate = _write_certified(reading, source, partial, to, tolerance, task)
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
-            partial.replace(target)
+            put(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return certificate
