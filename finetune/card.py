@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ernie import __version__
-from ernie.report.words import plural
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
+from finetune.trial import Result
 
 CARD_FILE = "README.md"
 
 
-def write_card(folder: Path, config: FinetuneConfig, result: dict[str, Any], splits: Sequence[Prepared]) -> None:
-    """Write README.md into a run's folder; `result` is what scores.json holds."""
+def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
+    """Write README.md into a run's folder."""
     lines = [
         f"# {folder.name}",
         "",
@@ -25,9 +24,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: dict[str, Any], spl
         "",
         *score_table(result),
         "",
-        f"Median over {plural(len(result['scores']['dev'][result['metric']]['values']), 'seed')}, lowest to highest in "
-        f"brackets. The model in `model/` is that of seed {result['best']['seed']}, the best on dev by "
-        f"{result['metric']}; scores on dev are of the checkpoint that was chosen there.",
+        f"{result.explained()} The model in `model/` is that of seed {result.best.seed}.",
         "",
         "## Data",
         "",
@@ -52,14 +49,10 @@ def write_card(folder: Path, config: FinetuneConfig, result: dict[str, Any], spl
     (folder / CARD_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def score_table(result: dict[str, Any]) -> list[str]:
+def score_table(result: Result) -> list[str]:
     """The scores of every split as lines of Markdown."""
-    names = list(result["scores"]["dev"])
-    lines = [f"| split | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
-    for split, measures in result["scores"].items():
-        cells = [f"{s['median']:.4f} ({s['lowest']:.4f} to {s['highest']:.4f})" for s in measures.values()]
-        lines.append(f"| {split} | {' | '.join(cells)} |")
-    return lines
+    head, *rows = (f"| {' | '.join(cells)} |" for cells in result.score_rows())
+    return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
 
 
 def _sources(config: FinetuneConfig, split: str) -> str:

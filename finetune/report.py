@@ -14,7 +14,7 @@ from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.panels import BLUE, MUTED, Label, count_axis, margin_labels, panels, style
-from ernie.report.table import Cell, heat_table, table
+from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.report.words import duration, percent, plural
 from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
@@ -24,7 +24,7 @@ from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS = 20  # more make a table that nobody reads
-_MISTAKES, _TEXT = 10, 90  # how many are shown, and how many characters of each
+_MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
 
 def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> Path:
@@ -35,7 +35,8 @@ def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: l
         chapters = write_chapters(_chapters(result), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
-        table("scores", _score_rows(result)),
+        table("scores", result.score_rows()),
+        page.paragraph(result.explained(), "note"),
         *chapters,
         *_grid(result),
         *_errors(folder, result, next(split for split in splits if split.name == "dev")),
@@ -50,22 +51,12 @@ def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: l
 
 
 def _sentence(config: FinetuneConfig, result: Result) -> str:
-    trials = [trial for trial in result.trials if trial.point == result.point]
-    seconds = [trial.seconds for trial in trials]
+    seconds = [trial.seconds for trial in result.trials if trial.point == result.point]
+    each = f"{duration(float(np.median(seconds)))} of training{' each (median)' if result.seeds > 1 else ''}"
     return (
-        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(len(trials), 'seed')}, in "
-        f"{duration(float(np.median(seconds)))} of training each (median). Scores are medians, lowest to highest in "
-        f"brackets; on dev they are those of the checkpoint that did best there by {result.metric}."
+        f"{config.model} fine-tuned on the task {config.task.variant_name} under {plural(result.seeds, 'seed')}, in "
+        f"{each}."
     )
-
-
-def _score_rows(result: Result) -> list[list[str]]:
-    found = spreads(result.trials, result.point)
-    rows = [["split", *found["dev"]]]
-    for split, measures in found.items():
-        cells = [f"{s.median:.4f} ({min(s.values):.4f} to {max(s.values):.4f})" for s in measures.values()]
-        rows.append([split, *cells])
-    return rows
 
 
 def _chapters(result: Result) -> Iterator[Chapter]:
@@ -104,8 +95,7 @@ def _grid(result: Result) -> list[str]:
     best = best_point(result.trials, result.metric)
     rows = [["setting", f"dev {result.metric}", ""]]
     for point in points:
-        spread = spreads(result.trials, point)["dev"][result.metric]
-        shown = f"{spread.median:.4f} ({min(spread.values):.4f} to {max(spread.values):.4f})"
+        shown = str(spreads(result.trials, point)["dev"][result.metric])
         rows.append([point.replace(",", ", "), shown, "chosen" if point == best else ""])
     note = "The median over the seeds decides; the model that was kept is the best seed's of the chosen setting."
     return [page.section("Grid", note, table("grid", rows))]
@@ -126,13 +116,15 @@ def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
     parts = [page.section("Which labels are taken for which", note, heat_table("confusion", rows))]
     mistakes = surest_mistakes(records, _MISTAKES)
     if mistakes:
-        texts = {str(row.place): row.text(result.task.text) for row in dev.rows}
-        lines = [["row", "right", "answered", "probability", "text"]]
+        rows_of = {str(row.place): row for row in dev.rows}
+        fields = [field for field in (result.task.text, result.task.text_pair) if field]
+        lines = [["row", "right", "answered", "probability", *fields]]
         for wrong in mistakes:
-            shown = shorten(texts[wrong["row"]], _TEXT, placeholder=" …")
-            lines.append([wrong["row"], str(wrong["right"]), wrong["label"], f"{wrong['probability']:.3f}", shown])
+            texts = [shorten(rows_of[wrong["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
+            place = Path(wrong["row"]).name
+            lines.append([place, str(wrong["right"]), wrong["label"], f"{wrong['probability']:.3f}", *texts])
         note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
-        parts.append(page.section("The mistakes it was surest of", note, table("mistakes", lines)))
+        parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
     return parts
 
 

@@ -70,7 +70,7 @@ def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet:
             del model
     result = runner.with_its_model(Result.of(task, trials), say)
     put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
-    write_card(folder, config, result.as_dict(), list(splits.values()))
+    write_card(folder, config, result, list(splits.values()))
     write_report(folder, config, result, list(splits.values()))
     return result
 

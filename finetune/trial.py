@@ -66,6 +66,11 @@ class Spread:
     def median(self) -> float:
         return statistics.median(self.values)
 
+    def __str__(self) -> str:
+        if len(self.values) == 1:
+            return f"{self.median:.4f}"
+        return f"{self.median:.4f} ({min(self.values):.4f} to {max(self.values):.4f})"
+
     def as_dict(self) -> dict[str, Any]:
         """Median, mean, sample standard deviation (0 for one value), lowest, highest, and every value."""
         deviation = statistics.stdev(self.values) if len(self.values) > 1 else 0.0
@@ -98,6 +103,22 @@ class Result:
     def metric(self) -> str:
         """The deciding measure."""
         return self.task.scored_by[0]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds its scores are of."""
+        return sum(trial.point == self.point for trial in self.trials)
+
+    def score_rows(self) -> list[list[str]]:
+        """The scores of every split as a table, its head first."""
+        found = spreads(self.trials, self.point)
+        rows = [[split, *map(str, measures.values())] for split, measures in found.items()]
+        return [["split", *found["dev"]], *rows]
+
+    def explained(self) -> str:
+        """What the figures of `score_rows` are."""
+        seeds = f"Medians over {self.seeds} seeds, lowest to highest in brackets" if self.seeds > 1 else "Of one seed"
+        return f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
 
     def as_dict(self) -> dict[str, Any]:
         """As it is written to scores.json."""

@@ -28,6 +28,7 @@ th, td { text-align: left; vertical-align: top; white-space: nowrap; padding: 0.
          border-bottom: 1px solid var(--line); }
 th:first-child { position: sticky; left: 0; background: var(--paper); }
 th[scope=row] { font-weight: normal; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 16rem; }
 .heat table { border-collapse: separate; border-spacing: 2px; }
 .heat :is(th, td) { text-align: center; padding: 0.3rem 0.5rem; border: 0; }
 .heat th[scope=col] { white-space: normal; vertical-align: bottom; }

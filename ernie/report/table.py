@@ -12,16 +12,27 @@ _HUE, _PALEST, _STRONGEST = "224 117 26", 0.06, 0.65  # laid over the page's own
 
 
 class Cell(NamedTuple):
-    """A text with a smaller one under it; `shade` from 0 to 1 colours it, None leaves it as it is."""
+    """A text with a smaller one under it; `shade` from 0 to 1 colours it, None leaves it as it is.
+
+    A `long` one may be broken into lines.
+    """
 
     text: str
     small: str = ""
     shade: float | None = None
+    long: bool = False
 
 
 def table(name: str, rows: Sequence[Sequence[str]]) -> str:
     """A table whose first row is its head and whose first column names the rows; `name` is for those who hear it."""
     return scrolling(_table([[Cell(text) for text in row] for row in rows]), name)
+
+
+def text_table(name: str, rows: Sequence[Sequence[str]], texts: int) -> str:
+    """A table whose last columns, `texts` of them, hold sentences: these are broken into lines."""
+    plain = [[Cell(text) for text in row[:-texts]] for row in rows]
+    long = [[Cell(text, long=True) for text in row[-texts:]] for row in rows]
+    return scrolling(_table([[*a, *b] for a, b in zip(plain, long, strict=True)]), name)
 
 
 def heat_table(name: str, rows: Sequence[Sequence[Cell]]) -> str:
@@ -48,7 +59,7 @@ def _head(cell: Cell, scope: str) -> str:
 
 def _cell(cell: Cell) -> str:
     if cell.shade is None:
-        return f"<td>{_content(cell)}</td>"
+        return f"<td{' class=long' if cell.long else ''}>{_content(cell)}</td>"
     strength = _PALEST + (_STRONGEST - _PALEST) * cell.shade
     return f'<td style="background:rgb({_HUE}/{strength:.2f})">{_content(cell)}</td>'
 

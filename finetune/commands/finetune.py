@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace) -> int:
     except TrainingStopped as error:
         print(f"ernie: {error}", file=sys.stderr)
         return 1
-    print("\n".join(score_table(result.as_dict())))
+    print("\n".join(score_table(result)))
     if result.point:
         print(f"\nbest of the grid: {result.point}")
     say(f"written to {config.output}; open {config.output}/report.html in a browser")
