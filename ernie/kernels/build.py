@@ -23,12 +23,12 @@ SHIPPED = Path(__file__).parent / "cpu" / "lib"  # filled in a wheel, never in t
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
 # What the compiler may use, and what a processor must say it has (the names of Linux), best first.
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "avx512_bf16": (*_AVX512, "-mavx512bf16"),
+    "avx512_bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
     "avx512": _AVX512,
     "avx2": ("-mavx2", "-mfma"),
 }
 _NEEDS = {
-    "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx512_bf16"},
+    "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx512_bf16", "avx512_vnni"},
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"},
     "avx2": {"avx2", "fma"},
 }

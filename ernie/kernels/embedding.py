@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
@@ -14,7 +15,7 @@ from ernie.kernels.norm import layer_norm
 
 
 def embed(
-    ids: Sequence[Tensor],
+    ids: Sequence[np.ndarray],
     tables: Sequence[Tensor],
     gain_D: Tensor,
     offset_D: Tensor,
@@ -23,6 +24,8 @@ def embed(
 ) -> Tensor:
     """dropout(LayerNorm(sum of table[ids])): ids (T,) and tables (rows, D), one for the other, to (T, D).
 
+    Ids are on the host, where they are made and checked.
+
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
     """
     body = choose(tables[0], reference, cpu.embedding.embed, reference)
@@ -30,7 +33,7 @@ def embed(
 
 
 def reference(
-    ids: Sequence[Tensor],
+    ids: Sequence[np.ndarray],
     tables: Sequence[Tensor],
     gain_D: Tensor,
     offset_D: Tensor,
@@ -38,5 +41,6 @@ def reference(
     dropout: float,
 ) -> Tensor:
     """What it is."""
-    total_TD = paddle.add_n([F.embedding(ids_T, table) for ids_T, table in zip(ids, tables, strict=True)])
+    rows = [F.embedding(paddle.to_tensor(ids_T), table) for ids_T, table in zip(ids, tables, strict=True)]
+    total_TD = paddle.add_n(rows)
     return F.dropout(layer_norm(total_TD, gain_D, offset_D, epsilon), dropout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
@@ -10,13 +11,13 @@ from ernie.kernels import cpu
 from ernie.kernels.choose import choose
 
 
-def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
+def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """The summed cross entropy of softmax(x table^T + bias) against integer labels."""
     body = choose(x_PD, reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
     return body(x_PD, table_VD, bias_V, labels_P)
 
 
-def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
+def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """What it is."""
     logits_PV = paddle.matmul(x_PD, table_VD, transpose_y=True) + bias_V
-    return F.cross_entropy(logits_PV, labels_P, reduction="sum")
+    return F.cross_entropy(logits_PV, paddle.to_tensor(labels_P), reduction="sum")

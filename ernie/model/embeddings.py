@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from paddle import Tensor, nn
 
 from ernie.kernels.embedding import embed
@@ -24,12 +25,14 @@ class TextEmbedding(nn.Layer):
         self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
 
-    def forward(self, ids_T: Tensor, segments_T: Tensor, positions_T: Tensor, tasks_T: Tensor) -> Tensor:
-        """Embed tokens; `tasks_T` (T,), or (1,) for one task, is ignored by an encoder without task embeddings."""
+    def forward(
+        self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int
+    ) -> Tensor:
+        """Embed tokens; `tasks_T`, one number for all or (T,), is ignored by an encoder without task embeddings."""
         ids = [ids_T, positions_T, segments_T]
         tables = [self.token.weight, self.position.weight, self.segment.weight]
         if self.task is not None:
-            ids.append(tasks_T.expand_as(ids_T))
+            ids.append(np.broadcast_to(tasks_T, ids_T.shape))
             tables.append(self.task.weight)
         dropout = self.dropout if self.training else 0.0
         return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
 from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
@@ -75,12 +74,7 @@ class ErnieModel(nn.Layer):
         zero, and the last layer does not compute them.
         """
         layout = batch.layout
-        x_TD = self.embedding(
-            paddle.to_tensor(batch.ids),
-            paddle.to_tensor(batch.segments),
-            paddle.to_tensor(layout.positions),
-            paddle.to_tensor([task_id]),
-        )
+        x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
         return self.encoder(x_TD, layout, needed=needed)
 
     def forward(
@@ -100,15 +94,14 @@ class ErnieModel(nn.Layer):
         given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask, "task_type_ids": task_type_ids}
         ids = read_ids("input_ids", input_ids)
         others = {name: None if values is None else read_ids(name, values) for name, values in given.items()}
-        check_shapes(ids, **others)
-        padding = Padding.of(ids.shape, others["attention_mask"])
+        padding = Padding.of(check_shapes(ids, **others), others["attention_mask"])
         layout = padding.layout
         if layout.longest > self.config.max_positions:
             raise UserError(
                 f"a sequence is {layout.longest} tokens long, this model has {self.config.max_positions} positions"
             )
         segments_T, tasks_T = padding.pack(others["token_type_ids"]), padding.pack(others["task_type_ids"])
-        x_TD = self.embedding(padding.pack(ids), segments_T, paddle.to_tensor(layout.positions), tasks_T)
+        x_TD = self.embedding(padding.pack(ids), segments_T, layout.positions, tasks_T)
         states = [x_TD] if output_hidden_states else None
         hidden_TD = self.encoder(x_TD, layout, states)
         padded = None if states is None else tuple(padding.spread(state_TD) for state_TD in states)

@@ -109,7 +109,7 @@ class MaskedTokenHead(nn.Layer):
         if not paddle.is_grad_enabled():
             return cross_entropy(self(hidden_TD, positions), labels)
         x_PD = self._transformed(hidden_TD, positions)
-        total = vocabulary_cross_entropy(x_PD, self._table[0], self.bias, paddle.to_tensor(labels))
+        total = vocabulary_cross_entropy(x_PD, self._table[0], self.bias, labels)
         return Loss(total, len(labels), None, labels)
 
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:

@@ -21,55 +21,61 @@ Ids: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]  # (N, L)
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Where the tokens of a padded batch of `shape` (N, L) stand: `index` (T,) are their slots among the N * L."""
+    """Where the tokens of a padded batch of `shape` (N, L) stand.
+
+    `index` (T,) are their slots among the N * L; None where there is no padding.
+    """
 
     shape: tuple[int, int]
     layout: Layout
-    index: Tensor
+    index: np.ndarray | None
 
     @classmethod
-    def of(cls, shape: Sequence[int], attention_mask: Tensor | None) -> Padding:
+    def of(cls, shape: tuple[int, int], attention_mask: np.ndarray | None) -> Padding:
         """Read it from a mask, 1 for tokens and 0 for padding wherever it stands; None means no padding.
 
         Raises UserError for a sequence without tokens.
         """
-        is_token = np.ones(shape, bool) if attention_mask is None else np.asarray(attention_mask.numpy()) != 0
+        if attention_mask is None or attention_mask.all():
+            return cls(shape, Layout.of_lengths(np.full(*shape)), None)
+        is_token = attention_mask != 0
         lengths = is_token.sum(axis=1)
         if (lengths == 0).any():
             raise UserError(f"attention_mask: sequence {int(np.argmin(lengths))} has no tokens")
-        N, L = shape
-        return cls((N, L), Layout.of_lengths(lengths), paddle.to_tensor(np.flatnonzero(is_token)))
+        return cls(shape, Layout.of_lengths(lengths), np.flatnonzero(is_token))
 
-    def pack(self, values_NL: Tensor | None) -> Tensor:
+    def pack(self, values_NL: np.ndarray | None) -> np.ndarray:
         """(N, L) -> (T,), zeros for None."""
         if values_NL is None:
-            return paddle.zeros([self.layout.tokens], "int64")
-        return paddle.gather(values_NL.reshape([-1]), self.index)
+            return np.zeros(self.layout.tokens, np.int64)
+        values = values_NL.reshape(-1)
+        return values if self.index is None else values[self.index]
 
     def spread(self, x_TD: Tensor) -> Tensor:
         """(T, D) -> (N, L, D), zeros at padding."""
         (N, L), D = self.shape, x_TD.shape[-1]
-        return paddle.scatter_nd(self.index.unsqueeze(-1), x_TD, [N * L, D]).reshape([N, L, D])
+        if self.index is None:
+            return x_TD.reshape([N, L, D])
+        return paddle.scatter_nd(paddle.to_tensor(self.index[:, None]), x_TD, [N * L, D]).reshape([N, L, D])
 
 
-def read_ids(name: str, values: Ids) -> Tensor:
-    """An argument of the model as a tensor.  Raises UserError for rows of several lengths and for fractions."""
-    if isinstance(values, Tensor):
-        return values
+def read_ids(name: str, values: Ids) -> np.ndarray:
+    """An argument of the model as an array.  Raises UserError for rows of several lengths and for fractions."""
     try:
-        array: np.ndarray = np.asarray(values)
+        array: np.ndarray = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
         raise UserError(f"{name}: its rows differ in length; pad them, or have the tokenizer do it") from None
     if array.size and array.dtype.kind not in "biu":
         raise UserError(f"{name}: expected whole numbers, found {array.dtype}")
-    return paddle.to_tensor(array.astype(np.int64))
+    return array.astype(np.int64, copy=False)
 
 
-def check_shapes(input_ids: Tensor, **others: Tensor | None) -> None:
-    """Raise UserError unless `input_ids` is (N, L) and the others, where given, have its shape."""
-    shape = list(input_ids.shape)
+def check_shapes(input_ids: np.ndarray, **others: np.ndarray | None) -> tuple[int, int]:
+    """The shape (N, L).  Raises UserError unless `input_ids` has such a one and the others, where given, the same."""
+    shape = input_ids.shape
     if len(shape) != 2 or 0 in shape:
-        raise UserError(f"input_ids has the shape {shape}, expected a batch of sequences: [N, L]")
+        raise UserError(f"input_ids has the shape {list(shape)}, expected a batch of sequences: [N, L]")
     for name, other in others.items():
-        if other is not None and list(other.shape) != shape:
-            raise UserError(f"{name} has the shape {list(other.shape)}, expected that of input_ids, {shape}")
+        if other is not None and other.shape != shape:
+            raise UserError(f"{name} has the shape {list(other.shape)}, expected that of input_ids, {list(shape)}")
+    return shape

@@ -55,7 +55,8 @@ def program(path: Path, script: str) -> Path:
         (AVX2, ["avx2"]),
         (AVX512 - {"avx512vl"}, ["avx2"]),
         (AVX512, ["avx512", "avx2"]),
-        (AVX512 | {"avx512_bf16"}, ["avx512_bf16", "avx512", "avx2"]),
+        (AVX512 | {"avx512_bf16"}, ["avx512", "avx2"]),
+        (AVX512 | {"avx512_bf16", "avx512_vnni"}, ["avx512_bf16", "avx512", "avx2"]),
         ({"avx512_bf16"}, []),
     ],
 )

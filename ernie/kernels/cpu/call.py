@@ -34,13 +34,12 @@ def seed_of(dropout: float) -> int:
     return int(paddle.framework.core.default_cpu_generator().random()) if dropout else 0
 
 
-def row_numbers(numbers: Tensor, rows: int, what: str) -> Tensor:
+def row_numbers(numbers: np.ndarray, rows: int, what: str) -> np.ndarray:
     """Integers as the kernels read them, 64 bits each.  Raises UserError where one is not the number of a row."""
-    found = numbers.numpy()
-    if found.size and not 0 <= found.min() <= found.max() < rows:
-        odd = found[(found < 0) | (found >= rows)][0]
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < rows:
+        odd = numbers[(numbers < 0) | (numbers >= rows)][0]
         raise UserError(f"{what} {odd}: expected a number from 0 to {rows - 1}")
-    return numbers.astype("int64").contiguous()
+    return np.ascontiguousarray(numbers, np.int64)
 
 
 class Shape:

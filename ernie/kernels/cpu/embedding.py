@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ctypes import c_void_p
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
@@ -13,7 +14,7 @@ from ernie.kernels.cpu.call import loaded, row_numbers, seed_of
 
 
 def embed(
-    ids: Sequence[Tensor],
+    ids: Sequence[np.ndarray],
     tables: Sequence[Tensor],
     gain_D: Tensor,
     offset_D: Tensor,
@@ -31,7 +32,7 @@ class _Embed(PyLayer):
         T, D = ids[0].shape[0], tables[0].shape[1]
         sum_TD, y, normal_TD, inverse_T = (paddle.empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
         ctx.ids = [row_numbers(ids_T, len(table), "id") for ids_T, table in zip(ids, tables, strict=True)]
-        loaded().call("gather_sum", len(tables), _list(tables), _list(ctx.ids), T, D, sum_TD.data_ptr())
+        loaded().call("gather_sum", len(tables), _list(tables), _arrays(ctx.ids), T, D, sum_TD.data_ptr())
         ctx.dropout = (dropout, seed_of(dropout))
         weights, out = (gain.data_ptr(), offset.data_ptr()), (y.data_ptr(), normal_TD.data_ptr(), inverse_T.data_ptr())
         loaded().call("add_norm", sum_TD.data_ptr(), None, *weights, epsilon, 0.0, 0, T, D, *out)
@@ -55,9 +56,13 @@ class _Embed(PyLayer):
         out = (into.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
         loaded().call("add_norm_backward", *given, 0.0, 0, T, D, *out)
         tables = [paddle.zeros(shape) for shape in ctx.shapes]
-        loaded().call("scatter_add", len(tables), _list(tables), _list(ctx.ids), T, D, into.data_ptr())
+        loaded().call("scatter_add", len(tables), _list(tables), _arrays(ctx.ids), T, D, into.data_ptr())
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (*tables, dgain, doffset), strict=True))
 
 
 def _list(tensors: Sequence[Tensor]) -> object:
     return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def _arrays(arrays: Sequence[np.ndarray]) -> object:
+    return (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
@@ -13,7 +14,7 @@ from ernie.kernels.precision import is_low
 _ROWS = 1024  # positions whose logits are in memory at one time, in float32
 
 
-def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: Tensor) -> Tensor:
+def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """As ernie.kernels.vocabulary.reference; of the logits only their gradient is kept."""
     return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P)
 
@@ -30,7 +31,7 @@ class _CrossEntropy(PyLayer):
         for first in range(0, P, _ROWS):
             rows = min(_ROWS, P - first)
             logits = product(inputs[first : first + rows] if P > _ROWS else inputs, weights, bias, turn_right=True)
-            labels_at = labels.data_ptr() + 8 * first
+            labels_at = labels.ctypes.data + 8 * first
             slope_at = slope_PV.data_ptr() + slope_PV.element_size() * first * V
             out = (loss_P.data_ptr() + 4 * first, slope_at)
             loaded().call("cross_entropy", int(low_type), logits.data_ptr(), labels_at, rows, V, *out)

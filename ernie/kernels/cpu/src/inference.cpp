@@ -1,7 +1,6 @@
 // A stack of layers for inference.
 //
-// One product makes queries, keys and values.  With bytes, each product's input is quantized row by row just before, and
-// its sums are scaled back with bias and activation in the same pass; what lies between is of type E.
+// One product makes queries, keys and values.  What lies between the products is of type E.
 #include "inference.h"
 
 #include <utility>
@@ -9,21 +8,15 @@
 #include "threads.h"
 
 namespace ernie {
-namespace {
-
-// Rows that a product works on: rounded up so that few shapes occur, but not by much where there are few.
-long padded(long rows) { return round_up(rows, rows <= 64 ? 8 : ROW_MULTIPLE); }
-
-}  // namespace
 
 Stack::Stack(Kind kind, long width, long inner, Activation activation, float epsilon, const std::vector<LayerWeights>& layers)
     : kind_(kind), D_(width), F_(inner), activation_(activation), epsilon_(epsilon) {
     auto matrix = [](const void* weight) { return static_cast<const float*>(weight); };
     for (const LayerWeights& w : layers)
-        layers_.emplace_back(new Packed{{kind, D_, {matrix(w.q), matrix(w.k), matrix(w.v)}, {D_, D_, D_}},
-                                        {kind, D_, {matrix(w.out)}, {D_}},
-                                        {kind, D_, {matrix(w.inner)}, {F_}},
-                                        {kind, F_, {matrix(w.outer)}, {D_}}});
+        layers_.push_back({pack_weight(kind, {D_, {matrix(w.q), matrix(w.k), matrix(w.v)}, {D_, D_, D_}}, weights_),
+                           pack_weight(kind, {D_, {matrix(w.out)}, {D_}}, weights_),
+                           pack_weight(kind, {D_, {matrix(w.inner)}, {F_}}, weights_),
+                           pack_weight(kind, {F_, {matrix(w.outer)}, {D_}}, weights_)});
     samples_ = sample(layers.data());
 }
 
@@ -48,19 +41,8 @@ bool Stack::is_of(const LayerWeights* weights) const {
 }
 
 template <class E>
-void Stack::multiply(const PackedWeight& weight, long rows, const E* x, const float* bias, Activation activation, E* y) {
-    if (kind_ != Kind::int8) return weight.multiply(rows, x, bias, activation, y);
-    uint8_t* bytes = memory_[8].get<uint8_t>(rows * weight.K);
-    float* scale = memory_[9].get<float>(rows);
-    int32_t* sums = memory_[10].get<int32_t>(rows * weight.N);
-    quantize(x, rows, weight.K, bytes, scale);
-    weight.multiply(rows, bytes, nullptr, Activation::none, sums);
-    dequantize(sums, weight, scale, bias, activation, rows, y);
-}
-
-template <class E>
 void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, const float* x_TD, float* y_RD) {
-    const long T = s.tokens, R = s.outputs, D = D_, P = padded(T), Q = padded(R);
+    const long T = s.tokens, R = s.outputs, D = D_, P = p.qkv->rows(T), Q = p.qkv->rows(R);
     E* low = memory_[0].get<E>(P * D);
     E* qkv = memory_[1].get<E>(P * 3 * D);
     E* mixed = memory_[2].get<E>(Q * D);
@@ -75,7 +57,7 @@ void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, c
     std::copy(w.k_bias, w.k_bias + D, bias + D);
     std::copy(w.v_bias, w.v_bias + D, bias + 2 * D);
     convert(x_TD, low, T, D, P);
-    multiply(p.qkv, P, low, bias, Activation::none, qkv);
+    p.qkv->multiply(T, low, bias, Activation::none, qkv);
     const E* queries = qkv;
     long ldq = 3 * D;
     if (s.rows) {
@@ -88,29 +70,27 @@ void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, c
     }
     attention_forward(s.attention, none, queries, ldq, qkv + D, 3 * D, qkv + 2 * D, 3 * D, mixed, logsum);
     clear_rows(mixed, R, Q, D);
-    multiply(p.out, Q, mixed, w.out_bias, Activation::none, branch);
+    p.out->multiply(R, mixed, w.out_bias, Activation::none, branch);
     E* normal = low;  // no longer needed; large enough for the outputs
     add_norm(s.rows ? residual : x_TD, branch, w.gain1, w.offset1, epsilon_, none, R, D, between, mixed, normal, inverse);
     clear_rows(mixed, R, Q, D);
-    multiply(p.inner, Q, mixed, w.inner_bias, activation_, inner);
-    multiply(p.outer, Q, inner, w.outer_bias, Activation::none, branch);
+    p.inner->multiply(R, mixed, w.inner_bias, activation_, inner);
+    p.outer->multiply(R, inner, w.outer_bias, Activation::none, branch);
     add_norm<E>(between, branch, w.gain2, w.offset2, epsilon_, none, R, D, y_RD, nullptr, normal, inverse);
 }
 
 void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeights* weights, const float* x_TD, float* y_TD) {
     const long T = shape.tokens, D = D_;
-    float* states = memory_[11].get<float>(T * D);
+    float* states = memory_[8].get<float>(T * D);
     const float* x = x_TD;
     for (size_t n = 0; n < layers_.size(); n++) {
         const LayerShape& s = n + 1 == layers_.size() ? last : shape;
         // A layer reads all of its input before it writes its output, except where the residual is added: row by row.
         float* y = &s == &last && !last.rows ? y_TD : states;
-#ifdef __AVX512BF16__
-        if (kind_ != Kind::f32)
-            layer<bf16>(s, *layers_[n], weights[n], x, y);
+        if (kind_ == Kind::f32)
+            layer<float>(s, layers_[n], weights[n], x, y);
         else
-#endif
-            layer<float>(s, *layers_[n], weights[n], x, y);
+            layer<Low>(s, layers_[n], weights[n], x, y);
         x = y;
     }
     if (!last.rows) return;

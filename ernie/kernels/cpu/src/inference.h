@@ -18,21 +18,20 @@ public:
 
 private:
     struct Packed {
-        PackedWeight qkv, out, inner, outer;
+        std::unique_ptr<PackedWeight> qkv, out, inner, outer;
     };
     std::vector<float> sample(const LayerWeights*) const;
     template <class E>
     void layer(const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
-    template <class E>
-    void multiply(const PackedWeight&, long rows, const E* x, const float* bias, Activation, E* y);
 
     const Kind kind_;
     const long D_, F_;
     const Activation activation_;
     const float epsilon_;
-    std::vector<std::unique_ptr<Packed>> layers_;
+    Arena weights_;
+    std::vector<Packed> layers_;
     std::vector<float> samples_;
-    Scratch memory_[12];
+    Scratch memory_[9];
 };
 
 }  // namespace ernie

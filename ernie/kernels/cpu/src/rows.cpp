@@ -68,7 +68,7 @@ void clear_rows(E* x, long from, long to, long D) {
 
 template <class E>
 void convert(const float* x, E* y, long T, long D, long padded) {
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (T * D > FEW)
     for (long t = 0; t < T; t++)
         for (long i = t * D; i < (t + 1) * D; i += LANES) {
             Mask m = first((t + 1) * D - i);
@@ -115,7 +115,7 @@ void activate_backward(Activation activation, const E* u, E* grad, long T, long 
 template <class E>
 void add_norm(const float* residual, const E* x, const float* gain, const float* offset, float epsilon, const Dropout& dropout,
               long T, long D, float* y, E* y_low, E* normal, float* inverse) {
-#pragma omp parallel
+#pragma omp parallel if (T * D > FEW)
     {
         static thread_local Scratch memory;
         float* row = memory.get<float>(round_up(D, LANES));

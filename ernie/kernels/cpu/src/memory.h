@@ -1,0 +1,77 @@
+// Memory that is kept: a thread's scratch, and pieces that live as long as their owner.
+//
+// Large pieces are put on pages of 2 MB where the kernel grants them: a weight that is read from memory at each product
+// then costs a page walk for 2 MB, not for 4 KB.
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
+namespace ernie {
+
+inline long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// At least `bytes`, to be given to std::free.
+inline void* allocate(size_t bytes) {
+    constexpr size_t PAGE = 2 << 20;
+    const size_t alignment = bytes >= 4 * PAGE ? PAGE : 64;
+    bytes = size_t(round_up(long(bytes), long(alignment)));
+    void* found = std::aligned_alloc(alignment, bytes);
+    if (!found) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (alignment == PAGE) madvise(found, bytes, MADV_HUGEPAGE);  // refused: slower, that is all
+#endif
+    return found;
+}
+
+// Memory that a thread keeps from call to call, and only ever lets grow.
+class Scratch {
+public:
+    ~Scratch() { std::free(memory_); }
+    template <class T>
+    T* get(long count) {
+        const size_t bytes = size_t(count) * sizeof(T) + 64;
+        if (bytes > size_) {
+            std::free(memory_);
+            memory_ = nullptr, size_ = 0;
+            memory_ = allocate(bytes);
+            size_ = bytes;
+        }
+        return static_cast<T*>(memory_);
+    }
+
+private:
+    void* memory_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Pieces, aligned to 64 bytes, side by side in large blocks; all are freed together.
+class Arena {
+public:
+    void* get(size_t bytes) {
+        bytes = size_t(round_up(long(bytes), 64));
+        if (bytes > left_) {
+            left_ = std::max(bytes, BLOCK);
+            blocks_.emplace_back(allocate(left_), std::free);
+            next_ = static_cast<char*>(blocks_.back().get());
+        }
+        void* found = next_;
+        next_ += bytes, left_ -= bytes;
+        return found;
+    }
+
+private:
+    static constexpr size_t BLOCK = 32 << 20;
+    std::vector<std::unique_ptr<void, void (*)(void*)>> blocks_;
+    char* next_ = nullptr;
+    size_t left_ = 0;
+};
+
+}  // namespace ernie

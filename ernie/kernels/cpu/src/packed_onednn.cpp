@@ -1,0 +1,104 @@
+// Weights laid out by oneDNN, where there is nothing better: its products are fast in every instruction set.
+#include <list>
+#include <map>
+#include <tuple>
+
+#include "onednn.h"
+#include "onednn_objects.h"
+#include "packed.h"
+#include "threads.h"
+
+namespace ernie {
+namespace {
+
+class OnednnWeight : public PackedWeight {
+public:
+    OnednnWeight(Kind kind, const PlainWeight& weight, Arena& arena) : kind_(kind), K_(weight.K), N_(weight.columns()) {
+        const bool bytes = kind == Kind::int8;
+        std::vector<float> joined;
+        if (bytes)
+            quantized_ = std::make_unique<QuantizedWeight>(weight);
+        else
+            joined = weight.joined();
+        constexpr long ROWS = 512;  // the number of rows that the layout is made for; others can use it too
+        layout_ = best_layout(type(dnnl_u8), type(dnnl_s8), type(dnnl_s32), ROWS, N_, K_);
+        void* data = arena.get(dnnl_memory_desc_get_size(layout_));
+        check(dnnl_memory_create(&memory_, layout_, device().engine, data), "making a weight");
+        const void* source = bytes ? static_cast<const void*>(quantized_->integers.data()) : joined.data();
+        reorder(source, bytes ? dnnl_s8 : dnnl_f32, K_, N_, layout_, memory_);
+        if (bytes) quantized_->integers = {};
+    }
+
+    ~OnednnWeight() override {
+        used_.clear();
+        dnnl_memory_destroy(memory_);
+        dnnl_memory_desc_destroy(layout_);
+    }
+
+    // Rounded up so that few shapes occur, but not by much where there are few rows.
+    long rows(long M) const override { return round_up(M, M <= 64 ? 8 : 32); }
+
+    void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
+        const long P = rows(M);
+        if (kind_ != Kind::int8) return product(P, bias, activation).run(x, memory_, bias, y);
+        uint8_t* bytes = scratch_[0].get<uint8_t>(P * K_);
+        float* scale = scratch_[1].get<float>(P);
+        int32_t* sums = scratch_[2].get<int32_t>(P * N_);
+        const Low* rows = static_cast<const Low*>(x);
+#pragma omp parallel for schedule(static)
+        for (long t = 0; t < P; t++) scale[t] = quantize(rows + t * K_, K_, bytes + t * K_);
+        product(P, nullptr, Activation::none).run(bytes, memory_, nullptr, sums);
+        Low* out = static_cast<Low*>(y);
+#pragma omp parallel for schedule(static)
+        for (long t = 0; t < P; t++)
+            for (long i = 0; i < N_; i += LANES) {
+                const Mask m = first(N_ - i);
+                const Vec value = dequantize(load(sums + t * N_ + i, m), load(quantized_->shift.data() + i, m),
+                                             load(quantized_->scale.data() + i, m), scale[t]);
+                store(out + t * N_ + i, apply(activation, value + load(bias + i, m)), m);
+            }
+    }
+
+private:
+    // A product by its number of rows, whether it has a bias, and its activation.
+    typedef std::tuple<long, bool, int> Key;
+    typedef std::list<std::pair<Key, Multiplication>> List;
+
+    int type(int of_bytes) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : of_bytes; }
+
+    // Made once and kept while it is among the ones used last.
+    Multiplication& product(long M, const float* bias, Activation activation) {
+        const Key key{M, bias != nullptr, int(activation)};
+        auto found = index_.find(key);
+        if (found != index_.end()) {
+            used_.splice(used_.begin(), used_, found->second);
+            return used_.front().second;
+        }
+        if (used_.size() >= 64) {
+            index_.erase(used_.back().first);
+            used_.pop_back();
+        }
+        const int function = activation == Activation::gelu ? dnnl_eltwise_gelu_erf : activation == Activation::relu ? dnnl_eltwise_relu : 0;
+        used_.emplace_front(std::piecewise_construct, std::forward_as_tuple(key),
+                            std::forward_as_tuple(type(dnnl_u8), type(dnnl_s32), M, N_, K_, layout_, bias != nullptr, function));
+        index_.emplace(key, used_.begin());
+        return used_.front().second;
+    }
+
+    const Kind kind_;
+    const long K_, N_;
+    std::unique_ptr<QuantizedWeight> quantized_;
+    dnnl_memory_desc_t layout_ = nullptr;
+    dnnl_memory_t memory_ = nullptr;
+    List used_;
+    std::map<Key, List::iterator> index_;
+    Scratch scratch_[3];
+};
+
+}  // namespace
+
+std::unique_ptr<PackedWeight> pack_for_onednn(Kind kind, const PlainWeight& weight, Arena& arena) {
+    return std::make_unique<OnednnWeight>(kind, weight, arena);
+}
+
+}  // namespace ernie
