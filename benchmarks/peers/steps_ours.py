@@ -33,6 +33,7 @@ def main() -> None:
             layers=shape["layers"],
             heads=shape["heads"],
             intermediate_size=shape["inner"],
+            max_positions=shape.get("positions", 512),
             task_vocab_size=0,
         )
     )

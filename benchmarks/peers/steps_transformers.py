@@ -22,6 +22,7 @@ def main() -> None:
         num_hidden_layers=shape["layers"],
         num_attention_heads=shape["heads"],
         intermediate_size=shape["inner"],
+        max_position_embeddings=shape.get("positions", 512),
         attn_implementation="sdpa",
     )
     masked = case["kind"] == "mlm"
