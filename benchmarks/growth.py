@@ -39,9 +39,7 @@ def main() -> None:
     file = arguments.output / f"growth-{arguments.shape}.json"
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     sides = ["ours", "transformers"] if arguments.peer else ["ours"]
-    print(
-        "| | | ours, tokens/s | memory, MB | transformers, tokens/s | memory, MB | ratio |\n|---|---|---|---|---|---|---|"
-    )
+    print("| | | ours, tokens/s | MB | transformers, tokens/s | MB | ratio |\n|---|---|---|---|---|---|---|")
     for axis in arguments.axes:
         for value, case in cases(axis, SHAPES[arguments.shape]).items():
             name = f"{axis} {value}"
@@ -84,11 +82,14 @@ def draw(found: dict[str, Any], axes: list[str], file: Path) -> None:
             speeds = [statistics.median(one["tokens/s"]) for one in measured]
             panels[0, column].plot(values, speeds, marker="o", label=side)
             panels[1, column].plot(values, [one["memory"] / 1024 for one in measured], marker="o", label=side)
+        ticks = list(cases(axis, BASE))
         panels[1, column].set(xscale="log", xlabel=axis)
+        panels[1, column].set_xticks(ticks, [f"{n // 1000}k" if n >= 8000 else str(n) for n in ticks], minor=False)
+        panels[1, column].minorticks_off()
     panels[0, 0].set(ylabel="tokens/s")
     panels[1, 0].set(ylabel="peak memory, GB")
     for panel in panels.flat:
-        panel.set_ylim(bottom=0)
+        panel.set_ylim(0, 1.1 * panel.dataLim.ymax)
         panel.grid(alpha=0.3)
     panels[0, 0].legend()
     figure.tight_layout()
