@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <cstdio>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "vec.h"
 
 using ernie::bf16;
 typedef std::vector<double> Doubles;
+
+inline std::mt19937_64 generator;
 
 // The case that is running, for messages, and how many have failed.
 inline char current_case[256];
@@ -21,6 +24,7 @@ __attribute__((format(printf, 1, 2))) inline void begin(const char* format, ...)
     std::vsnprintf(current_case, sizeof current_case, format, arguments);
     va_end(arguments);
     cases++;
+    generator.seed(std::hash<std::string_view>()(current_case));  // whatever other cases there are
 }
 
 __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
@@ -46,11 +50,11 @@ inline void remember(const void* data, size_t bytes) {  // FNV-1a
 inline double as_double(float x) { return x; }
 inline double as_double(bf16 x) { return ernie::to_float(x); }
 
-// Each element within `tolerance` of what is wanted, beside the largest of them (or 1).
+// Each element within `tolerance` of what is wanted, beside the largest of them (or 1), or of the sizes that are given.
 template <class T>
-void expect(const char* what, const T* found, const Doubles& wanted, double tolerance) {
+void expect(const char* what, const T* found, const Doubles& wanted, double tolerance, const Doubles& sizes = {}) {
     double largest = 1;
-    for (double w : wanted) largest = std::max(largest, std::abs(w));
+    for (double w : sizes.empty() ? wanted : sizes) largest = std::max(largest, std::abs(w));
     for (size_t i = 0; i < wanted.size(); i++)
         if (!(std::abs(as_double(found[i]) - wanted[i]) <= tolerance * largest)) {
             fail("%s[%zu] is %g, not %g", what, i, as_double(found[i]), wanted[i]);
@@ -59,7 +63,6 @@ void expect(const char* what, const T* found, const Doubles& wanted, double tole
     remember(found, wanted.size() * sizeof(T));
 }
 
-inline std::mt19937_64 generator(20);
 inline double normal() { return std::normal_distribution<double>()(generator); }
 inline long between(long low, long high) { return std::uniform_int_distribution<long>(low, high)(generator); }
 

@@ -45,3 +45,5 @@ template <class E>
 void test_rows(const Library&);
 template <class E>
 void test_adamw(const Library&);
+template <class E>
+void test_stack(const Library&);
