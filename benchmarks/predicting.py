@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--input", type=Path, required=True, help="a .tsv file with a line of names")
-    parser.add_argument("--batch-tokens", type=int, default=8192)
+    parser.add_argument("--batch-tokens", type=int, default=2048)
     arguments = parser.parse_args()
     header, *rows = arguments.input.read_text(encoding="utf-8").splitlines()
     with tempfile.TemporaryDirectory() as folder:

@@ -28,7 +28,7 @@ from finetune.rows import in_groups
 from tasks.downstream.base import Answer, Example, FinetuneTask
 
 HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
-BATCH_TOKENS = 8192  # of a batch whose answers are computed
+BATCH_TOKENS = 2048  # of a batch whose answers are computed: what suits a CPU's caches
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 

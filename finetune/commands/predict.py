@@ -52,7 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="columns to repeat before the answer; `label` as `given_label` where the answer has one",
     )
     parser.add_argument("--to", choices=("jsonl", "tsv"), default="jsonl", help="the output's format")
-    parser.add_argument("--batch-tokens", type=int, default=8192, metavar="N", help="most tokens computed at once")
+    parser.add_argument(
+        "--batch-tokens",
+        type=int,
+        default=2048,
+        metavar="N",
+        help="most tokens computed at once (default: 2048; more for a GPU)",
+    )
     add_precision(parser)
 
 
