@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
+from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line
+from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
-
-_ROWS = 64  # rows of a Parquet file that are decoded at a time
 
 
 def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -37,29 +37,16 @@ def read_parquet(path: Path, options: ReadOptions) -> Iterator[RawDocument | Dro
 
     Raises UserError when the file is damaged or has no column for the text.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = _columns(str(path), file.schema_arrow.names, options.fields)
-            number = 0
-            for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield _document(row, Place(str(path), number), options.fields)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+    rows = parquet_rows(path, lambda names: _columns(str(path), names, options.fields))
+    for number, row in enumerate(rows, 1):
+        yield _document(row, Place(str(path), number), options.fields)
 
 
 def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote; all splits, in their own order."""
     import datasets
 
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # the library raises whatever its parts raise
-        raise UserError(f"{folder}: cannot be read as a saved data set: {error}") from error
+    loaded = load_saved(folder)
     splits = loaded.items() if isinstance(loaded, datasets.DatasetDict) else [("", loaded)]
     for split, rows in splits:
         yield from _read_dataset(str(folder / split), rows, options)
@@ -70,6 +57,7 @@ def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | 
 
     Raises UserError when it cannot be loaded, for instance without a connection.
     """
+    offline_unless_reachable()
     import datasets
 
     parts = name.removeprefix("hf:").split(":")

@@ -11,10 +11,11 @@ from typing import Any
 
 from ernie.data.labelled.lines import read_columns, read_json_rows, read_plain, read_separated
 from ernie.data.labelled.questions import is_questions, load_json, read_questions
-from ernie.data.labelled.reach import offline_unless_reachable
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
+from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile
+from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError
 from ernie.report.words import plural
 
@@ -157,27 +158,14 @@ def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
 
 
 def _parquet(path: Path) -> Iterator[Row | Fault]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    number = 0
-    try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=1024):
-                for cells in batch.to_pylist():
-                    number += 1
-                    yield Row(cells, Place(str(path), number))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+    for number, cells in enumerate(parquet_rows(path), 1):
+        yield Row(cells, Place(str(path), number))
 
 
 def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
     import datasets
 
-    try:
-        loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # the library raises whatever its parts raise
-        raise UserError(f"{folder}: cannot be read as a saved data set: {error}") from error
+    loaded = load_saved(folder)
     if isinstance(loaded, datasets.DatasetDict):
         if split not in loaded:
             raise UserError(f"{folder}: has the splits {', '.join(loaded)}; name one: {folder}:{next(iter(loaded))}")
