@@ -1,0 +1,56 @@
+"""Programs that run on several processes at once, as the launcher would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from helpers import ROOT
+
+
+def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120) -> list[Any]:
+    """What each rank of a program says on its last line of output, in JSON.
+
+    Raises AssertionError with all they said when one fails, subprocess.TimeoutExpired when one takes too long.
+    """
+    ports = [_free_port() for _ in range(ranks + 1)]
+    endpoints = [f"127.0.0.1:{port}" for port in ports[1:]]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(program), *words],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+                "PADDLE_TRAINER_ID": str(rank),
+                "PADDLE_TRAINERS_NUM": str(ranks),
+                "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+                "PADDLE_CURRENT_ENDPOINT": endpoints[rank],
+                "PADDLE_MASTER": f"127.0.0.1:{ports[0]}",
+                "PADDLE_DISTRI_BACKEND": "gloo",
+                "OMP_NUM_THREADS": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=seconds) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    failed = [f"rank {i}: {err[-3000:]}" for i, (_, err) in enumerate(said) if processes[i].returncode]
+    assert not failed, "\n".join(failed)
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
