@@ -41,6 +41,7 @@ WITHOUT_PADDLE = (
 )
 WITHOUT_PADDLE_TOO = (
     "ernie.model.pretrained",
+    "ernie.parallel.layout",
     "ernie.train.settings",
     "ernie.train.log",
     "pretrain.config",

@@ -1,0 +1,68 @@
+"""Layouts: which processes there are, and which models and steps they divide."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.config import build, from_dict
+from ernie.errors import UserError
+from ernie.parallel.layout import AXES, ParallelConfig, Sizes
+
+SIZES = Sizes(layers=12, heads=12, inner=3072, vocabulary=30528, micro_batches=8)
+degrees = st.integers(1, 4)
+
+
+@given(degrees, degrees, degrees, degrees)
+def test_every_rank_has_a_place_of_its_own(data: int, tensor: int, pipeline: int, sharding: int) -> None:
+    layout = ParallelConfig(data=data, tensor=tensor, pipeline=pipeline, sharding=sharding)
+    places = [tuple(layout.place(rank).values()) for rank in range(layout.processes)]
+    assert len(set(places)) == layout.processes == data * tensor * pipeline * sharding
+    assert places == sorted(places)
+    assert all(0 <= place < getattr(layout, axis) for found in places for axis, place in zip(AXES, found, strict=True))
+
+
+def test_a_layout_that_divides_everything_is_accepted() -> None:
+    ParallelConfig(data=2, tensor=4, pipeline=3, sharding=2, virtual_stages=1).check(SIZES, 48)
+
+
+def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
+    layout = ParallelConfig(data=3, tensor=5, pipeline=13)
+    with pytest.raises(UserError) as caught:
+        layout.check(SIZES, 8)
+    assert str(caught.value).splitlines() == [
+        "parallel: data 3 x pipeline 13 x sharding 1 x tensor 5 = 195 processes, but there are 8",
+        "parallel: heads: 12 / tensor 5 = 2.40, which is no whole number",
+        "parallel: inner width: 3,072 / tensor 5 = 614.40, which is no whole number",
+        "parallel: vocabulary: 30,528 / tensor 5 = 6105.60, which is no whole number",
+        "parallel: micro-batches of a step: 8 / data x sharding 3 = 2.67, which is no whole number",
+        "parallel: layers: 12 are too few for 13 pieces (pipeline x virtual_stages)",
+    ]
+
+
+def test_interleaved_pipelines_want_whole_rounds_of_micro_batches() -> None:
+    layout = ParallelConfig(pipeline=3, virtual_stages=2)
+    with pytest.raises(UserError, match=r"micro-batches: 8 for each pipeline / pipeline 3 = 2\.67"):
+        layout.check(SIZES, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"data": 0}, "data: expected at least 1, found 0"),
+        ({"sharding_stage": 4}, "sharding_stage: expected 1, 2 or 3, found 4"),
+        ({"sequence": True}, "sequence: shares out tokens among the processes of `tensor`, of which there is one"),
+        ({"tensor": 2, "sharding": 2, "sharding_stage": 3}, "sharding_stage: 3 goes with `data` only"),
+        ({"pipeline": 2, "virtual_stages": 2}, "virtual_stages: 2 needs a pipeline of at least 3, this one has 2"),
+        ({"timeout": 0}, "timeout: expected seconds above 0, found 0"),
+    ],
+)
+def test_what_makes_no_layout_is_refused(given: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        build(ParallelConfig, from_dict(given))
+
+
+def test_a_layout_is_described_by_its_degrees() -> None:
+    assert ParallelConfig(data=2, tensor=4).described() == "data 2 x tensor 4"
+    assert ParallelConfig().described() == "one process"
