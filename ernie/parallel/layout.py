@@ -87,16 +87,19 @@ class ParallelConfig:
         degrees = [f"{item.name} {getattr(self, item.name)}" for item in fields(self) if item.name in AXES]
         return " x ".join(name for name in degrees if not name.endswith(" 1")) or "one process"
 
-    def check(self, sizes: Sizes, processes: int) -> None:
-        """Raise UserError with every reason why this many processes cannot run this model and step in this layout."""
-        reasons = list(self._reasons(sizes, processes))
+    def check(self, sizes: Sizes) -> None:
+        """Raise UserError with every reason why this model and step cannot be run in this layout."""
+        reasons = list(self._reasons(sizes))
         if reasons:
             raise UserError("\n".join(f"parallel: {reason}" for reason in reasons))
 
-    def _reasons(self, sizes: Sizes, processes: int) -> Iterator[str]:
+    def check_processes(self, processes: int) -> None:
+        """Raise UserError unless the layout is one of this many processes."""
         if self.processes != processes:
             product = " x ".join(f"{axis} {getattr(self, axis)}" for axis in AXES)
-            yield f"{product} = {self.processes} processes, but there are {processes}"
+            raise UserError(f"parallel: {product} = {self.processes} processes, but there are {processes}")
+
+    def _reasons(self, sizes: Sizes) -> Iterator[str]:
         pieces = self.pipeline * self.virtual_stages
         for value, what, parts, by in (
             (sizes.heads, "heads", self.tensor, "tensor"),

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 from paddle import Tensor, nn
 
-from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
+from ernie.kernels.adamw import AdamStep, adamw
 from ernie.train.settings import AdamConfig
 
 
@@ -24,11 +24,6 @@ class Optimizer:
         self._factors = factors or {}
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
         self._steps: dict[str, int] = {}
-
-    @paddle.no_grad()
-    def gradient_norm(self) -> float:
-        """The L2 norm of all gradients together; not finite when any of them is not."""
-        return sum_of_squares([p.grad for p in self.parameters.values() if p.grad is not None]) ** 0.5
 
     @paddle.no_grad()
     def step(self, rate: float, scale: float = 1.0) -> None:

@@ -12,6 +12,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed
+from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
 from ernie.train.settings import AdamConfig
@@ -39,7 +40,8 @@ class Trainer:
     `clip` is the largest gradient norm (0 for no limit).  A step whose loss or gradient is not finite changes
     nothing; after `patience` of them in a row `step` raises TrainingStopped.  `rate_factors` multiply the rate of
     the parameters they name.  `loss_scale`, for training in fp16, finds its own value; steps that are skipped
-    meanwhile do not count against the patience.
+    meanwhile do not count against the patience.  `world` are the processes that train together, each of which is
+    given the same batches and learns from its share of them.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Trainer:
         seed: int,
         rate_factors: Mapping[str, float] | None = None,
         loss_scale: LossScale | None = None,
+        world: World | None = None,
     ):
         self.layer = layer
         self.optimizer = Optimizer(layer, adam, rate_factors)
@@ -60,6 +63,7 @@ class Trainer:
         self._clip = clip
         self._patience = patience
         self._seed = seed
+        self._world = world or World()
 
     def step(
         self,
@@ -71,9 +75,9 @@ class Trainer:
         """One update from the batches of one or several tasks.
 
         Each task's loss is divided by its own number of targets in the step, and tasks weigh as many micro-batches as
-        they have.  Dropout is seeded by the step, so that a step can be repeated without its past.
+        they have.  Dropout is seeded by the step and the micro-batch, so that a step can be repeated without its past,
+        and whichever process computes a micro-batch.
         """
-        paddle.seed(order.key(self._seed, "dropout", step) % 2**31)
         self.layer.train()
         batches = [(name, batch) for name, batch in batches if batch.targets]  # others have nothing to teach
         targets: dict[str, int] = {}
@@ -83,12 +87,16 @@ class Trainer:
             weights[name] = weights.get(name, 0.0) + 1 / len(batches)
         sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
-        for name, batch in batches:
+        for number, (name, batch) in self._world.share(list(enumerate(batches))):
+            paddle.seed(order.key(self._seed, "dropout", step, number) % 2**31)
             result = loss(name, batch)
             (result.total * (weights[name] / targets[name] * scale)).backward()
             sums[name] += float(result.total)
-        report = StepReport({name: sums[name] / targets[name] for name in targets})
-        report.gradient_norm = self.optimizer.gradient_norm() / scale
+        totals = self._world.sum(list(sums.values()))
+        report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
+        parameters = list(self.optimizer.parameters.values())
+        self._world.sum_gradients(parameters)
+        report.gradient_norm = self._world.gradient_norm(parameters) / scale
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
             excess = report.gradient_norm / self._clip if self._clip else 0.0
             self.optimizer.step(rate, (1 / excess if excess > 1 else 1.0) / scale)

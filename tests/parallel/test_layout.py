@@ -24,15 +24,14 @@ def test_every_rank_has_a_place_of_its_own(data: int, tensor: int, pipeline: int
 
 
 def test_a_layout_that_divides_everything_is_accepted() -> None:
-    ParallelConfig(data=2, tensor=4, pipeline=3, sharding=2, virtual_stages=1).check(SIZES, 48)
+    ParallelConfig(data=2, tensor=4, pipeline=3, sharding=2, virtual_stages=1).check(SIZES)
 
 
 def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
     layout = ParallelConfig(data=3, tensor=5, pipeline=13)
     with pytest.raises(UserError) as caught:
-        layout.check(SIZES, 8)
+        layout.check(SIZES)
     assert str(caught.value).splitlines() == [
-        "parallel: data 3 x pipeline 13 x sharding 1 x tensor 5 = 195 processes, but there are 8",
         "parallel: heads: 12 / tensor 5 = 2.40, which is no whole number",
         "parallel: inner width: 3,072 / tensor 5 = 614.40, which is no whole number",
         "parallel: vocabulary: 30,528 / tensor 5 = 6105.60, which is no whole number",
@@ -41,10 +40,16 @@ def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
     ]
 
 
+def test_another_number_of_processes_is_refused() -> None:
+    says = r"parallel: data 3 x pipeline 2 x sharding 1 x tensor 5 = 30 processes, but there are 8"
+    with pytest.raises(UserError, match=says):
+        ParallelConfig(data=3, tensor=5, pipeline=2).check_processes(8)
+
+
 def test_interleaved_pipelines_want_whole_rounds_of_micro_batches() -> None:
     layout = ParallelConfig(pipeline=3, virtual_stages=2)
     with pytest.raises(UserError, match=r"micro-batches: 8 for each pipeline / pipeline 3 = 2\.67"):
-        layout.check(SIZES, 3)
+        layout.check(SIZES)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""The processes of a run: who they are, and what they add up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import paddle
+from paddle import Tensor
+from paddle.distributed import ReduceOp, all_reduce, fleet, get_world_size
+from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
+
+from ernie.kernels.adamw import sum_of_squares
+from ernie.parallel import gloo
+from ernie.parallel.layout import ParallelConfig
+
+T = TypeVar("T")
+
+
+class World:
+    """This process among those of a layout.  `World()` is one process by itself, which adds up nothing."""
+
+    def __init__(self, layout: ParallelConfig | None = None, topology: Any = None) -> None:
+        self.layout = layout or ParallelConfig()
+        self.rank = 0 if topology is None else int(topology.get_global_rank())
+        self._replicas: list[Any] = []  # the groups over which a step's micro-batches are shared out
+        self._replica = 0
+        if topology is not None:
+            place = self.layout.place(self.rank)
+            self._replica = place["data"] * self.layout.sharding + place["sharding"]
+            groups = {
+                "data": topology.get_data_parallel_group(),
+                "sharding": topology.get_sharding_parallel_group(),
+            }
+            self._replicas = [group for axis, group in groups.items() if getattr(self.layout, axis) > 1]
+
+    @classmethod
+    def start(cls, layout: ParallelConfig) -> World:
+        """Meet the other processes, which Paddle's launcher has started; on CPUs over Gloo.
+
+        Raises UserError where there are not as many as the layout has.
+        """
+        if layout.processes == 1:
+            return cls(layout)
+        gloo.install(layout.timeout)
+        strategy = fleet.DistributedStrategy()
+        strategy.hybrid_configs = {
+            "dp_degree": layout.data,
+            "mp_degree": layout.tensor,
+            "pp_degree": layout.pipeline,
+            "sharding_degree": layout.sharding,
+            "order": ["dp", "pp", "sharding", "sep", "mp"],
+        }
+        layout.check_processes(get_world_size())
+        fleet.init(is_collective=True, strategy=strategy)
+        return cls(layout, fleet.get_hybrid_communicate_group())
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """The items that fall to this process, one for each in turn; all replicas together have each once."""
+        return list(items[self._replica :: self.layout.replicas])
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The sums of numbers over all replicas."""
+        if not self._replicas:
+            return list(values)
+        total = paddle.to_tensor(np.array(values, np.float64))
+        for group in self._replicas:
+            all_reduce(total, group=group)
+        return [float(value) for value in total.numpy()]
+
+    @paddle.no_grad()
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Add up each parameter's gradient over all replicas; where only others have one, this process gets it too."""
+        if not self._replicas:
+            return
+        present = paddle.to_tensor(np.array([p.grad is not None for p in parameters], np.int32))
+        for group in self._replicas:
+            all_reduce(present, ReduceOp.MAX, group=group)
+        learning = [p for p, there in zip(parameters, present.numpy(), strict=True) if there]
+        for parameter in learning:
+            if parameter.grad is None:
+                parameter.grad = paddle.zeros_like(parameter)
+        for group in self._replicas:
+            fused_allreduce_gradients_with_group(learning, group, scale=1.0)
+
+    def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
+        """The L2 norm of all gradients together; not finite when any of them is not."""
+        return sum_of_squares([p.grad for p in parameters if p.grad is not None]) ** 0.5

@@ -1,0 +1,56 @@
+"""Whatever the layout, the numbers are those of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import training
+from ranks import run_ranks
+
+from ernie.parallel.layout import ParallelConfig
+
+PROGRAM = Path(__file__).with_name("training.py")
+LAYOUTS = [{"data": 2}, {"data": 4}]
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    return training.train(ParallelConfig())
+
+
+def trained(layout: dict[str, Any], dropout: float = 0.0) -> list[Any]:
+    return run_ranks(PROGRAM, ParallelConfig(**layout).processes, json.dumps(layout), str(dropout))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_losses_norms_and_weights_are_those_of_one_process(layout: dict[str, Any], alone: dict[str, Any]) -> None:
+    _check_same(trained(layout), alone)
+
+
+def test_copies_of_the_model_have_the_dropout_of_one_process() -> None:
+    _check_same(trained({"data": 2}, 0.1), training.train(ParallelConfig(), 0.1))
+
+
+def _check_same(every: list[Any], alone: dict[str, Any]) -> None:
+    for found in every:
+        assert [report.keys() for report in found["losses"]] == [report.keys() for report in alone["losses"]]
+        for one, other in zip(found["losses"], alone["losses"], strict=True):
+            assert one == pytest.approx(other, rel=1e-6)
+        assert found["norms"] == pytest.approx(alone["norms"], rel=1e-6)
+        for name, value in alone["weights"].items():
+            np.testing.assert_allclose(found["weights"][name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_the_clip_is_active(alone: dict[str, Any]) -> None:
+    assert min(alone["norms"]) > training.CLIP
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:1], ids=str)
+def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any]) -> None:
+    first, second = trained(layout, 0.1), trained(layout, 0.1)
+    assert first == second
+    assert first[0]["weights"] == first[1]["weights"]
