@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import paddle
-from paddle import Tensor
-from paddle.distributed import ReduceOp, all_reduce, fleet, get_world_size
+from paddle import Tensor, nn
+from paddle.distributed import ReduceOp, all_gather, all_reduce, fleet, get_world_size
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 
 from ernie.kernels.adamw import sum_of_squares
@@ -26,6 +26,7 @@ class World:
         self.rank = 0 if topology is None else int(topology.get_global_rank())
         self._replicas: list[Any] = []  # the groups over which a step's micro-batches are shared out
         self._replica = 0
+        self._tensor: Any = None  # the group that shares out each layer, if there is one
         if topology is not None:
             place = self.layout.place(self.rank)
             self._replica = place["data"] * self.layout.sharding + place["sharding"]
@@ -34,6 +35,8 @@ class World:
                 "sharding": topology.get_sharding_parallel_group(),
             }
             self._replicas = [group for axis, group in groups.items() if getattr(self.layout, axis) > 1]
+            if self.layout.tensor > 1:
+                self._tensor = topology.get_model_parallel_group()
 
     @classmethod
     def start(cls, layout: ParallelConfig) -> World:
@@ -55,6 +58,25 @@ class World:
         layout.check_processes(get_world_size())
         fleet.init(is_collective=True, strategy=strategy)
         return cls(layout, fleet.get_hybrid_communicate_group())
+
+    def split(self, model: nn.Layer) -> None:
+        """Leave of a model, which every process has made alike, what is this one's, in place."""
+        if self._tensor is not None:
+            from ernie.parallel.tensor import split
+
+            split(model, self._tensor)
+
+    def whole(self, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+        """The values of parameters as one process would have them; every process has to ask."""
+        return {name: self._whole(parameter, parameter) for name, parameter in parameters.items()}
+
+    def _whole(self, values: Tensor, of: Tensor) -> np.ndarray:
+        """What belongs to a parameter, such as its moments, put together out of all parts."""
+        if not is_part(of):
+            return np.asarray(values.numpy())
+        parts: list[Tensor] = []
+        all_gather(parts, values.detach(), group=self._tensor)
+        return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
 
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
@@ -86,4 +108,16 @@ class World:
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
-        return sum_of_squares([p.grad for p in parameters if p.grad is not None]) ** 0.5
+        learning = [parameter for parameter in parameters if parameter.grad is not None]
+        if self._tensor is None:
+            return sum_of_squares([parameter.grad for parameter in learning]) ** 0.5
+        whole = sum_of_squares([parameter.grad for parameter in learning if not is_part(parameter)])
+        parts = sum_of_squares([parameter.grad for parameter in learning if is_part(parameter)])
+        total = paddle.to_tensor(np.array([parts], np.float64))
+        all_reduce(total, group=self._tensor)
+        return (whole + total.item()) ** 0.5
+
+
+def is_part(parameter: Tensor) -> bool:
+    """Whether a parameter is a part of one that is spread over processes, and no copy."""
+    return bool(getattr(parameter, "is_distributed", False))

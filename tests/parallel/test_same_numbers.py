@@ -14,7 +14,7 @@ from ranks import run_ranks
 from ernie.parallel.layout import ParallelConfig
 
 PROGRAM = Path(__file__).with_name("training.py")
-LAYOUTS = [{"data": 2}, {"data": 4}]
+LAYOUTS = [{"data": 2}, {"data": 4}, {"tensor": 2}, {"tensor": 4}, {"data": 2, "tensor": 2}]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_clip_is_active(alone: dict[str, Any]) -> None:
     assert min(alone["norms"]) > training.CLIP
 
 
-@pytest.mark.parametrize("layout", LAYOUTS[:1], ids=str)
+@pytest.mark.parametrize("layout", [{"data": 2}, {"tensor": 2}], ids=str)
 def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any]) -> None:
     first, second = trained(layout, 0.1), trained(layout, 0.1)
     assert first == second

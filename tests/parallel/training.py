@@ -68,6 +68,7 @@ def train(layout: ParallelConfig, dropout: float = 0.0) -> dict[str, Any]:
     """Losses and gradient norms of every step, and the weights after the last."""
     world = World.start(layout)
     learning = model(dropout)
+    world.split(learning)
     adam = AdamConfig(weight_decay=0.1)
     trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, world=world)
 
@@ -82,7 +83,7 @@ def train(layout: ParallelConfig, dropout: float = 0.0) -> dict[str, Any]:
     return {
         "losses": [report.losses for report in reports],
         "norms": [report.gradient_norm for report in reports],
-        "weights": {name: value.numpy().tolist() for name, value in learning.named_parameters()},
+        "weights": {name: value.tolist() for name, value in world.whole(dict(learning.named_parameters())).items()},
     }
 
 

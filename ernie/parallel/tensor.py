@@ -1,0 +1,172 @@
+"""Tensor parallelism: of each layer every process has some heads, a part of the inner width and of the vocabulary.
+
+Shoeybi et al. (2019, arXiv 1909.08053), section 3, out of fleet's own layers.  They are cut out of a model that each
+process has made as a whole, so that training begins where one process begins; parameters keep their names.
+
+Legend: T packed tokens, D width, P masked positions, R processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor, nn
+from paddle.distributed.fleet.layers.mpu import mp_ops
+from paddle.distributed.fleet.layers.mpu.mp_layers import (
+    ColumnParallelLinear,
+    ParallelCrossEntropy,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+)
+from paddle.distributed.fleet.layers.mpu.random import MODEL_PARALLEL_RNG, get_rng_state_tracker
+
+from ernie.data import order
+from ernie.data.batch import Layout
+from ernie.kernels.attention import attention
+from ernie.kernels.linear import linear
+from ernie.kernels.norm import add_norm, layer_norm
+from ernie.model.embeddings import TextEmbedding
+from ernie.model.encoder import EncoderLayer
+from ernie.model.heads import MaskedTokenHead
+from ernie.model.losses import Loss
+
+
+def split(model: nn.Layer, group: Any) -> None:
+    """Replace the layers of a model by this process's parts of them, in place."""
+    tracker = get_rng_state_tracker()
+    if MODEL_PARALLEL_RNG not in tracker.states_:
+        tracker.add(MODEL_PARALLEL_RNG, 1 + group.rank)  # fleet's layers draw first weights by it, which are replaced
+    tables: dict[int, Tensor] = {}
+
+    def embedding(layer: TextEmbedding) -> SplitEmbedding:
+        part = SplitEmbedding(layer, group)
+        tables[id(layer.token.weight)] = part.token.weight
+        return part
+
+    replace(model, TextEmbedding, embedding)
+    replace(model, EncoderLayer, lambda layer: SplitLayer(layer, group))
+    replace(model, MaskedTokenHead, lambda head: SplitMaskedHead(head, tables[id(head._table[0])], group))
+
+
+def replace(model: nn.Layer, kind: type[nn.Layer], make: Callable[[Any], nn.Layer]) -> None:
+    """Put something else in the place of every layer of a kind."""
+    for parent in model.sublayers(include_self=True):
+        for name, child in list(parent._sub_layers.items()):
+            if type(child) is kind:
+                parent._sub_layers[name] = make(child)
+
+
+def _cut(to: Tensor, whole: Tensor, group: Any) -> None:
+    """Set a part to what it is of the whole; fleet's layers say along which axis."""
+    axis, size = to.split_axis, to.shape[to.split_axis]
+    places = np.arange(group.rank * size, (group.rank + 1) * size)
+    to.set_value(np.take(whole.numpy(), places, axis))
+    to.stop_gradient = whole.stop_gradient
+
+
+def _columns(whole: nn.Linear, group: Any) -> ColumnParallelLinear:
+    part = ColumnParallelLinear(*whole.weight.shape, has_bias=True, gather_output=False, mp_group=group)
+    _cut(part.weight, whole.weight, group)
+    _cut(part.bias, whole.bias, group)
+    return part
+
+
+def _rows(whole: nn.Linear, group: Any) -> RowParallelLinear:
+    part = RowParallelLinear(*whole.weight.shape, has_bias=True, input_is_parallel=True, mp_group=group)
+    _cut(part.weight, whole.weight, group)
+    part.bias.set_value(whole.bias)
+    part.bias.stop_gradient = whole.bias.stop_gradient
+    return part
+
+
+@contextmanager
+def _own_randomness(group: Any) -> Iterator[None]:
+    """Random numbers that differ between processes, for what each does with its own heads."""
+    drawn = int(paddle.randint(0, 2**31 - 1, [1]).item())  # by all alike
+    with get_rng_state_tracker().rng_state(MODEL_PARALLEL_RNG):
+        paddle.seed(order.key(drawn, group.rank) % 2**31)
+        yield
+
+
+class SplitLayer(nn.Layer):
+    """As EncoderLayer, with a part of the heads and of the inner width."""
+
+    def __init__(self, whole: EncoderLayer, group: Any):
+        super().__init__()
+        self.q, self.k, self.v = (_columns(part, group) for part in (whole.q, whole.k, whole.v))
+        self.attention_out = _rows(whole.attention_out, group)
+        self.attention_norm = whole.attention_norm
+        self.inner = _columns(whole.inner, group)
+        self.outer = _rows(whole.outer, group)
+        self.output_norm = whole.output_norm
+        self.dropout, self.attention_dropout = whole.dropout, whole.attention_dropout
+        self._settings, self._group = whole._settings, group
+
+    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None) -> Tensor:
+        """All outputs, also where only `rows` are wanted."""
+        settings = self._settings
+        dropout, dropped_weights = (self.dropout, self.attention_dropout) if self.training else (0.0, 0.0)
+        heads = settings.heads // self._group.nranks
+        with _own_randomness(self._group) if dropped_weights else nullcontext():
+            mixed = attention(self.q(x_TD), self.k(x_TD), self.v(x_TD), layout, heads, dropped_weights)
+        x_TD = self._norm(self.attention_norm, x_TD, self.attention_out(mixed), dropout)
+        inner = getattr(F, settings.activation)(self.inner(x_TD))
+        return self._norm(self.output_norm, x_TD, self.outer(inner), dropout)
+
+    def _norm(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor, dropout: float) -> Tensor:
+        return add_norm(residual_TD, x_TD, norm.weight, norm.bias, self._settings.epsilon, dropout)
+
+
+class SplitEmbedding(nn.Layer):
+    """As TextEmbedding, with a part of the vocabulary."""
+
+    def __init__(self, whole: TextEmbedding, group: Any):
+        super().__init__()
+        self.token = VocabParallelEmbedding(*whole.token.weight.shape, mp_group=group)
+        _cut(self.token.weight, whole.token.weight, group)
+        self.position, self.segment, self.task, self.norm = whole.position, whole.segment, whole.task, whole.norm
+        self.dropout, self._epsilon = whole.dropout, whole._epsilon
+
+    def forward(
+        self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int
+    ) -> Tensor:
+        """As TextEmbedding's."""
+        x_TD = self.token(paddle.to_tensor(ids_T))
+        x_TD = x_TD + self.position(paddle.to_tensor(positions_T)) + self.segment(paddle.to_tensor(segments_T))
+        if self.task is not None:
+            x_TD = x_TD + self.task(paddle.to_tensor(np.broadcast_to(tasks_T, ids_T.shape).copy()))
+        x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
+        return F.dropout(x_TD, self.dropout) if self.training else x_TD
+
+
+class SplitMaskedHead(nn.Layer):
+    """As MaskedTokenHead, with the logits of a part of the vocabulary."""
+
+    def __init__(self, whole: MaskedTokenHead, table: Tensor, group: Any):
+        super().__init__()
+        self.transform, self.norm, self.task_id = whole.transform, whole.norm, whole.task_id
+        self.bias = self.create_parameter([whole.bias.shape[0] // group.nranks], is_bias=True)
+        self.bias.is_distributed, self.bias.split_axis = True, 0
+        _cut(self.bias, whole.bias, group)
+        self._activation, self._table, self._group = whole._activation, (table,), group
+        self._cross_entropy = ParallelCrossEntropy(mp_group=group)
+
+    def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
+        """The logits of the whole vocabulary, (P, V)."""
+        return mp_ops._c_concat(self._logits(hidden_TD, positions), group=self._group)
+
+    def loss(self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray) -> Loss:
+        """As MaskedTokenHead's."""
+        each_P1 = self._cross_entropy(self._logits(hidden_TD, positions), paddle.to_tensor(labels[:, None]))
+        return Loss(each_P1.sum(), len(labels), None, labels)
+
+    def _logits(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
+        x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
+        x_PD = self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
+        x_PD = mp_ops._c_identity(x_PD, group=self._group)
+        return paddle.matmul(x_PD, self._table[0], transpose_y=True) + self.bias
