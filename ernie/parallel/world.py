@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import paddle
@@ -15,6 +15,9 @@ from ernie.kernels.adamw import sum_of_squares
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 
+if TYPE_CHECKING:
+    from ernie.parallel.sharding import Sharding
+
 T = TypeVar("T")
 
 
@@ -25,16 +28,19 @@ class World:
         self.layout = layout or ParallelConfig()
         self.rank = 0 if topology is None else int(topology.get_global_rank())
         self._replicas: list[Any] = []  # the groups over which a step's micro-batches are shared out
+        self._copies: Any = None  # the one of them whose processes all hold everything
         self._replica = 0
+        self._topology = topology
         self._tensor: Any = None  # the group that shares out each layer, if there is one
+        self._sharding: Sharding | None = None
         if topology is not None:
             place = self.layout.place(self.rank)
             self._replica = place["data"] * self.layout.sharding + place["sharding"]
-            groups = {
-                "data": topology.get_data_parallel_group(),
-                "sharding": topology.get_sharding_parallel_group(),
-            }
-            self._replicas = [group for axis, group in groups.items() if getattr(self.layout, axis) > 1]
+            if self.layout.data > 1:
+                self._copies = topology.get_data_parallel_group()
+                self._replicas.append(self._copies)
+            if self.layout.sharding > 1:
+                self._replicas.append(topology.get_sharding_parallel_group())
             if self.layout.tensor > 1:
                 self._tensor = topology.get_model_parallel_group()
 
@@ -78,6 +84,13 @@ class World:
         all_gather(parts, values.detach(), group=self._tensor)
         return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
 
+    def begin(self, parameters: Sequence[Tensor]) -> None:
+        """Share out the parameters that are to be trained among those who update them."""
+        if self.layout.sharding > 1:
+            from ernie.parallel.sharding import Sharding
+
+            self._sharding = Sharding(parameters, self._topology)
+
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
         return list(items[self._replica :: self.layout.replicas])
@@ -103,19 +116,36 @@ class World:
         for parameter in learning:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
-        for group in self._replicas:
-            fused_allreduce_gradients_with_group(learning, group, scale=1.0)
+        if self._copies is not None:
+            fused_allreduce_gradients_with_group(learning, self._copies, scale=1.0)
+        if self._sharding is not None:
+            self._sharding.mean_gradients(learning)
+            for parameter in self._sharding.owned(learning):
+                parameter.grad.scale_(float(self._sharding.processes))  # the sum
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
         learning = [parameter for parameter in parameters if parameter.grad is not None]
-        if self._tensor is None:
-            return sum_of_squares([parameter.grad for parameter in learning]) ** 0.5
-        whole = sum_of_squares([parameter.grad for parameter in learning if not is_part(parameter)])
-        parts = sum_of_squares([parameter.grad for parameter in learning if is_part(parameter)])
-        total = paddle.to_tensor(np.array([parts], np.float64))
-        all_reduce(total, group=self._tensor)
-        return (whole + total.item()) ** 0.5
+        if self._sharding is not None:
+            learning = self._sharding.owned(learning)
+        squares = [
+            sum_of_squares([parameter.grad for parameter in learning if is_part(parameter) is spread])
+            for spread in (False, True)
+        ]
+        total = paddle.to_tensor(np.array(squares, np.float64))
+        if self._sharding is not None:
+            all_reduce(total, group=self._topology.get_sharding_parallel_group())
+        whole, parts = total[:1], total[1:]
+        if self._tensor is not None:
+            all_reduce(parts, group=self._tensor)
+        return float((whole + parts).item() ** 0.5)
+
+    def update(self, parameters: Sequence[Tensor], update: Callable[[Sequence[Tensor]], None]) -> None:
+        """Have `update` change the parameters that have gradients, each in the process that keeps its state."""
+        if self._sharding is not None:
+            self._sharding.step(update)
+        else:
+            update([parameter for parameter in parameters if parameter.grad is not None])
 
 
 def is_part(parameter: Tensor) -> bool:

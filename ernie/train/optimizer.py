@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
 
 from ernie.kernels.adamw import AdamStep, adamw
+from ernie.parallel.world import World
 from ernie.train.settings import AdamConfig
 
 
 class Optimizer:
     """AdamW over a layer's parameters.  A parameter that took no part in a step stays as it is, moments included.
 
-    `factors` multiply the rate of the parameters they name.
+    `factors` multiply the rate of the parameters they name.  `world` are the processes that train together.
     """
 
-    def __init__(self, layer: nn.Layer, config: AdamConfig, factors: Mapping[str, float] | None = None):
+    def __init__(
+        self,
+        layer: nn.Layer,
+        config: AdamConfig,
+        factors: Mapping[str, float] | None = None,
+        world: World | None = None,
+    ):
         self.parameters = dict(layer.named_parameters())
+        self._names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._world = world or World()
+        self._world.begin(list(self.parameters.values()))
         self._config = config
         self._factors = factors or {}
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
@@ -28,10 +38,13 @@ class Optimizer:
     @paddle.no_grad()
     def step(self, rate: float, scale: float = 1.0) -> None:
         """Update with the gradients times `scale`, then forget them."""
+        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scale))
+        self.clear()
+
+    def _update(self, learning: Sequence[Tensor], rate: float, scale: float) -> None:
         config = self._config
-        for name, parameter in self.parameters.items():
-            if parameter.grad is None:
-                continue
+        for parameter in learning:
+            name = self._names[id(parameter)]
             if name not in self._moments:
                 self._moments[name] = paddle.zeros_like(parameter), paddle.zeros_like(parameter)
             taken = self._steps[name] = self._steps.get(name, 0) + 1
@@ -46,7 +59,6 @@ class Optimizer:
                 gradient_scale=scale,
             )
             adamw(step, parameter, *self._moments[name])
-        self.clear()
 
     def clear(self) -> None:
         """Forget the gradients.  Not set to zero: a zero gradient would still move a head that sits out."""

@@ -57,13 +57,13 @@ class Trainer:
         world: World | None = None,
     ):
         self.layer = layer
-        self.optimizer = Optimizer(layer, adam, rate_factors)
+        self._world = world or World()
+        self.optimizer = Optimizer(layer, adam, rate_factors, self._world)
         self.bad_steps = 0  # in a row
         self.loss_scale = loss_scale
         self._clip = clip
         self._patience = patience
         self._seed = seed
-        self._world = world or World()
 
     def step(
         self,

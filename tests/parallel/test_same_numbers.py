@@ -14,7 +14,17 @@ from ranks import run_ranks
 from ernie.parallel.layout import ParallelConfig
 
 PROGRAM = Path(__file__).with_name("training.py")
-LAYOUTS = [{"data": 2}, {"data": 4}, {"tensor": 2}, {"tensor": 4}, {"data": 2, "tensor": 2}]
+LAYOUTS = [
+    {"data": 2},
+    {"data": 4},
+    {"tensor": 2},
+    {"tensor": 4},
+    {"sharding": 2},
+    {"sharding": 4},
+    {"data": 2, "tensor": 2},
+    {"data": 2, "sharding": 2},
+    {"sharding": 2, "tensor": 2},
+]
 
 
 @pytest.fixture(scope="module")
