@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle import Tensor
+from paddle.distributed import broadcast
 from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer import (
     DygraphShardingOptimizer,
 )
@@ -30,6 +31,13 @@ class Sharding:
     def mean_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Hand the mean of each parameter's gradients, zero for none, to its owner; those of others are undefined."""
         self._fleets.reduce_gradients(list(parameters), self._topology)
+
+    def from_owner(self, values: Tensor, of: Tensor) -> Tensor:
+        """The values that the owner of a parameter gives."""
+        group = self._topology.get_sharding_parallel_group()
+        values = values.clone()
+        broadcast(values, src=group.ranks[self._fleets._param2rank[of.name]], group=group)
+        return values
 
     def step(self, update: Callable[[Sequence[Tensor]], None]) -> None:
         """Have `update` change the owned parameters that have gradients, then hand all of them round."""

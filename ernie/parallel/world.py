@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -72,17 +72,38 @@ class World:
 
             split(model, self._tensor)
 
-    def whole(self, parameters: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """The values of parameters as one process would have them; every process has to ask."""
-        return {name: self._whole(parameter, parameter) for name, parameter in parameters.items()}
+    def whole(self, values: Tensor, of: Tensor) -> np.ndarray:
+        """What belongs to a parameter, itself or a moment, as one process would have it; every process has to ask.
 
-    def _whole(self, values: Tensor, of: Tensor) -> np.ndarray:
-        """What belongs to a parameter, such as its moments, put together out of all parts."""
+        A moment is taken from the process that keeps it, whatever the others give.
+        """
+        if self._sharding is not None and values is not of:
+            values = self._sharding.from_owner(values, of)
+        values = values.detach()
         if not is_part(of):
             return np.asarray(values.numpy())
         parts: list[Tensor] = []
-        all_gather(parts, values.detach(), group=self._tensor)
+        all_gather(parts, values, group=self._tensor)
         return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
+
+    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+        """What of a parameter's whole values is this process's."""
+        if not is_part(of) or self._tensor is None:
+            return values
+        size = of.shape[of.split_axis]
+        return values.take(range(self._tensor.rank * size, (self._tensor.rank + 1) * size), of.split_axis)
+
+    def keeps(self, parameter: Tensor) -> bool:
+        """Whether this process keeps the moments of a parameter."""
+        return self._sharding is None or bool(self._sharding.owned([parameter]))
+
+    def most(self, numbers: Sequence[int]) -> list[int]:
+        """The largest of each number that any process has."""
+        if self._sharding is None:
+            return list(numbers)
+        found = paddle.to_tensor(np.array(numbers, np.int64))
+        all_reduce(found, ReduceOp.MAX, group=self._topology.get_sharding_parallel_group())
+        return [int(number) for number in found.numpy()]
 
     def begin(self, parameters: Sequence[Tensor]) -> None:
         """Share out the parameters that are to be trained among those who update them."""

@@ -65,19 +65,29 @@ class Optimizer:
         for parameter in self.parameters.values():
             parameter.clear_gradient(False)  # Paddle does not hear set_to_zero=False
 
+    @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:
-        """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array."""
+        """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array.
+
+        Whole, however parameters and moments are spread; every process has to ask.
+        """
         found: dict[str, np.ndarray] = {}
-        for name, (moment1, moment2) in self._moments.items():
-            found[f"{name}/moment1"], found[f"{name}/moment2"] = moment1.numpy(), moment2.numpy()
-            found[f"{name}/steps"] = np.array([self._steps[name]])
+        steps = self._world.most([self._steps.get(name, 0) for name in self.parameters])
+        for (name, parameter), taken in zip(self.parameters.items(), steps, strict=True):
+            if not taken:
+                continue
+            moments = self._moments.get(name) or (paddle.zeros_like(parameter), paddle.zeros_like(parameter))
+            for k, moment in enumerate(moments, 1):
+                found[f"{name}/moment{k}"] = self._world.whole(moment, parameter)
+            found[f"{name}/steps"] = np.array([taken])
         return found
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a `state()`.  Parameters that it does not know begin anew."""
         self._moments, self._steps = {}, {}
-        for name in self.parameters:
-            if f"{name}/steps" in state:
-                moments = (paddle.to_tensor(state[f"{name}/moment{k}"]) for k in (1, 2))
-                self._moments[name] = next(moments), next(moments)
-                self._steps[name] = int(state[f"{name}/steps"][0])
+        for name, parameter in self.parameters.items():
+            if f"{name}/steps" not in state or not self._world.keeps(parameter):
+                continue
+            first, second = (self._world.part(state[f"{name}/moment{k}"], parameter) for k in (1, 2))
+            self._moments[name] = paddle.to_tensor(first), paddle.to_tensor(second)
+            self._steps[name] = int(state[f"{name}/steps"][0])

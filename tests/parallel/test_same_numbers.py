@@ -29,11 +29,11 @@ LAYOUTS = [
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
-    return training.train(ParallelConfig())
+    return training.train({})
 
 
-def trained(layout: dict[str, Any], dropout: float = 0.0) -> list[Any]:
-    return run_ranks(PROGRAM, ParallelConfig(**layout).processes, json.dumps(layout), str(dropout))
+def trained(layout: dict[str, Any], *more: Any) -> list[Any]:
+    return run_ranks(PROGRAM, ParallelConfig(**layout).processes, json.dumps([layout, *more]))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -42,7 +42,7 @@ def test_losses_norms_and_weights_are_those_of_one_process(layout: dict[str, Any
 
 
 def test_copies_of_the_model_have_the_dropout_of_one_process() -> None:
-    _check_same(trained({"data": 2}, 0.1), training.train(ParallelConfig(), 0.1))
+    _check_same(trained({"data": 2}, 0.1), training.train({}, 0.1))
 
 
 def _check_same(every: list[Any], alone: dict[str, Any]) -> None:
@@ -64,3 +64,20 @@ def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any])
     first, second = trained(layout, 0.1), trained(layout, 0.1)
     assert first == second
     assert first[0]["weights"] == first[1]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"tensor": 2}, {}), ({}, {"tensor": 2}), ({"sharding": 2}, {"tensor": 2}), ({}, {"sharding": 2, "tensor": 2})],
+    ids=str,
+)
+def test_a_checkpoint_of_one_layout_goes_on_under_another(
+    before: dict[str, Any], after: dict[str, Any], alone: dict[str, Any], tmp_path: Path
+) -> None:
+    half, file = training.STEPS // 2, str(tmp_path / "state.npz")
+    for layout, *more in ((before, 0.0, (0, half), "", file), (after, 0.0, (half, training.STEPS), file)):
+        found = trained(layout, *more) if layout else [training.train(layout, *more)]
+    for rank in found:
+        assert rank["norms"] == pytest.approx(alone["norms"][half:], rel=1e-6)
+        for name, value in alone["weights"].items():
+            np.testing.assert_allclose(rank["weights"][name], value, rtol=1e-6, atol=1e-6, err_msg=name)

@@ -1,6 +1,6 @@
 """Run by each rank, and by the tests themselves in one process: ten steps of a small model on two tasks.
 
-training.py LAYOUT_AS_JSON DROPOUT: prints losses and gradient norms of each step, and the weights in the end.
+training.py JSON, with the arguments of `train`: prints losses and gradient norms of each step, and the last weights.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import paddle
 
-from ernie.config import build, from_dict
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
@@ -64,13 +63,27 @@ def batch(name: str, rng: np.random.Generator) -> Packed:
     return Packed(ids, segments, layout, {"label": labels}, np.zeros((layout.sequences, 3), np.int64))
 
 
-def train(layout: ParallelConfig, dropout: float = 0.0) -> dict[str, Any]:
-    """Losses and gradient norms of every step, and the weights after the last."""
-    world = World.start(layout)
+def train(
+    layout: dict[str, Any],
+    dropout: float = 0.0,
+    steps: tuple[int, int] = (0, STEPS),
+    come_from: str = "",
+    leave: str = "",
+) -> dict[str, Any]:
+    """Losses and gradient norms of every step, and the weights after the last.
+
+    Goes on from the state in the file `come_from`, and writes its own to `leave`.
+    """
+    world = World.start(ParallelConfig(**layout))
     learning = model(dropout)
     world.split(learning)
-    adam = AdamConfig(weight_decay=0.1)
-    trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, world=world)
+    trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
+    parameters = dict(learning.named_parameters())
+    if come_from:
+        with np.load(come_from) as state:
+            for name, parameter in parameters.items():
+                parameter.set_value(world.part(state[name], parameter))
+            trainer.optimizer.set_state(state)
 
     def loss(name: str, batch: Packed) -> Loss:
         hidden_TD, labels = learning.encode_packed(batch), batch.labels["label"]
@@ -79,13 +92,17 @@ def train(layout: ParallelConfig, dropout: float = 0.0) -> dict[str, Any]:
         return cross_entropy(learning.kinds(hidden_TD, batch.layout), labels.values)
 
     with precision("fp32"):
-        reports = [trainer.step(step, micro_batches(step), loss, 1e-2) for step in range(STEPS)]
+        reports = [trainer.step(step, micro_batches(step), loss, 1e-2) for step in range(*steps)]
+    weights = {name: world.whole(parameter, parameter) for name, parameter in parameters.items()}
+    state = trainer.optimizer.state()
+    if leave and world.rank == 0:
+        np.savez(leave, **weights, **state)
     return {
         "losses": [report.losses for report in reports],
         "norms": [report.gradient_norm for report in reports],
-        "weights": {name: value.tolist() for name, value in world.whole(dict(learning.named_parameters())).items()},
+        "weights": {name: value.tolist() for name, value in weights.items()},
     }
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(build(ParallelConfig, from_dict(json.loads(sys.argv[1]))), float(sys.argv[2]))))
+    print(json.dumps(train(*json.loads(sys.argv[1]))))
