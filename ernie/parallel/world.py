@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
-from paddle.distributed import ReduceOp, all_gather, all_reduce, fleet, get_world_size
+from paddle.distributed import ReduceOp, all_gather, all_gather_object, all_reduce, fleet, get_world_size
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 
+from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.micro_batch import MicroBatch, backward
 
 if TYPE_CHECKING:
+    from ernie.model.losses import Loss
+    from ernie.parallel.pipeline import Pipeline
     from ernie.parallel.sharding import Sharding
 
 T = TypeVar("T")
@@ -33,6 +37,7 @@ class World:
         self._topology = topology
         self._tensor: Any = None  # the group that shares out each layer, if there is one
         self._sharding: Sharding | None = None
+        self.pipeline: Pipeline | None = None
         if topology is not None:
             place = self.layout.place(self.rank)
             self._replica = place["data"] * self.layout.sharding + place["sharding"]
@@ -54,6 +59,7 @@ class World:
             return cls(layout)
         gloo.install(layout.timeout)
         strategy = fleet.DistributedStrategy()
+        strategy.pipeline_configs = {"enable_partial_send_recv": False, "p2p_cache_shape": False}
         strategy.hybrid_configs = {
             "dp_degree": layout.data,
             "mp_degree": layout.tensor,
@@ -61,6 +67,7 @@ class World:
             "sharding_degree": layout.sharding,
             "order": ["dp", "pp", "sharding", "sep", "mp"],
         }
+        strategy.hybrid_configs["pp_configs"].enable_dynamic_shape = True  # a micro-batch has as many tokens as it has
         layout.check_processes(get_world_size())
         fleet.init(is_collective=True, strategy=strategy)
         return cls(layout, fleet.get_hybrid_communicate_group())
@@ -71,6 +78,10 @@ class World:
             from ernie.parallel.tensor import split
 
             split(model, self._tensor)
+        if self.layout.pipeline > 1:
+            from ernie.parallel.pipeline import Pipeline
+
+            self.pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy)
 
     def whole(self, values: Tensor, of: Tensor) -> np.ndarray:
         """What belongs to a parameter, itself or a moment, as one process would have it; every process has to ask.
@@ -85,6 +96,14 @@ class World:
         parts: list[Tensor] = []
         all_gather(parts, values, group=self._tensor)
         return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
+
+    def of_all_stages(self, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the stages of a pipeline have by name, together; every process has to ask."""
+        if self.pipeline is None:
+            return own
+        found: list[dict[str, np.ndarray]] = []
+        all_gather_object(found, own, group=self._topology.get_pipe_parallel_group())
+        return {name: values for stage in reversed(found) for name, values in stage.items()}
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
         """What of a parameter's whole values is this process's."""
@@ -116,12 +135,17 @@ class World:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
         return list(items[self._replica :: self.layout.replicas])
 
+    def backward(self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterable[tuple[str, float]]:
+        """Forward and backward of this process's micro-batches: each one's task and summed loss, where it is known."""
+        return backward(step, loss) if self.pipeline is None else self.pipeline.backward(step)
+
     def sum(self, values: Sequence[float]) -> list[float]:
-        """The sums of numbers over all replicas."""
-        if not self._replicas:
+        """The sums of numbers over all replicas, and over the stages of a pipeline."""
+        groups = [*self._replicas, *([self._topology.get_pipe_parallel_group()] if self.pipeline else [])]
+        if not groups:
             return list(values)
         total = paddle.to_tensor(np.array(values, np.float64))
-        for group in self._replicas:
+        for group in groups:
             all_reduce(total, group=group)
         return [float(value) for value in total.numpy()]
 
@@ -149,6 +173,8 @@ class World:
         learning = [parameter for parameter in parameters if parameter.grad is not None]
         if self._sharding is not None:
             learning = self._sharding.owned(learning)
+        if self.pipeline is not None:
+            learning = [parameter for parameter in learning if self.pipeline.counts(parameter)]
         squares = [
             sum_of_squares([parameter.grad for parameter in learning if is_part(parameter) is spread])
             for spread in (False, True)
@@ -156,6 +182,8 @@ class World:
         total = paddle.to_tensor(np.array(squares, np.float64))
         if self._sharding is not None:
             all_reduce(total, group=self._topology.get_sharding_parallel_group())
+        if self.pipeline is not None:
+            all_reduce(total, group=self._topology.get_pipe_parallel_group())
         whole, parts = total[:1], total[1:]
         if self._tensor is not None:
             all_reduce(parts, group=self._tensor)

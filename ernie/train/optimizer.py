@@ -80,7 +80,7 @@ class Optimizer:
             for k, moment in enumerate(moments, 1):
                 found[f"{name}/moment{k}"] = self._world.whole(moment, parameter)
             found[f"{name}/steps"] = np.array([taken])
-        return found
+        return self._world.of_all_stages(found)
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a `state()`.  Parameters that it does not know begin anew."""

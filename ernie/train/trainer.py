@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import paddle
 from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed
+from ernie.parallel.micro_batch import MicroBatch
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.optimizer import Optimizer
@@ -87,11 +87,12 @@ class Trainer:
             weights[name] = weights.get(name, 0.0) + 1 / len(batches)
         sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
-        for number, (name, batch) in self._world.share(list(enumerate(batches))):
-            paddle.seed(order.key(self._seed, "dropout", step, number) % 2**31)
-            result = loss(name, batch)
-            (result.total * (weights[name] / targets[name] * scale)).backward()
-            sums[name] += float(result.total)
+        micro_batches = [
+            MicroBatch(name, batch, weights[name] / targets[name] * scale, self._dropout_key(step, number))
+            for number, (name, batch) in enumerate(batches)
+        ]
+        for name, total in self._world.backward(self._world.share(micro_batches), loss):
+            sums[name] += total
         totals = self._world.sum(list(sums.values()))
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
         parameters = list(self.optimizer.parameters.values())
@@ -106,6 +107,9 @@ class Trainer:
         else:
             self._skip(step, batches, report)
         return report
+
+    def _dropout_key(self, step: int, number: int) -> int:
+        return order.key(self._seed, "dropout", step, number)
 
     def _skip(self, step: int, batches: Sequence[tuple[str, Packed]], report: StepReport) -> None:
         self.optimizer.clear()

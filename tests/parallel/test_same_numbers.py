@@ -21,9 +21,16 @@ LAYOUTS = [
     {"tensor": 4},
     {"sharding": 2},
     {"sharding": 4},
+    {"pipeline": 2},
+    {"pipeline": 4},
     {"data": 2, "tensor": 2},
+    {"data": 2, "pipeline": 2},
+    {"pipeline": 2, "tensor": 2},
     {"data": 2, "sharding": 2},
     {"sharding": 2, "tensor": 2},
+    {"sharding": 2, "pipeline": 2},
+    pytest.param({"data": 2, "tensor": 2, "pipeline": 2}, marks=pytest.mark.slow),
+    pytest.param({"sharding": 2, "tensor": 2, "pipeline": 2}, marks=pytest.mark.slow),
 ]
 
 
@@ -59,16 +66,22 @@ def test_the_clip_is_active(alone: dict[str, Any]) -> None:
     assert min(alone["norms"]) > training.CLIP
 
 
-@pytest.mark.parametrize("layout", [{"data": 2}, {"tensor": 2}], ids=str)
+@pytest.mark.parametrize("layout", [{"data": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
 def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any]) -> None:
     first, second = trained(layout, 0.1), trained(layout, 0.1)
     assert first == second
-    assert first[0]["weights"] == first[1]["weights"]
+    assert first[0] == first[1]
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [({"tensor": 2}, {}), ({}, {"tensor": 2}), ({"sharding": 2}, {"tensor": 2}), ({}, {"sharding": 2, "tensor": 2})],
+    [
+        ({"tensor": 2}, {}),
+        ({"pipeline": 2}, {}),
+        ({}, {"pipeline": 2, "tensor": 2}),
+        ({"sharding": 2}, {"pipeline": 2}),
+        ({"sharding": 2, "tensor": 2}, {"sharding": 2, "pipeline": 2}),
+    ],
     ids=str,
 )
 def test_a_checkpoint_of_one_layout_goes_on_under_another(

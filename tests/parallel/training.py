@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor, nn
 
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.kernels.precision import precision
@@ -24,25 +25,39 @@ from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 
 STEPS, MICRO_BATCHES = 10, 4
-CLASSES, CLIP = 3, 0.5
+CLASSES, CLIP, RATE = 3, 0.5, 1e-3
 
 
-def model(dropout: float) -> ErnieModel:
+class TwoTasks(nn.Layer):
     """An encoder with two heads, the same in every process."""
-    paddle.seed(3)
-    shape = EncoderConfig(
-        vocab_size=48,
-        hidden_size=16,
-        layers=4,
-        heads=4,
-        intermediate_size=32,
-        max_positions=24,
-        dropout=dropout,
-        attention_dropout=dropout,
-    )
-    made = ErnieModel(shape)
-    made.words, made.kinds = MaskedTokenHead(made), SequenceHead(made, CLASSES)
-    return made
+
+    def __init__(self, dropout: float):
+        super().__init__()
+        paddle.seed(3)
+        shape = EncoderConfig(
+            vocab_size=48,
+            hidden_size=16,
+            layers=4,
+            heads=4,
+            intermediate_size=32,
+            max_positions=24,
+            dropout=dropout,
+            attention_dropout=dropout,
+        )
+        self.ernie = ErnieModel(shape)
+        self.words, self.kinds = MaskedTokenHead(self.ernie), SequenceHead(self.ernie, CLASSES)
+
+    def task_id(self, name: str) -> int:
+        return ["words", "kinds"].index(name)
+
+    def loss(self, name: str, batch: Packed) -> Loss:
+        return self.judge(name, self.ernie.encode_packed(batch, self.task_id(name)), batch)
+
+    def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
+        labels = batch.labels["label"]
+        if name == "words":
+            return self.words.loss(hidden_TD, labels.positions, labels.values)
+        return cross_entropy(self.kinds(hidden_TD, batch.layout), labels.values)
 
 
 def micro_batches(step: int) -> list[tuple[str, Packed]]:
@@ -75,7 +90,7 @@ def train(
     Goes on from the state in the file `come_from`, and writes its own to `leave`.
     """
     world = World.start(ParallelConfig(**layout))
-    learning = model(dropout)
+    learning = TwoTasks(dropout)
     world.split(learning)
     trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
     parameters = dict(learning.named_parameters())
@@ -85,15 +100,9 @@ def train(
                 parameter.set_value(world.part(state[name], parameter))
             trainer.optimizer.set_state(state)
 
-    def loss(name: str, batch: Packed) -> Loss:
-        hidden_TD, labels = learning.encode_packed(batch), batch.labels["label"]
-        if name == "words":
-            return learning.words.loss(hidden_TD, labels.positions, labels.values)
-        return cross_entropy(learning.kinds(hidden_TD, batch.layout), labels.values)
-
     with precision("fp32"):
-        reports = [trainer.step(step, micro_batches(step), loss, 1e-2) for step in range(*steps)]
-    weights = {name: world.whole(parameter, parameter) for name, parameter in parameters.items()}
+        reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]
+    weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
     state = trainer.optimizer.state()
     if leave and world.rank == 0:
         np.savez(leave, **weights, **state)
