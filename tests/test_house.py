@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -136,3 +137,10 @@ def test_the_data_side_imports_no_paddle() -> None:
     assert len(modules) > 30
     done = python("-c", f"import sys; import {', '.join(modules)}; sys.exit('paddle' in sys.modules)")
     assert done.returncode == 0, done.stderr or "paddle was imported"
+
+
+def test_the_wheel_brings_every_package() -> None:
+    listed = configparser.ConfigParser()
+    listed.read(ROOT / "setup.cfg", encoding="utf-8")
+    packages = {module_name(path) for path in SOURCES.values() if path.name == "__init__.py"}
+    assert set(listed["options"]["packages"].split()) == packages
