@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import paddle
+from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
@@ -100,9 +101,10 @@ def finetune(
 def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int) -> FinetunedModel:
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # it would no longer fit the encoder
+    model = FinetunedModel(ernie, task, config.task_id)
     if config.dropout is not None:
-        _set_dropout(ernie, config.dropout)
-    return FinetunedModel(ernie, task, config.task_id)
+        _set_dropout(model, config.dropout)
+    return model
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
@@ -162,9 +164,11 @@ def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
     return factors
 
 
-def _set_dropout(ernie: ErnieModel, dropout: float) -> None:
-    for layer in ernie.sublayers():
+def _set_dropout(model: FinetunedModel, dropout: float) -> None:
+    for layer in model.sublayers():
         if isinstance(layer, TextEmbedding | EncoderLayer):
             layer.dropout = dropout
         if isinstance(layer, EncoderLayer):
             layer.attention_dropout = dropout
+        if isinstance(layer, nn.Dropout):  # of the head
+            layer.p = dropout
