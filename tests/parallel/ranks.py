@@ -7,7 +7,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from helpers import ROOT
@@ -18,6 +20,11 @@ def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120) -> l
 
     Raises AssertionError with all they said when one fails, subprocess.TimeoutExpired when one takes too long.
     """
+    with TemporaryDirectory() as folder:  # Paddle leaves an http.log where it stands
+        return _run(program, ranks, words, seconds, folder)
+
+
+def _run(program: Path, ranks: int, words: Sequence[str], seconds: float, folder: str) -> list[Any]:
     ports = [_free_port() for _ in range(ranks + 1)]
     endpoints = [f"127.0.0.1:{port}" for port in ports[1:]]
     processes = [
@@ -34,6 +41,7 @@ def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120) -> l
                 "PADDLE_DISTRI_BACKEND": "gloo",
                 "OMP_NUM_THREADS": "1",
             },
+            cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
