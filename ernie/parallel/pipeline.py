@@ -40,7 +40,7 @@ class Pipeline:
     """This process's stage of a model."""
 
     def __init__(self, model: Staged, topology: Any, strategy: Any):
-        self._model, self._group = model, topology.get_pipe_parallel_group()
+        self._model = model
         self._step: list[MicroBatch] = []
         self._losses: list[tuple[str, float]] = []
         layers = model.ernie.encoder.layers
@@ -53,8 +53,9 @@ class Pipeline:
         self._judged = _Counter(self._step)
         self._begun = _Counter(self._step)
         stages = PipelineLayer(pieces, topology=topology.topology(), loss_fn=self._loss)
-        self.is_first, self.is_last = topology.is_first_stage, topology.is_last_stage
-        _keep_only(model, set(range(stages._start_pos - 1, stages._end_pos - 1)), self.is_first, self.is_last)
+        self._is_first = topology.is_first_stage
+        own = set(range(stages._start_pos - 1, stages._end_pos - 1))
+        _keep_only(model, own, self._is_first, topology.is_last_stage)
         self._fleets = PipelineParallel(stages, topology, strategy)
 
     def backward(self, step: Sequence[MicroBatch]) -> list[tuple[str, float]]:
@@ -70,7 +71,7 @@ class Pipeline:
 
     def counts(self, parameter: Tensor) -> bool:
         """Whether a parameter is counted at this stage: the table, which two stages have, at the first."""
-        return self.is_first or parameter is not self._table
+        return self._is_first or parameter is not self._table
 
     def _embedded(self, table: _Table, _: Tensor) -> Tensor:
         micro = self._begun.next()

@@ -22,15 +22,16 @@ class Sharding:
         self._topology = topology
         self._inner = _Inner(parameters)
         self._fleets = DygraphShardingOptimizer(self._inner, topology)
-        self.processes: int = topology.get_sharding_parallel_world_size()
 
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Those of the parameters that are this process's to update."""
         return list(self._fleets.filter_parameters(list(parameters), self._topology))
 
-    def mean_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Hand the mean of each parameter's gradients, zero for none, to its owner; those of others are undefined."""
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Hand the sum of each parameter's gradients, zero for none, to its owner; those of others are undefined."""
         self._fleets.reduce_gradients(list(parameters), self._topology)
+        for parameter in self.owned(parameters):
+            parameter.grad.scale_(float(self._topology.get_sharding_parallel_world_size()))  # fleet makes the mean
 
     def from_owner(self, values: Tensor, of: Tensor) -> Tensor:
         """The values that the owner of a parameter gives."""

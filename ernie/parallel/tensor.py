@@ -34,6 +34,7 @@ from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
+from ernie.parallel.parts import cut
 
 
 def split(model: nn.Layer, group: Any) -> None:
@@ -62,10 +63,8 @@ def replace(model: nn.Layer, kind: type[nn.Layer], make: Callable[[Any], nn.Laye
 
 
 def _cut(to: Tensor, whole: Tensor, group: Any) -> None:
-    """Set a part to what it is of the whole; fleet's layers say along which axis."""
-    axis, size = to.split_axis, to.shape[to.split_axis]
-    places = np.arange(group.rank * size, (group.rank + 1) * size)
-    to.set_value(np.take(whole.numpy(), places, axis))
+    """Set a part to what it is of the whole."""
+    to.set_value(cut(whole.numpy(), to, group.rank))
     to.stop_gradient = whole.stop_gradient
 
 

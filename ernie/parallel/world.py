@@ -16,6 +16,7 @@ from ernie.kernels.adamw import sum_of_squares
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
+from ernie.parallel.parts import cut, is_part
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
@@ -31,23 +32,15 @@ class World:
     def __init__(self, layout: ParallelConfig | None = None, topology: Any = None) -> None:
         self.layout = layout or ParallelConfig()
         self.rank = 0 if topology is None else int(topology.get_global_rank())
-        self._replicas: list[Any] = []  # the groups over which a step's micro-batches are shared out
-        self._copies: Any = None  # the one of them whose processes all hold everything
-        self._replica = 0
         self._topology = topology
-        self._tensor: Any = None  # the group that shares out each layer, if there is one
+        # Those with whom this process shares a step's micro-batches (holding all of a model's state, or a shard), the
+        # layers, and each layer; None where it is alone.
+        self._data: Any = topology.get_data_parallel_group() if self.layout.data > 1 else None
+        self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
+        self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
+        self._tensor: Any = topology.get_model_parallel_group() if self.layout.tensor > 1 else None
         self._sharding: Sharding | None = None
-        self.pipeline: Pipeline | None = None
-        if topology is not None:
-            place = self.layout.place(self.rank)
-            self._replica = place["data"] * self.layout.sharding + place["sharding"]
-            if self.layout.data > 1:
-                self._copies = topology.get_data_parallel_group()
-                self._replicas.append(self._copies)
-            if self.layout.sharding > 1:
-                self._replicas.append(topology.get_sharding_parallel_group())
-            if self.layout.tensor > 1:
-                self._tensor = topology.get_model_parallel_group()
+        self._pipeline: Pipeline | None = None
 
     @classmethod
     def start(cls, layout: ParallelConfig) -> World:
@@ -78,10 +71,10 @@ class World:
             from ernie.parallel.tensor import split
 
             split(model, self._tensor)
-        if self.layout.pipeline > 1:
+        if self._stages is not None:
             from ernie.parallel.pipeline import Pipeline
 
-            self.pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy)
+            self._pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy)
 
     def whole(self, values: Tensor, of: Tensor) -> np.ndarray:
         """What belongs to a parameter, itself or a moment, as one process would have it; every process has to ask.
@@ -99,18 +92,15 @@ class World:
 
     def of_all_stages(self, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the stages of a pipeline have by name, together; every process has to ask."""
-        if self.pipeline is None:
+        if self._stages is None:
             return own
         found: list[dict[str, np.ndarray]] = []
-        all_gather_object(found, own, group=self._topology.get_pipe_parallel_group())
+        all_gather_object(found, own, group=self._stages)
         return {name: values for stage in reversed(found) for name, values in stage.items()}
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
         """What of a parameter's whole values is this process's."""
-        if not is_part(of) or self._tensor is None:
-            return values
-        size = of.shape[of.split_axis]
-        return values.take(range(self._tensor.rank * size, (self._tensor.rank + 1) * size), of.split_axis)
+        return cut(values, of, self._tensor.rank) if is_part(of) else values
 
     def keeps(self, parameter: Tensor) -> bool:
         """Whether this process keeps the moments of a parameter."""
@@ -118,76 +108,56 @@ class World:
 
     def most(self, numbers: Sequence[int]) -> list[int]:
         """The largest of each number that any process has."""
-        if self._sharding is None:
-            return list(numbers)
-        found = paddle.to_tensor(np.array(numbers, np.int64))
-        all_reduce(found, ReduceOp.MAX, group=self._topology.get_sharding_parallel_group())
-        return [int(number) for number in found.numpy()]
+        return list(map(int, _reduced(numbers, [self._shards], ReduceOp.MAX)))
 
     def begin(self, parameters: Sequence[Tensor]) -> None:
         """Share out the parameters that are to be trained among those who update them."""
-        if self.layout.sharding > 1:
+        if self._shards is not None:
             from ernie.parallel.sharding import Sharding
 
             self._sharding = Sharding(parameters, self._topology)
 
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
-        return list(items[self._replica :: self.layout.replicas])
+        place = self.layout.place(self.rank)
+        return list(items[place["data"] * self.layout.sharding + place["sharding"] :: self.layout.replicas])
 
     def backward(self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterable[tuple[str, float]]:
         """Forward and backward of this process's micro-batches: each one's task and summed loss, where it is known."""
-        return backward(step, loss) if self.pipeline is None else self.pipeline.backward(step)
+        return backward(step, loss) if self._pipeline is None else self._pipeline.backward(step)
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """The sums of numbers over all replicas, and over the stages of a pipeline."""
-        groups = [*self._replicas, *([self._topology.get_pipe_parallel_group()] if self.pipeline else [])]
-        if not groups:
-            return list(values)
-        total = paddle.to_tensor(np.array(values, np.float64))
-        for group in groups:
-            all_reduce(total, group=group)
-        return [float(value) for value in total.numpy()]
+        return _reduced(values, [self._data, self._shards, self._stages])
 
     @paddle.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Add up each parameter's gradient over all replicas; where only others have one, this process gets it too."""
-        if not self._replicas:
+        if self.layout.replicas == 1:
             return
-        present = paddle.to_tensor(np.array([p.grad is not None for p in parameters], np.int32))
-        for group in self._replicas:
-            all_reduce(present, ReduceOp.MAX, group=group)
-        learning = [p for p, there in zip(parameters, present.numpy(), strict=True) if there]
+        present = _reduced([p.grad is not None for p in parameters], [self._data, self._shards], ReduceOp.MAX)
+        learning = [p for p, there in zip(parameters, present, strict=True) if there]
         for parameter in learning:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
-        if self._copies is not None:
-            fused_allreduce_gradients_with_group(learning, self._copies, scale=1.0)
+        if self._data is not None:
+            fused_allreduce_gradients_with_group(learning, self._data, scale=1.0)
         if self._sharding is not None:
-            self._sharding.mean_gradients(learning)
-            for parameter in self._sharding.owned(learning):
-                parameter.grad.scale_(float(self._sharding.processes))  # the sum
+            self._sharding.sum_gradients(learning)
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
         learning = [parameter for parameter in parameters if parameter.grad is not None]
         if self._sharding is not None:
             learning = self._sharding.owned(learning)
-        if self.pipeline is not None:
-            learning = [parameter for parameter in learning if self.pipeline.counts(parameter)]
-        squares = [
+        if self._pipeline is not None:
+            learning = [parameter for parameter in learning if self._pipeline.counts(parameter)]
+        whole, parts = (
             sum_of_squares([parameter.grad for parameter in learning if is_part(parameter) is spread])
             for spread in (False, True)
-        ]
-        total = paddle.to_tensor(np.array(squares, np.float64))
-        if self._sharding is not None:
-            all_reduce(total, group=self._topology.get_sharding_parallel_group())
-        if self.pipeline is not None:
-            all_reduce(total, group=self._topology.get_pipe_parallel_group())
-        whole, parts = total[:1], total[1:]
-        if self._tensor is not None:
-            all_reduce(parts, group=self._tensor)
-        return float((whole + parts).item() ** 0.5)
+        )
+        [parts] = _reduced([parts], [self._tensor])
+        return float(_reduced([whole + parts], [self._shards, self._stages])[0] ** 0.5)
 
     def update(self, parameters: Sequence[Tensor], update: Callable[[Sequence[Tensor]], None]) -> None:
         """Have `update` change the parameters that have gradients, each in the process that keeps its state."""
@@ -197,6 +167,12 @@ class World:
             update([parameter for parameter in parameters if parameter.grad is not None])
 
 
-def is_part(parameter: Tensor) -> bool:
-    """Whether a parameter is a part of one that is spread over processes, and no copy."""
-    return bool(getattr(parameter, "is_distributed", False))
+def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any = ReduceOp.SUM) -> list[float]:
+    """Numbers put together over the groups that there are, one group after the other."""
+    if not any(group is not None for group in groups):
+        return list(values)
+    total = paddle.to_tensor(np.array(values, np.float64))
+    for group in groups:
+        if group is not None:
+            all_reduce(total, op, group=group)
+    return [float(value) for value in total.numpy()]
