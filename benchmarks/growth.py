@@ -4,7 +4,7 @@
 
 Each axis changes one thing: the length of sequences at 4,096 tokens a step, the number of sequences of 128, the
 vocabulary at 16 of 128.  PYTHON is the interpreter of an environment with torch and transformers (left out: only ours
-runs).  FOLDER gets growth.json and a figure; what is in growth.json is not measured again.
+runs).  FOLDER gets growth-SHAPE.json and a figure; what is in the file is not measured again.
 """
 
 from __future__ import annotations

@@ -55,6 +55,13 @@ class DataConfig(RowOptions):
         listed = {name: (given,) if isinstance(given, str) else tuple(given) for name, given in named.items()}
         return {name: sources for name, sources in listed.items() if sources}
 
+    def sources(self, split: str) -> tuple[str, ...]:
+        """Where the rows of a split are.  Raises UserError when the data has no split of that name."""
+        splits = self.splits()
+        if split not in splits:
+            raise UserError(f"the run's data has no split '{split}'.{nearest(split, splits)}")
+        return splits[split]
+
     def under(self, folder: Path) -> DataConfig:
         """The same with files looked for in a folder."""
         moved = {name: tuple(_moved(source, folder) for source in found) for name, found in self.splits().items()}

@@ -44,11 +44,10 @@ def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> t
     Raises UserError when there are no labelled rows to learn from or to judge by, and with the rows of all splits
     that cannot be used.
     """
-    sources = data.splits()
     for name in NEEDED:
-        if name not in sources:
+        if name not in data.splits():
             raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split; say here where its rows are")
-    splits = _each(sources, lambda name, found: read_split(name, found, data.options(name)))
+    splits = read_splits(data)
     for name in NEEDED:
         _check_labelled(task, splits[name])
     task = task.learnt_from(splits["train"].rows)
@@ -57,6 +56,11 @@ def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> t
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
     return task, prepared
+
+
+def read_splits(data: DataConfig) -> dict[str, Split]:
+    """The rows of all splits.  Raises UserError with the rows of all of them that cannot be used."""
+    return _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
 
 
 def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:

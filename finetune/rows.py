@@ -11,7 +11,7 @@ from threading import Thread
 from ernie.data.labelled.read import parse_lines, read_rows
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import decoded
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError
 from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
 
@@ -20,10 +20,8 @@ GROUP = 512  # rows that are held at a time
 
 def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
     """The rows of a split of a run's data.  Raises UserError when there is none, or a row cannot be read."""
-    splits = config.data.splits()
-    if split not in splits:
-        raise UserError(f"the run's data has no split '{split}'.{nearest(split, splits)}")
-    return chain.from_iterable(_usable(read_rows(source, config.data.options(split))) for source in splits[split])
+    data = config.data
+    return chain.from_iterable(_usable(read_rows(source, data.options(split))) for source in data.sources(split))
 
 
 def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[Row]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import dump, read
-from ernie.data.labelled.read import is_there, read_rows, read_split
-from ernie.data.labelled.row import Row
+from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
@@ -18,7 +17,7 @@ from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.folder import CONFIG_FILE, encoder_fingerprint, read_inputs, rows_fingerprints
-from finetune.prepare import NEEDED
+from finetune.prepare import NEEDED, read_splits
 from finetune.run import run
 from finetune.trial import SCORES_FILE
 
@@ -170,16 +169,9 @@ def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, A
         return None
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
-        splits = {
-            name: read_split(name, found, config.data.options(name)) for name, found in config.data.splits().items()
-        }
-        rows = rows_fingerprints({name: split.rows for name, split in splits.items()})
+        rows = rows_fingerprints({name: split.rows for name, split in read_splits(config.data).items()})
         if read_inputs(folder) != {"model": encoder, **rows}:
             return None
     except (json.JSONDecodeError, UserError):
         return None
     return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None
-
-
-def _rows(data: DataConfig) -> dict[str, list[Row]]:
-    return {name: read_split(name, sources, data.options(name)).rows for name, sources in data.splits().items()}

@@ -29,16 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
     from ernie.data.labelled.read import read_split
-    from ernie.errors import UserError, nearest
+    from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import read_run
 
     config = read_run(arguments.run)
-    splits = config.data.splits()
-    if arguments.input is None and arguments.split not in splits:
-        raise UserError(f"--split: the run's data has no split '{arguments.split}'.{nearest(arguments.split, splits)}")
-    sources = arguments.input or splits[arguments.split]
+    with about("--split"):
+        sources = arguments.input or config.data.sources(arguments.split)
     require_paddle()
 
     from finetune.model import FinetunedModel

@@ -20,7 +20,7 @@ from typing import get_args
 
 from ernie.arguments import add_precision
 from ernie.data.labelled.row import Format, RowOptions
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about
 
 SUMMARY = "answer rows with a fine-tuned model"
 
@@ -109,6 +109,6 @@ def _options(arguments: argparse.Namespace) -> RowOptions:
     if arguments.input is None:
         raise UserError("--like: is for --input")
     data = read_run(arguments.run).data
-    if like not in data.splits():
-        raise UserError(f"--like: the run's data has no split '{like}'.{nearest(like, data.splits())}")
+    with about("--like"):
+        data.sources(like)
     return data.options(like)
