@@ -78,9 +78,10 @@ def measure_checkpoints(corpus: Corpus, preset: str) -> None:
             path = run.checkpoints.path(steps)
             for _ in range(3):
                 started = time.perf_counter()
-                run.restore(path)
-                next(run.streams[TASKS[0]])
+                again = Run(config, Path(folder), corpus, log, checkpoint=path)
+                next(again.streams[TASKS[0]])
                 resumes.append(time.perf_counter() - started)
+                again.close()
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) / 1e6
             print(f"| {steps} | {size:.0f} | {statistics.median(saves):.2f} | {statistics.median(resumes):.2f} |")
             run.close()

@@ -41,6 +41,18 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
 
 
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """--processes and --max-restarts, for commands that run on several processes."""
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="start so many processes, see `parallel`")
+    parser.add_argument(
+        "--max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="when one of them fails, go on from the last checkpoint, at most so often (default: 0)",
+    )
+
+
 def add_precision(parser: argparse.ArgumentParser) -> None:
     """--precision, for commands that compute without a configuration of their own."""
     parser.add_argument(

@@ -125,7 +125,9 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
         prog=f"ernie {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
-    return module.main(parser.parse_args(words)) or 0
+    arguments = parser.parse_args(words)
+    arguments.words = [*name.split(), *words]  # for commands that start themselves in several processes
+    return module.main(arguments) or 0
 
 
 def _commands() -> dict[str, metadata.EntryPoint]:

@@ -12,6 +12,7 @@ from ernie.config import Value, build, read
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
+from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -137,6 +138,7 @@ class PretrainConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
     save: SaveConfig = field(default_factory=SaveConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     tensorboard: bool = False
 
     def __post_init__(self) -> None:

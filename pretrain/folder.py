@@ -13,7 +13,6 @@ from ernie.config import differences, dump, to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.saved import read_json
-from ernie.train.checkpoint import Checkpoints
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
 
@@ -26,11 +25,11 @@ _ORIGIN_KEYS = {
     "machine": (str,),
 }
 # Keys that change nothing of what is learnt: a resumed run may have others.
-_FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins")
+_FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins", "parallel")
 
 
-def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> Path | None:
-    """Make the run's folder ready and return the checkpoint to go on from, or None for a fresh start.
+def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
+    """Make the run's folder ready, for a fresh start or to go on.
 
     Raises UserError when the folder holds something else, or a run of another configuration or corpus; `may_change`
     names the keys (or key prefixes) that may differ.
@@ -43,7 +42,6 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
     folder.mkdir(parents=True, exist_ok=True)
     put_text(folder / CONFIG, dump(config))
     put_text(origin_file, json.dumps({"corpus": corpus.fingerprint, **origin()}, indent=2) + "\n")
-    return Checkpoints(folder / "checkpoints").latest()
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:

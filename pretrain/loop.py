@@ -11,7 +11,8 @@ from pretrain.run import Run
 def train(run: Run) -> bool:
     """Train from the run's step to the end of its schedule.  False when a signal ended it early, after saving."""
     config, schedule = run.config, run.schedule
-    with Interrupt(run.log.say, "finishing this step and saving") as interrupt:
+    patient = run.world.layout.processes > 1
+    with Interrupt(run.log.say, "finishing this step and saving", patient=patient) as interrupt:
         for step in range(run.step, len(schedule)):
             slot = schedule[step]
             started = time.perf_counter()
@@ -21,12 +22,12 @@ def train(run: Run) -> bool:
             run.step = step + 1
             run.seen(step, slot, batches, report, waited=fed - started, took=time.perf_counter() - started)
 
-            last = run.step == len(schedule)
+            last, asked = run.step == len(schedule), run.world.any(interrupt.asked is not None)
             if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
                 run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
-            if last or interrupt.asked or schedule.ends_stage(step) or run.step % config.save.every == 0:
+            if last or asked or schedule.ends_stage(step) or run.step % config.save.every == 0:
                 run.save()
-            if interrupt.asked:
+            if asked:
                 run.log.say(f"stopped and saved after step {run.step}; the same command goes on from there")
                 return last
     return True

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import paddle
-from paddle import nn
+from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError
@@ -15,6 +15,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.model.weights import arrays, initialize, set_weights
+from ernie.parallel.layout import Sizes
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import ModelConfig, PretrainConfig
 from tasks.base import PretrainTask
@@ -34,8 +35,16 @@ class MultiTaskModel(nn.Layer):
 
     def loss(self, name: str, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`."""
+        needed = self.objectives[name].reads(batch)
+        return self.judge(name, self.ernie.encode_packed(batch, self.task_id(name), needed), batch)
+
+    def task_id(self, name: str) -> int:
+        """The task embedding of an objective."""
+        return self.task_ids[name]
+
+    def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
+        """The loss of one batch of the objective `name`, from the encoder's vectors."""
         task = self.objectives[name]
-        hidden_TD = self.ernie.encode_packed(batch, self.task_ids[name], task.reads(batch))
         return task.loss(self.heads[task.head_of or name], hidden_TD, batch)
 
     def adopt_masked_head(self) -> None:
@@ -62,13 +71,21 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
     if config.model.start_from is not None:
         ernie = _loaded(config.model, config.model.start_from)
     else:
-        ernie = ErnieModel(_shape(config.model, tokenizer))
+        ernie = ErnieModel(shape(config.model, tokenizer))
     ernie.tokenizer = tokenizer
     _check_fit(ernie.config, config, tokenizer)
     return MultiTaskModel(ernie, config.objectives)
 
 
-def _shape(model: ModelConfig, tokenizer: Tokenizer) -> EncoderConfig:
+def sizes(shape: EncoderConfig, config: PretrainConfig) -> Sizes:
+    """What a parallel layout has to divide in a run."""
+    return Sizes(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, config.train.micro_batches)
+
+
+def shape(model: ModelConfig, tokenizer: Tokenizer) -> EncoderConfig:
+    """The shape of a run's encoder.  Raises UserError where it is that of a model which cannot be read."""
+    if model.start_from is not None:
+        return _loaded(model, model.start_from).config
     return replace(EncoderConfig.preset(model.preset), **{"vocab_size": tokenizer.vocab_size, **model.changes()})  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from ernie.beside import beside, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.metrics import Score
-from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.parallel.world import World
 from ernie.saved import read_json
+from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import Log
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
-from pretrain.model import build_model
+from pretrain.model import MultiTaskModel, build_model, sizes
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
@@ -35,13 +37,31 @@ MODEL, HEADS, OPTIMIZER, STATE = "model", "heads.safetensors", "optimizer.safete
 class Run:
     """The state of a pretraining run: model, trainer, streams and the next step.
 
-    `restore` continues from a checkpoint; all that a checkpoint holds is written by `save`.
+    It begins anew, or goes on from `checkpoint`; all that a checkpoint holds is written by `save`.  `world` are the
+    processes that train together: each has a Run of its own, `model` being its part; `whole` is the whole model, which
+    the first of them has.  Raises UserError when the checkpoint is damaged, or the model cannot be spread as is asked.
     """
 
-    def __init__(self, config: PretrainConfig, folder: Path, corpus: Corpus, log: Log):
+    def __init__(
+        self,
+        config: PretrainConfig,
+        folder: Path,
+        corpus: Corpus,
+        log: Log,
+        *,
+        checkpoint: Path | None = None,
+        world: World | None = None,
+    ):
         self.config, self.folder = config, folder
+        self.world = world or World()
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
-        self.model = build_model(config, corpus.tokenizer)
+        self._feed, self.streams = open_streams(config, corpus)
+        self.model = self._build(corpus.tokenizer, checkpoint)
+        self.world.layout.check(sizes(self.model.ernie.config, config))
+        self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
+        if self.world.splits and self.world.is_first:
+            self.whole = self._build(corpus.tokenizer, checkpoint)
+        self.world.split(self.model)
         train = config.train
         self.trainer = Trainer(
             self.model,
@@ -50,17 +70,16 @@ class Run:
             patience=train.patience,
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
+            world=self.world,
         )
-        self._probe = Probe(config, corpus)
-        self._feed, self.streams = open_streams(config, corpus)
-        for name, head in self.model.heads.items():
-            config.objectives[name].begin(head, self.streams[name].source.items)
-        self.model.adopt_masked_head()
+        self._probe = Probe(config, corpus) if self.world.is_first else None
         self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
         self._measured: tuple[int, float] | None = None  # the step of the last measurement, and what came out
         self.log = log
+        if checkpoint is not None:
+            self._go_on_from(checkpoint)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -112,10 +131,17 @@ class Run:
 
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log it."""
+        self._gather()
+        with self.world.first_only("measuring") as is_first:
+            if is_first:
+                self._measure(stage, ends_stage)
+
+    def _measure(self, stage: int, ends_stage: bool) -> None:
+        assert self._probe is not None and self.whole is not None
         arrived = list(dict.fromkeys(task for table in self.schedule.table[: stage + 1] for task in table))
         headlines: list[Score] = []
         for name in arrived:
-            scores = self._probe.measure(self.model, name)
+            scores = self._probe.measure(self.whole, name)
             headline = next(iter(scores.values()))
             headlines.append(headline)
             self.log.record(
@@ -135,16 +161,33 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint of the present state; it has a score if this very state was measured."""
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
-        self.checkpoints.save(self.step, self._write, score)
+        self._gather()
+        optimizer = self.trainer.optimizer.state()
+        with self.world.first_only("saving") as is_first:
+            if is_first:
+                self.checkpoints.save(self.step, partial(self._write, optimizer), score)
 
-    def restore(self, path: Path) -> None:
-        """Continue from a checkpoint.  Raises UserError when it is damaged."""
-        check(path)
+    def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
+        """The whole model, as it begins or as the checkpoint has it."""
+        model = build_model(self.config, tokenizer)
+        for name, head in model.heads.items():
+            self.config.objectives[name].begin(head, self.streams[name].source.items)
+        model.adopt_masked_head()
+        if checkpoint is not None:
+            check(checkpoint)
+            load_weights(model.ernie, checkpoint / MODEL / "model.safetensors")
+            # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
+            heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}
+            set_weights(model.heads, heads, str(checkpoint / HEADS))
+        return model
+
+    def _gather(self) -> None:
+        """Give `whole` the weights that the processes have; every process has to ask."""
+        if self.world.splits:
+            self.world.gather(self.whole, self.model)
+
+    def _go_on_from(self, path: Path) -> None:
         state = read_state(path)
-        load_weights(self.model.ernie, path / MODEL / "model.safetensors")
-        # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
-        heads = {**arrays(self.model.heads), **read_arrays(path / HEADS)}
-        set_weights(self.model.heads, heads, str(path / HEADS))
         self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
         self.trainer.bad_steps = state["bad_steps"]
         if self.trainer.loss_scale and "loss_scale" in state:
@@ -156,20 +199,24 @@ class Run:
     def finish(self) -> Path:
         """Put the encoder at `model/` of the run's folder, as `ErnieModel.from_pretrained` wants it."""
         final = self.folder / MODEL
-        partial = beside(final)
-        self.model.ernie.save_pretrained(partial)
-        put(partial, final)
+        self._gather()
+        with self.world.first_only("saving") as is_first:
+            if is_first:
+                assert self.whole is not None
+                unfinished = beside(final)
+                self.whole.ernie.save_pretrained(unfinished)
+                put(unfinished, final)
         return final
 
     def close(self) -> None:
         """Stop the workers."""
         self._feed.close()
 
-    def _write(self, folder: Path) -> None:
-        ernie: ErnieModel = self.model.ernie
-        ernie.save_pretrained(folder / MODEL)
-        save_weights(self.model.heads, folder / HEADS)
-        save_file(self.trainer.optimizer.state(), folder / OPTIMIZER)
+    def _write(self, optimizer: dict[str, np.ndarray], folder: Path) -> None:
+        assert self.whole is not None
+        self.whole.ernie.save_pretrained(folder / MODEL)
+        save_weights(self.whole.heads, folder / HEADS)
+        save_file(optimizer, folder / OPTIMIZER)
         (folder / STATE).write_text(json.dumps(self._state(), indent=2) + "\n", encoding="utf-8")
 
     def _state(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import queue
 import socket
 import struct
@@ -28,23 +27,28 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 from paddle.distributed import collective
 
+from ernie.parallel.watch import host
+
 Group: TypeAlias = Any  # a core.ProcessGroupGloo
 _SUM, _MAX, _AVG = core.ReduceOp.SUM, core.ReduceOp.MAX, core.ReduceOp.AVG
 _KEY = "ernie/gloo"  # in the store that all processes share
+Waiting: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
 _timeout = 300.0
+_waiting: Waiting
 _post: Post | None = None
 _stock: dict[str, Callable[..., Any]] = {}  # Paddle's own functions, of those that are replaced
 
 
-def install(timeout: float = 300.0) -> bool:
+def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.nullcontext()) -> bool:
     """Put everything in its place, before `fleet.init`; whether this is a machine where it is needed.
 
-    A message that does not come within `timeout` seconds is an error.
+    A message that does not come within `timeout` seconds is an error.  What waits for other processes does so inside
+    `waiting(name)`.
     """
-    global _timeout
+    global _timeout, _waiting
     if paddle.get_device() != "cpu":
         return False
-    _timeout = timeout
+    _timeout, _waiting = timeout, waiting
     if not _stock:
         _install_groups()
         _install_operators()
@@ -78,15 +82,15 @@ class Post:
         self._gone: set[int] = set()
         self._lock = threading.Lock()
         self._store: Any = core.create_or_get_global_tcp_store()
-        self._door = socket.create_server((_host(), 0), backlog=64)
+        self._door = socket.create_server((host(), 0), backlog=64)
         self._store.set(f"{_KEY}/{dist.get_rank()}", _address(self._door))
         threading.Thread(target=self._open, daemon=True, name="post").start()
 
     def send(self, tensor: Tensor, group: int, to: int) -> None:
         """Send a tensor to the process `to` without waiting for it to be read."""
         if to not in self._sockets:
-            host, port = bytes(self._store.get(f"{_KEY}/{to}")).decode().rsplit(":", 1)
-            self._sockets[to] = socket.create_connection((host, int(port)), timeout=_timeout)
+            place, port = bytes(self._store.get(f"{_KEY}/{to}")).decode().rsplit(":", 1)
+            self._sockets[to] = socket.create_connection((place, int(port)), timeout=_timeout)
             self._sockets[to].sendall(struct.pack("!q", dist.get_rank()))
         values = np.ascontiguousarray(_plain(tensor).numpy())
         header = json.dumps({"group": group, "dtype": values.dtype.str, "shape": tensor.shape}).encode()
@@ -153,12 +157,8 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(content)
 
 
-def _host() -> str:
-    return os.environ.get("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:0").rsplit(":", 1)[0]
-
-
 def _address(server: socket.socket) -> str:
-    return f"{_host()}:{server.getsockname()[1]}"
+    return f"{host()}:{server.getsockname()[1]}"
 
 
 # ---- groups of processes -------------------------------------------------------------------------------------------
@@ -177,14 +177,14 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
     _post = _post or Post()  # every process listens before the first message
     key = f"{_KEY}/group/{group}"
     if rank == 0:
-        with socket.create_server((_host(), 0)) as probe:
+        with socket.create_server((host(), 0)) as probe:
             address = _address(probe)
         store.set(key, address.encode())  # first, for whoever opens a store waits in it for all others
     else:
         store.wait(key)
         address = bytes(store.get(key)).decode()
-    host, port = address.rsplit(":", 1)
-    _stores.append(core.TCPStore(host, int(port), rank == 0, size))
+    to, port = address.rsplit(":", 1)
+    _stores.append(core.TCPStore(to, int(port), rank == 0, size))
     return _stock["create"](_stores[-1], rank, size, group)
 
 
@@ -192,7 +192,8 @@ def _all_reduce(group: Group, tensor: Tensor, op: Any = _SUM, sync_op: bool = Tr
     """With means, which Gloo has not, and sums of fp16, which Gloo has as infinity."""
     half = tensor.dtype == paddle.float16
     if op != _AVG and not half:
-        return _stock["all_reduce"](group, tensor, op, True)
+        _stock["all_reduce"](group, tensor, op, True).wait()
+        return _Done()
     total = _plain(tensor).astype("float32") if half else _plain(tensor)
     _stock["all_reduce"](group, total, _SUM if op == _AVG else op, True).wait()
     _put(tensor, total / group.size() if op == _AVG else total)
@@ -201,7 +202,8 @@ def _all_reduce(group: Group, tensor: Tensor, op: Any = _SUM, sync_op: bool = Tr
 
 def _reduce(group: Group, tensor: Tensor, to: int, op: Any = _SUM, sync_op: bool = True) -> object:
     if op != _AVG and tensor.dtype != paddle.float16:
-        return _stock["reduce"](group, tensor, to, op, True)
+        _stock["reduce"](group, tensor, to, op, True).wait()
+        return _Done()
     total = _plain(tensor).clone()
     _all_reduce(group, total, op)
     if group.rank() == to:
@@ -220,6 +222,16 @@ def _reduce_scatter(
     group: Group, out: Tensor, tensors: Sequence[Tensor], op: Any = _SUM, sync_op: bool = True
 ) -> object:
     return _reduce_scatter_tensor(group, out, paddle.concat([_plain(t).reshape([-1]) for t in tensors]), op)
+
+
+def _all_gather(group: Group, out: Sequence[Tensor], tensor: Tensor, sync_op: bool = True) -> object:
+    _stock["all_gather"](group, out, tensor, True).wait()
+    return _Done()
+
+
+def _broadcast(group: Group, tensor: Tensor, source: int, sync_op: bool = True) -> object:
+    _stock["broadcast"](group, tensor, source, True).wait()
+    return _Done()
 
 
 def _all_gather_into_tensor(group: Group, out: Tensor, tensor: Tensor, sync_op: bool = True) -> object:
@@ -365,11 +377,21 @@ def _install_groups() -> None:
     kind.create = staticmethod(_create)
     kind._start_coalescing, kind._end_coalescing = _start_coalescing, _end_coalescing
     for name, body in GROUP_METHODS.items():
-        setattr(kind, name, body)
-        setattr(kind, f"{name}_on_calc_stream", body)  # there is one stream
-    kind.allreduce = _all_reduce
-    kind.all_gather_on_calc_stream = lambda group, out, tensor: _stock["all_gather"](group, out, tensor, True)
-    kind.broadcast_on_calc_stream = lambda group, tensor, source: _stock["broadcast"](group, tensor, source, True)
+        watched = _watched(name, body)
+        setattr(kind, name, watched)
+        setattr(kind, f"{name}_on_calc_stream", watched)  # there is one stream
+    kind.allreduce = kind.all_reduce
+    for name, body in {"all_gather": _all_gather, "broadcast": _broadcast}.items():
+        setattr(kind, name, _watched(name, _stock[name]))
+        setattr(kind, f"{name}_on_calc_stream", _watched(name, body))
+
+
+def _watched(name: str, body: Callable[..., object]) -> Callable[..., object]:
+    def call(group: Group, *given: Any, **named: Any) -> object:
+        with _waiting(name):
+            return body(group, *given, **named)
+
+    return call
 
 
 # ---- operators without a CPU kernel --------------------------------------------------------------------------------
@@ -515,6 +537,7 @@ def _install_devices() -> None:
     from paddle.distributed.fleet.utils import hybrid_parallel_util, tensor_fusion_helper
     from paddle.distributed.sharding import group_sharded
 
+    dist.parallel._start_kv_server = lambda *_: None  # which nobody asks anything; it leaves an http.log where it is
     library: Any = core
     library.nccl_version = lambda: 22000  # asked before a mean is reduced
     dist.ParallelEnv._device_id = 0

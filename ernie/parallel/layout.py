@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ernie.errors import UserError
 
@@ -26,16 +26,18 @@ class Sizes:
 class ParallelConfig:
     """How a run is spread over processes; as many as the product of `data`, `tensor`, `pipeline` and `sharding`.
 
-    `data` and `sharding` share out a step's micro-batches; with `sharding` each process also keeps only its part of
-    the optimizer's state (`sharding_stage` 1), of the gradients too (2), of the weights too (3) (Rajbhandari et al.,
-    2020, arXiv 1910.02054).  `tensor` shares out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019,
+    `data`, left out, is what the others leave of the processes that there are.  `data` and `sharding` share out a
+    step's micro-batches; with `sharding` each process also keeps only its part of the optimizer's state
+    (`sharding_stage` 1), of the gradients too (2), of the weights too (3) (Rajbhandari et al., 2020, arXiv
+    1910.02054).  `tensor` shares out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019,
     arXiv 1909.08053), with `sequence` also the tokens between its products (Korthikanti et al., 2022, arXiv
     2205.05198).  `pipeline` shares out the layers, each process having `virtual_stages` pieces of them (Narayanan et
     al., 2021, arXiv 2104.04473).  `recompute` computes layers a second time instead of keeping what is inside them.
-    When a process has said nothing for `timeout` seconds the others stop.
+    When a process has said nothing for `timeout` seconds, or kept the others waiting for as long, all of them stop; on
+    CPUs after 30 seconds at the latest, which Gloo itself waits in a collective.
     """
 
-    data: int = 1
+    data: int | None = None
     tensor: int = 1
     pipeline: int = 1
     sharding: int = 1
@@ -43,12 +45,12 @@ class ParallelConfig:
     virtual_stages: int = 1
     sequence: bool = False
     recompute: bool = False
-    timeout: float = 120.0
+    timeout: float = 60.0
 
     def __post_init__(self) -> None:
         for name in (*AXES, "virtual_stages"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}: expected at least 1, found {getattr(self, name)}")
+            if (degree := getattr(self, name)) is not None and degree < 1:
+                raise UserError(f"{name}: expected at least 1, found {degree}")
         if self.sharding_stage not in (1, 2, 3):
             raise UserError(f"sharding_stage: expected 1, 2 or 3, found {self.sharding_stage}")
         if self.timeout <= 0:
@@ -68,24 +70,28 @@ class ParallelConfig:
     @property
     def processes(self) -> int:
         """How many processes it takes."""
-        return math.prod(getattr(self, axis) for axis in AXES)
+        return math.prod(self.degree(axis) for axis in AXES)
+
+    def degree(self, axis: str) -> int:
+        """How many processes there are along an axis."""
+        return getattr(self, axis) or 1
 
     @property
     def replicas(self) -> int:
         """Among how many processes a step's micro-batches are shared out."""
-        return self.data * self.sharding
+        return self.degree("data") * self.sharding
 
     def place(self, rank: int) -> dict[str, int]:
         """Where a rank stands on each axis."""
         found = {}
         for axis in reversed(AXES):
-            rank, found[axis] = divmod(rank, getattr(self, axis))
+            rank, found[axis] = divmod(rank, self.degree(axis))
         return {axis: found[axis] for axis in AXES}
 
     def described(self) -> str:
         """The degrees that are not 1, as `data 2 x tensor 2`."""
-        degrees = [f"{item.name} {getattr(self, item.name)}" for item in fields(self) if item.name in AXES]
-        return " x ".join(name for name in degrees if not name.endswith(" 1")) or "one process"
+        degrees = [(item.name, self.degree(item.name)) for item in fields(self) if item.name in AXES]
+        return " x ".join(f"{axis} {degree}" for axis, degree in degrees if degree > 1) or "one process"
 
     def check(self, sizes: Sizes) -> None:
         """Raise UserError with every reason why this model and step cannot be run in this layout."""
@@ -93,11 +99,17 @@ class ParallelConfig:
         if reasons:
             raise UserError("\n".join(f"parallel: {reason}" for reason in reasons))
 
-    def check_processes(self, processes: int) -> None:
-        """Raise UserError unless the layout is one of this many processes."""
-        if self.processes != processes:
-            product = " x ".join(f"{axis} {getattr(self, axis)}" for axis in AXES)
-            raise UserError(f"parallel: {product} = {self.processes} processes, but there are {processes}")
+    def over(self, processes: int) -> ParallelConfig:
+        """The layout of this many processes, with `data` written out.  Raises UserError when it is none of so many."""
+        whole = self if self.data is not None else replace(self, data=max(1, processes // self.processes))
+        if whole.processes != processes:
+            product = " x ".join(f"{axis} {whole.degree(axis)}" for axis in AXES)
+            there = "is 1" if processes == 1 else f"are {processes}"
+            raise UserError(
+                f"parallel: {product} = {whole.processes} processes, but there {there}; --processes says how many to "
+                "start on this machine"
+            )
+        return whole
 
     def _reasons(self, sizes: Sizes) -> Iterator[str]:
         pieces = self.pipeline * self.virtual_stages
@@ -108,7 +120,10 @@ class ParallelConfig:
             (sizes.micro_batches, "micro-batches of a step", self.replicas, "data x sharding"),
         ):
             if value % parts:
-                yield f"{what}: {value:,} / {by} {parts} = {value / parts:.2f}, which is no whole number"
+                yield (
+                    f"{what}: {value:,} / {by} {parts} = {value / parts:.2f}, which is no whole number; "
+                    f"{parts * math.ceil(value / parts):,} would do"
+                )
         if sizes.layers < pieces:
             yield f"layers: {sizes.layers} are too few for {pieces} pieces (pipeline x virtual_stages)"
         each = sizes.micro_batches // self.replicas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import paddle
@@ -27,7 +27,7 @@ class MicroBatch(NamedTuple):
         paddle.seed((order.key(self.key, *piece) if piece else self.key) % 2**31)
 
 
-def backward(step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterator[tuple[str, float]]:
+def backward(step: Iterable[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterator[tuple[str, float]]:
     """Forward and backward of one after the other; yields each one's task and summed loss."""
     for micro in step:
         micro.seed()

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import io
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
-from paddle.distributed import ReduceOp, all_gather, all_gather_object, all_reduce, fleet, get_world_size
+from paddle.base import core
+from paddle.distributed import (
+    ReduceOp,
+    all_gather,
+    all_gather_object,
+    all_reduce,
+    fleet,
+    get_group,
+    get_rank,
+    get_world_size,
+)
+from paddle.distributed.fleet.utils import log_util
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
+from ernie.model.weights import set_weights
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
 from ernie.parallel.parts import cut, is_part
+from ernie.parallel.watch import Watch, host
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
@@ -29,13 +45,14 @@ T = TypeVar("T")
 class World:
     """This process among those of a layout.  `World()` is one process by itself, which adds up nothing."""
 
-    def __init__(self, layout: ParallelConfig | None = None, topology: Any = None) -> None:
+    def __init__(self, layout: ParallelConfig | None = None, topology: Any = None, watch: Watch | None = None) -> None:
         self.layout = layout or ParallelConfig()
         self.rank = 0 if topology is None else int(topology.get_global_rank())
-        self._topology = topology
+        self._topology, self._watch = topology, watch
+        self._all: Any = None if topology is None else get_group()
         # Those with whom this process shares a step's micro-batches (holding all of a model's state, or a shard), the
         # layers, and each layer; None where it is alone.
-        self._data: Any = topology.get_data_parallel_group() if self.layout.data > 1 else None
+        self._data: Any = topology.get_data_parallel_group() if self.layout.degree("data") > 1 else None
         self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
         self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
         self._tensor: Any = topology.get_model_parallel_group() if self.layout.tensor > 1 else None
@@ -48,22 +65,74 @@ class World:
 
         Raises UserError where there are not as many as the layout has.
         """
+        layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
-        gloo.install(layout.timeout)
-        strategy = fleet.DistributedStrategy()
+        watch = Watch(core.create_or_get_global_tcp_store(), get_rank(), layout.processes, layout.timeout, host())
+        gloo.install(layout.timeout, watch.waiting)
+        with _in_silence():
+            strategy = fleet.DistributedStrategy()
         strategy.pipeline_configs = {"enable_partial_send_recv": False, "p2p_cache_shape": False}
         strategy.hybrid_configs = {
-            "dp_degree": layout.data,
+            "dp_degree": layout.degree("data"),
             "mp_degree": layout.tensor,
             "pp_degree": layout.pipeline,
             "sharding_degree": layout.sharding,
             "order": ["dp", "pp", "sharding", "sep", "mp"],
         }
         strategy.hybrid_configs["pp_configs"].enable_dynamic_shape = True  # a micro-batch has as many tokens as it has
-        layout.check_processes(get_world_size())
-        fleet.init(is_collective=True, strategy=strategy)
-        return cls(layout, fleet.get_hybrid_communicate_group())
+        with _in_silence():
+            fleet.init(is_collective=True, strategy=strategy, log_level="ERROR")
+        return cls(layout, fleet.get_hybrid_communicate_group(), watch)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that speaks and writes for all."""
+        return self.rank == 0
+
+    @property
+    def splits(self) -> bool:
+        """Whether a process has only a part of the model."""
+        return self._tensor is not None or self._stages is not None
+
+    def at(self, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
+        """Say where this process stands, for the message should it stop there."""
+        if self._watch is not None:
+            self._watch.at(step=step, task=task, doing=doing)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Inside, an error in one process ends all of them, with one message; at the end each waits for none."""
+        try:
+            yield
+        except BaseException as error:
+            if self._watch is not None:
+                self._watch.failed(error)
+            raise
+        if self._watch is not None:
+            self._watch.close()
+
+    @contextmanager
+    def first_only(self, doing: str) -> Iterator[bool]:
+        """Whether this is the first process, for which all others wait at the end, however long it takes."""
+        self.at(doing=doing if self.is_first else f"waiting for rank 0, {doing}")
+        yield self.is_first
+        if self._watch is not None and self.is_first:
+            self._watch.pass_on()
+        if self._watch is not None and not self.is_first:
+            self._watch.wait_for_first()
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process."""
+        return any(_reduced([flag], [self._all], ReduceOp.MAX))
+
+    def differing(self, value: str) -> list[int]:
+        """The ranks that say something else than the first one."""
+        if self._watch is None:
+            return []
+        said: list[str] = []
+        all_gather_object(said, value)
+        return [rank for rank, other in enumerate(said) if other != said[0]]
 
     def split(self, model: nn.Layer) -> None:
         """Leave of a model, which every process has made alike, what is this one's, in place."""
@@ -89,6 +158,13 @@ class World:
         parts: list[Tensor] = []
         all_gather(parts, values, group=self._tensor)
         return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
+
+    def gather(self, whole: nn.Layer, model: nn.Layer) -> None:
+        """Give the first process's `whole` what the processes have of the model; every process has to ask."""
+        own = {name: self.whole(parameter, parameter) for name, parameter in model.named_parameters()}
+        every = self.of_all_stages(own)
+        if self.is_first:
+            set_weights(whole, every, "the processes")
 
     def of_all_stages(self, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the stages of a pipeline have by name, together; every process has to ask."""
@@ -124,7 +200,15 @@ class World:
 
     def backward(self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterable[tuple[str, float]]:
         """Forward and backward of this process's micro-batches: each one's task and summed loss, where it is known."""
-        return backward(step, loss) if self._pipeline is None else self._pipeline.backward(step)
+        if self._pipeline is None:
+            return backward(self._one_by_one(step), loss)
+        self.at(task=", ".join(dict.fromkeys(micro.task for micro in step)), doing="forward and backward")
+        return self._pipeline.backward(step)
+
+    def _one_by_one(self, step: Iterable[MicroBatch]) -> Iterator[MicroBatch]:
+        for micro in step:
+            self.at(task=micro.task, doing="forward and backward")
+            yield micro
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """The sums of numbers over all replicas, and over the stages of a pipeline."""
@@ -165,6 +249,15 @@ class World:
             self._sharding.step(update)
         else:
             update([parameter for parameter in parameters if parameter.grad is not None])
+
+
+@contextmanager
+def _in_silence() -> Iterator[None]:
+    """Without what fleet tells of itself; errors are raised all the same."""
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"paddle\.distributed\.")  # all along
+    log_util.set_log_level("ERROR")
+    with redirect_stderr(io.StringIO()):
+        yield
 
 
 def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any = ReduceOp.SUM) -> list[float]:

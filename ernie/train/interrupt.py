@@ -16,12 +16,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Interrupt:
     """While open, the first SIGTERM or Ctrl-C sets `asked`; a second one acts as it does elsewhere.
 
+    Not so where `patient`: several processes have to agree, and Paddle's launcher asks each of them three times.
+
     `say` is told what happens, which `meaning` puts in words.  Outside the main thread, which alone may handle
     signals, nothing is changed.
     """
 
-    def __init__(self, say: Callable[[str], None], meaning: str):
+    def __init__(self, say: Callable[[str], None], meaning: str, *, patient: bool = False):
         self.asked: signal.Signals | None = None
+        self._patient = patient
         self._say = say
         self._meaning = meaning
         self._before: dict[signal.Signals, object] = {}
@@ -43,6 +46,11 @@ class Interrupt:
             signal.raise_signal(self.asked)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._patient:
+            if self.asked is None:
+                self._say(f"{signal.Signals(number).name}: {self._meaning}")
+            self.asked = signal.Signals(number)
+            return
         self.asked = signal.Signals(number)
         self._restore()
         self._say(f"{self.asked.name}: {self._meaning} (again to stop at once)")

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
@@ -22,15 +22,25 @@ class Log:
     """Writes a run's records and shows its progress.
 
     A record is one line of JSON with a `kind` ("step", "probe", ...) and a `step`.  `resume_at` drops the records of
-    that step and later, which a resumed run writes anew.
+    that step and later, which a resumed run writes anew.  Without a folder, as in all but the first process of a run,
+    nothing is told.
     """
 
-    def __init__(self, folder: Path, steps: int, *, resume_at: int = 0, quiet: bool = False, tensorboard: bool = False):
-        self._path = folder / METRICS_FILE
-        _truncate(self._path, resume_at)
-        self._file = self._path.open("a", encoding="utf-8")
-        self._writer = _tensorboard(folder) if tensorboard else None
-        self._quiet = quiet
+    def __init__(
+        self,
+        folder: Path | None,
+        steps: int,
+        *,
+        resume_at: int = 0,
+        quiet: bool = False,
+        tensorboard: bool = False,
+    ):
+        self._file: TextIO | None = None
+        if folder is not None:
+            _truncate(folder / METRICS_FILE, resume_at)
+            self._file = (folder / METRICS_FILE).open("a", encoding="utf-8")
+        self._writer = _tensorboard(folder) if folder is not None and tensorboard else None
+        self._quiet = quiet = quiet or folder is None
         self._steps = steps
         self._first = resume_at
         self._started = self._spoke = time.monotonic()
@@ -39,6 +49,8 @@ class Log:
 
     def record(self, kind: str, step: int, **values: Any) -> None:
         """Write one record, at once readable by others."""
+        if self._file is None:
+            return
         self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         self._file.flush()
         if self._writer is not None:
@@ -70,7 +82,8 @@ class Log:
 
     def close(self) -> None:
         """Close the files and the bar."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         if self._bar is not None:
             self._bar.close()
         if self._writer is not None:

@@ -79,6 +79,7 @@ class Trainer:
         and whichever process computes a micro-batch.
         """
         self.layer.train()
+        self._world.at(step=step, doing="forward and backward")
         batches = [(name, batch) for name, batch in batches if batch.targets]  # others have nothing to teach
         targets: dict[str, int] = {}
         weights: dict[str, float] = {}
@@ -97,6 +98,7 @@ class Trainer:
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
         parameters = list(self.optimizer.parameters.values())
         self._world.sum_gradients(parameters)
+        self._world.at(doing="the update")
         report.gradient_norm = self._world.gradient_norm(parameters) / scale
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
             excess = report.gradient_norm / self._clip if self._clip else 0.0

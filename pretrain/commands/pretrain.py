@@ -14,8 +14,14 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ernie.arguments import add_config, add_output, add_quiet, add_seed, add_set, overridden
+from ernie.arguments import add_config, add_output, add_processes, add_quiet, add_seed, add_set, overridden
+
+if TYPE_CHECKING:
+    from ernie.data.shards import Corpus
+    from pretrain.config import PretrainConfig
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
 
@@ -33,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="let a resumed run differ in this key, or in all keys under it (repeatable)",
     )
+    add_processes(parser)
     add_quiet(parser)
 
 
@@ -40,7 +47,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when the schedule was finished, 130 when a signal ended it early, 1 when training broke down."""
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
-    from ernie.kernels.precision import precision, resolve
+    from ernie.kernels.precision import resolve
+    from ernie.parallel.launch import launch, ranks
     from ernie.runtime import require_paddle
     from pretrain import folder
     from pretrain.config import load
@@ -49,40 +57,69 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
+    layout = config.parallel.over(max(ranks(), arguments.processes))
     require_paddle()
     chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
-    config = replace(config, train=replace(config.train, precision=chosen))
+    config = replace(config, train=replace(config.train, precision=chosen), parallel=layout)
     corpus = Corpus.open(config.corpus)
-    checkpoint = folder.prepare(config, corpus, output, arguments.allow_change)
 
-    from ernie.train.checkpoint import check, read_manifest
+    from pretrain.model import shape, sizes
+    from pretrain.run import MODEL
+
+    if layout.processes == ranks():
+        return _train(config, corpus, output, arguments)
+    layout.check(sizes(shape(config.model, corpus.tokenizer), config))
+    folder.prepare(config, corpus, output, arguments.allow_change)
+    status = launch(arguments.words, layout.processes, output / "processes", arguments.max_restarts)
+    if status == 0:
+        print(output / MODEL)
+    return status
+
+
+def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace) -> int:
+    """The run in this process, perhaps one of several."""
+    from ernie.kernels.precision import computing
+    from ernie.parallel.launch import has_launched
+    from ernie.parallel.world import World
+    from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.trainer import TrainingStopped
+    from pretrain import folder
     from pretrain.loop import train
     from pretrain.run import Run
     from pretrain.schedule import Schedule
 
-    if checkpoint is not None:
-        check(checkpoint)
-    step = read_manifest(checkpoint)["step"] if checkpoint else 0
-    steps = len(Schedule(config.schedule))
-    log = Log(output, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
-    run = None
-    try:
-        run = Run(config, output, corpus, log)
-        if checkpoint is not None:
-            run.restore(checkpoint)
-            log.say(f"going on from step {step} of {steps}")
-        with precision(chosen, config.train.amp_level):
-            finished = train(run)
-        if not finished:
-            return 130
-        print(run.finish())
-    except TrainingStopped as error:
-        print(f"ernie: {error}", file=sys.stderr)
-        return 1
-    finally:
-        log.close()
-        if run is not None:
-            run.close()
+    world = World.start(config.parallel)
+    log, run = None, None
+    with world.together():
+        try:
+            with world.first_only("opening the run") as is_first:
+                if is_first:
+                    folder.prepare(config, corpus, output, arguments.allow_change)
+            checkpoint = Checkpoints(output / "checkpoints").latest()
+            if checkpoint is not None and world.is_first:
+                check(checkpoint)
+            step = read_manifest(checkpoint)["step"] if checkpoint else 0
+            steps = len(Schedule(config.schedule))
+            place = output if world.is_first else None
+            log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
+            run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
+            if checkpoint is not None:
+                log.say(f"going on from step {step} of {steps}")
+            with computing(config.train.precision, config.train.amp_level):
+                finished = train(run)
+            if not finished:
+                return 130
+            final = run.finish()
+            if world.is_first and not has_launched():
+                print(final)
+        except TrainingStopped as error:  # in all processes alike
+            if world.is_first:
+                print(f"ernie: {error}", file=sys.stderr)
+            return 1
+        finally:
+            if log is not None:
+                log.close()
+            if run is not None:
+                run.close()
     return 0

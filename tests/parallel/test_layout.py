@@ -32,10 +32,10 @@ def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
     with pytest.raises(UserError) as caught:
         layout.check(SIZES)
     assert str(caught.value).splitlines() == [
-        "parallel: heads: 12 / tensor 5 = 2.40, which is no whole number",
-        "parallel: inner width: 3,072 / tensor 5 = 614.40, which is no whole number",
-        "parallel: vocabulary: 30,528 / tensor 5 = 6105.60, which is no whole number",
-        "parallel: micro-batches of a step: 8 / data x sharding 3 = 2.67, which is no whole number",
+        "parallel: heads: 12 / tensor 5 = 2.40, which is no whole number; 15 would do",
+        "parallel: inner width: 3,072 / tensor 5 = 614.40, which is no whole number; 3,075 would do",
+        "parallel: vocabulary: 30,528 / tensor 5 = 6105.60, which is no whole number; 30,530 would do",
+        "parallel: micro-batches of a step: 8 / data x sharding 3 = 2.67, which is no whole number; 9 would do",
         "parallel: layers: 12 are too few for 13 pieces (pipeline x virtual_stages)",
     ]
 
@@ -43,7 +43,17 @@ def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
 def test_another_number_of_processes_is_refused() -> None:
     says = r"parallel: data 3 x pipeline 2 x sharding 1 x tensor 5 = 30 processes, but there are 8"
     with pytest.raises(UserError, match=says):
-        ParallelConfig(data=3, tensor=5, pipeline=2).check_processes(8)
+        ParallelConfig(data=3, tensor=5, pipeline=2).over(8)
+
+
+def test_data_left_out_takes_what_the_others_leave() -> None:
+    assert ParallelConfig().over(1) == ParallelConfig(data=1)
+    assert ParallelConfig().over(6) == ParallelConfig(data=6)
+    assert ParallelConfig(tensor=2, sharding=2).over(8) == ParallelConfig(data=2, tensor=2, sharding=2)
+    with pytest.raises(UserError, match="data 1 x pipeline 1 x sharding 1 x tensor 4 = 4 processes, but there are 6"):
+        ParallelConfig(tensor=4).over(6)
+    with pytest.raises(UserError, match="but there is 1; --processes says how many to start on this machine"):
+        ParallelConfig(tensor=4).over(1)
 
 
 def test_interleaved_pipelines_want_whole_rounds_of_micro_batches() -> None:

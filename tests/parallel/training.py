@@ -90,27 +90,28 @@ def train(
     Goes on from the state in the file `come_from`, and writes its own to `leave`.
     """
     world = World.start(ParallelConfig(**layout))
-    learning = TwoTasks(dropout)
-    world.split(learning)
-    trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
-    parameters = dict(learning.named_parameters())
-    if come_from:
-        with np.load(come_from) as state:
-            for name, parameter in parameters.items():
-                parameter.set_value(world.part(state[name], parameter))
-            trainer.optimizer.set_state(state)
+    with world.together():
+        learning = TwoTasks(dropout)
+        world.split(learning)
+        trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
+        parameters = dict(learning.named_parameters())
+        if come_from:
+            with np.load(come_from) as state:
+                for name, parameter in parameters.items():
+                    parameter.set_value(world.part(state[name], parameter))
+                trainer.optimizer.set_state(state)
 
-    with precision("fp32"):
-        reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]
-    weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
-    state = trainer.optimizer.state()
-    if leave and world.rank == 0:
-        np.savez(leave, **weights, **state)
-    return {
-        "losses": [report.losses for report in reports],
-        "norms": [report.gradient_norm for report in reports],
-        "weights": {name: value.tolist() for name, value in weights.items()},
-    }
+        with precision("fp32"):
+            reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]
+        weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
+        state = trainer.optimizer.state()
+        if leave and world.rank == 0:
+            np.savez(leave, **weights, **state)
+        return {
+            "losses": [report.losses for report in reports],
+            "norms": [report.gradient_norm for report in reports],
+            "weights": {name: value.tolist() for name, value in weights.items()},
+        }
 
 
 if __name__ == "__main__":

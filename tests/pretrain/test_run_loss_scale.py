@@ -17,11 +17,11 @@ from pretrain.run import Run
 
 
 @contextmanager
-def opened(config: Path, folder: Path, precision: str) -> Iterator[Run]:
+def opened(config: Path, folder: Path, precision: str, checkpoint: Path | None = None) -> Iterator[Run]:
     found = load(config)
     found = replace(found, train=replace(found.train, precision=precision))  # type: ignore[arg-type]
     folder.mkdir(exist_ok=True)
-    run = Run(found, folder, Corpus.open(found.corpus), Log(folder, 1, quiet=True))
+    run = Run(found, folder, Corpus.open(found.corpus), Log(folder, 1, quiet=True), checkpoint=checkpoint)
     try:
         yield run
     finally:
@@ -35,9 +35,9 @@ def test_a_run_in_fp16_goes_on_with_the_loss_scale_it_had(config: Path, tmp_path
         run.save()
         checkpoint = run.checkpoints.latest()
     assert checkpoint is not None
-    with opened(config, tmp_path / "run", "fp16") as again:
-        assert again.trainer.loss_scale == LossScale()
-        again.restore(checkpoint)
+    with opened(config, tmp_path / "run", "fp16") as anew:
+        assert anew.trainer.loss_scale == LossScale()
+    with opened(config, tmp_path / "run", "fp16", checkpoint) as again:
         assert again.trainer.loss_scale == LossScale(value=512.0, steps=7)
 
 

@@ -1,0 +1,130 @@
+"""Several processes on this machine, started by Paddle's launcher.
+
+Each of them runs the same `ernie` command; what they say goes to `rank-N.log` in a folder, and what the first one says
+to standard error as well.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from ernie.runtime import threads
+
+_LOGS = "ERNIE_RANK_LOGS"  # the environment variable that tells the processes where their logs go
+_WORKER = Path(__file__).with_name("worker.py")
+_SAYS = "ernie: "  # how the lines begin that tell why a process ended
+
+
+def ranks() -> int:
+    """Among how many processes Paddle's launcher has started this one; 1 where it was started by itself."""
+    return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
+def has_launched() -> bool:
+    """Whether `launch` has started this process, and tells what comes of it."""
+    return _LOGS in os.environ
+
+
+def launch(words: Sequence[str], processes: int, logs: Path, restarts: int = 0) -> int:
+    """Run `ernie` with these words in so many processes; returns the exit status.
+
+    After a failure that may be one of the machine's (a process that died, stood still or raised an error) all are
+    started again, at most `restarts` times.  SIGTERM and Ctrl-C are passed on once, and their end is waited for.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    files = [logs / f"rank-{rank}.log" for rank in range(processes)]
+    for file in files:
+        file.write_bytes(b"")
+    for attempt in range(restarts + 1):
+        status, asked = _run(words, files)
+        if asked is not None:
+            return 128 + asked
+        if status in (0, 1, 2, 128 + signal.SIGINT) or attempt == restarts:
+            break
+        _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
+    return status if status in (0, 1, 2, 128 + signal.SIGINT) else 1
+
+
+def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, int | None]:
+    """The exit status of one attempt by a process for each file, and the signal that ended it."""
+    before = [file.stat().st_size for file in files]
+    command = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(len(files))]
+    with tempfile.TemporaryDirectory(prefix="ernie-launch-") as folder:
+        launcher = subprocess.Popen(
+            [*command, "--log_dir", folder, "--log_level", "ERROR", str(_WORKER), *words],
+            env={**os.environ, **_environment(len(files)), _LOGS: str(files[0].parent.resolve())},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C at the terminal comes to it from here, once
+        )
+        with launcher, files[0].open(encoding="utf-8", errors="replace") as first, _passed_on(launcher) as asked:
+            first.seek(before[0])
+            while launcher.poll() is None:
+                _show(first.read())
+                time.sleep(0.1)
+            _show(first.read())
+            assert launcher.stderr is not None
+            said = launcher.stderr.read().decode(errors="replace")
+    status = launcher.returncode
+    if status and not asked:
+        _explain([_from(file, place) for file, place in zip(files, before, strict=True)], said)
+        _say(f"what each process said is in {files[0].parent}")
+    return status, asked[0] if asked else None
+
+
+@contextmanager
+def _passed_on(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Inside, SIGTERM and Ctrl-C end the launcher's processes, and are listed."""
+    asked: list[int] = []
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        launcher.send_signal(signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # only the main thread may handle signals
+        return
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _from(file: Path, place: int) -> str:
+    return file.read_bytes()[place:].decode(errors="replace")
+
+
+def _explain(texts: Sequence[str], launcher: str) -> None:
+    """Show why the processes ended, where the first of them has not said it itself."""
+    reasons = [[line for line in text.splitlines() if line.startswith(_SAYS)] for text in texts]
+    if not reasons[0]:
+        others = [line for found in reasons[1:] for line in found]
+        _say(others[0].removeprefix(_SAYS) if others else f"the processes ended without a word.\n{launcher}{texts[0]}")
+
+
+def _environment(processes: int) -> dict[str, str]:
+    """A share of this machine's threads for each process."""
+    share = str(max(1, threads() // processes))
+    return {"MKL_NUM_THREADS": share, "FLAGS_paddle_num_threads": share, "OMP_NUM_THREADS": share}
+
+
+def _say(text: str) -> None:
+    print(f"{_SAYS}{text}", file=sys.stderr, flush=True)
+
+
+def _show(text: str) -> None:
+    if text:
+        print(text, end="", file=sys.stderr, flush=True)

@@ -1,0 +1,252 @@
+"""Pretraining on several processes, as users start it: the same numbers, one message when one of them fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import ROOT
+
+from ernie.cli import main
+from ernie.train.log import read_records
+
+PARTS = {
+    "vocab_size": 2000,
+    "layers": 2,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+}
+# An objective of a researcher's, which fails in one process at its fifth batch, once.
+STUMBLING = '''
+import os, signal, time
+from dataclasses import dataclass
+from pathlib import Path
+from tasks.base import pretrain_task
+from tasks.objectives.capitalization import Capitalization
+
+FIFTH = 5
+batches = 0
+
+@pretrain_task("stumbling")
+@dataclass(frozen=True, kw_only=True)
+class Stumbling(Capitalization):
+    """Capitalization, until it stumbles."""
+
+    def loss(self, head, hidden_TD, batch):
+        global batches
+        batches += 1
+        how, rank, mark = os.environ["STUMBLE"].split()
+        if batches == FIFTH and rank == os.environ.get("PADDLE_TRAINER_ID") and not Path(mark).exists():
+            Path(mark).touch()
+            if how == "raise":
+                raise ArithmeticError("one and one are three")
+            if how == "sleep":
+                time.sleep(3600)
+            os.kill(os.getpid(), getattr(signal, how))
+            time.sleep(3600)
+        return super().loss(head, hidden_TD, batch)
+'''
+
+
+@pytest.fixture(scope="session")
+def spread(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of a tiny run that divides well, without dropout."""
+    file = tmp_path_factory.mktemp("spread") / "run.yaml"
+    model = ", ".join(f"{key}: {value}" for key, value in PARTS.items())
+    text = config.read_text(encoding="utf-8")
+    text = re.sub(r"layers: 1\}", model + "}", text).replace("1e-3}}", "1e-3}, micro_batches: 2, precision: fp32}")
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def alone(spread: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its run in one process."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    assert main(["pretrain", str(spread), "--output", str(folder), "--quiet"]) == 0
+    return folder
+
+
+def command(config: Path, output: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(output), "--quiet", *more]
+
+
+def pretrain(config: Path, output: Path, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), str(output.parent)])
+    return subprocess.run(
+        command(config, output, *more),
+        text=True,
+        capture_output=True,
+        timeout=150,
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=output.parent,
+    )
+
+
+def check_same(found: Path, wanted: Path) -> None:
+    """The same samples, and losses and gradient norms within 1e-6."""
+    for one, other in zip(read_records(found, "step"), read_records(wanted, "step"), strict=True):
+        assert one["samples"] == other["samples"]
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-6)
+        assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("processes", "parallel"),
+    [
+        (2, "{}"),
+        (4, "{pipeline: 2, tensor: 2}"),
+        pytest.param(2, "{tensor: 2}", marks=pytest.mark.slow),
+        pytest.param(2, "{pipeline: 2}", marks=pytest.mark.slow),
+        pytest.param(2, "{sharding: 2}", marks=pytest.mark.slow),
+        pytest.param(4, "{tensor: 2}", marks=pytest.mark.slow),
+        pytest.param(4, "{pipeline: 2}", marks=pytest.mark.slow),
+        pytest.param(8, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),
+    ],
+)
+def test_the_numbers_are_those_of_one_process(
+    processes: int, parallel: str, spread: Path, alone: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    done = pretrain(spread, output, "--processes", str(processes), "--set", f"parallel={parallel}")
+    assert (done.returncode, done.stdout) == (0, f"{output / 'model'}\n"), done.stderr
+    check_same(output, alone)
+    assert (output / "model" / "model.safetensors").is_file()
+    assert main(["verify", str(output), "--quiet"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # nothing is left lying about
+
+
+def test_a_run_goes_on_under_other_layouts(spread: Path, alone: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    stages: list[tuple[int, str]] = [(2, "{pipeline: 2}"), (1, "{}"), (2, "{tensor: 2}")]
+    for last, (processes, parallel) in zip((5, 10, 24), stages, strict=True):
+        words = ["--processes", str(processes), "--set", f"parallel={parallel}", "--set", "save.keep_last=9"]
+        done = pretrain(spread, output, *words)
+        assert done.returncode == 0, done.stderr
+        if last < 24:  # as if it had been killed soon after
+            for checkpoint in (output / "checkpoints").iterdir():
+                if int(checkpoint.name.removeprefix("step-")) > last:
+                    subprocess.run(["rm", "-r", str(checkpoint)], check=True)
+    check_same(output, alone)
+    assert main(["verify", str(output), "--quiet"]) == 0
+
+
+def refused(config: Path, output: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    began = time.monotonic()
+    assert main(["pretrain", str(config), "--output", str(output), "--quiet", *more]) == 2
+    assert not output.exists()
+    assert time.monotonic() - began < 5  # no process was started
+    return capsys.readouterr().err
+
+
+def test_what_does_not_divide_is_refused_before_anything_starts(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(spread, tmp_path / "run", capsys, "--processes", "3", "--set", "parallel={tensor: 3}")
+    assert said.splitlines() == [
+        "ernie: error: parallel: heads: 2 / tensor 3 = 0.67, which is no whole number; 3 would do",
+        "parallel: inner width: 64 / tensor 3 = 21.33, which is no whole number; 66 would do",
+        "parallel: vocabulary: 2,000 / tensor 3 = 666.67, which is no whole number; 2,001 would do",
+    ]
+    said = refused(spread, tmp_path / "run", capsys, "--processes", "4")
+    assert "micro-batches of a step: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would do" in said
+
+
+def test_a_layout_of_more_processes_says_how_to_start_them(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(spread, tmp_path / "run", capsys, "--set", "parallel={pipeline: 2}")
+    assert "pipeline 2 x sharding 1 x tensor 1 = 2 processes, but there is 1; --processes says how many" in said
+
+
+@pytest.fixture
+def stumble(spread: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], Path]]:
+    """A run of two processes, of which one fails as is said."""
+    (tmp_path / "stumbling.py").write_text(STUMBLING, encoding="utf-8")
+    file = tmp_path / "run.yaml"
+    text = spread.read_text(encoding="utf-8").replace("capitalization, sentence_reordering", "stumbling")
+    text = re.sub(r"sentence_reordering: \{.*\}", "stumbling: {}", text)
+    file.write_text(text + "plugins: [stumbling]\nparallel: {timeout: 5}\n", encoding="utf-8")
+
+    def run(how: str, rank: int, *more: str) -> tuple[subprocess.CompletedProcess[str], Path]:
+        mark = tmp_path / "stumbled"
+        words = ["--processes", "2", *more]
+        return pretrain(file, tmp_path / "run", *words, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("how", "rank", "says"),
+    [
+        ("raise", 1, r"rank 1 of 2 failed at step \d+, task stumbling, forward and backward: ArithmeticError: one and"),
+        (
+            "sleep",
+            1,
+            r"rank 1 is at step \d+, task stumbling, forward and backward for \d+ s, while rank 0 of 2 waited",
+        ),
+        ("SIGKILL", 1, r"rank 1 of 2 has died at step \d+, task \w+, "),
+        ("SIGKILL", 0, r"rank 0 has died; rank 1 was at step \d+, task stumbling, all_reduce"),
+        ("SIGSTOP", 1, r"rank 1 of 2 has said nothing for 5 s since step \d+, task \w+, "),
+    ],
+)
+def test_when_one_process_fails_all_stop_with_one_message(
+    how: str, rank: int, says: str, stumble: Callable[..., Any]
+) -> None:
+    began = time.monotonic()
+    done, output = stumble(how, rank)
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ernie: error: ")]
+    assert len(errors) == 1, done.stderr
+    assert re.search(says, errors[0])
+    assert errors[0].endswith("; all processes stop")
+    assert time.monotonic() - began < 60
+    logs = [(output / "processes" / f"rank-{rank}.log").read_text() for rank in range(2)]
+    assert ("Traceback" in "".join(logs)) == (how == "raise")
+
+
+def test_a_run_with_restarts_comes_back_by_itself(
+    stumble: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, output = stumble("SIGKILL", 1, "--max-restarts", "2")
+    assert done.returncode == 0, done.stderr
+    assert "starting again from the last checkpoint (restart 1 of 2)" in done.stderr
+    assert "restart 2" not in done.stderr
+    assert [record["step"] for record in read_records(output, "step")] == list(range(16))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["verify", str(output), "--quiet"]) == 0
+
+
+def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    done = pretrain(spread, output, "--processes", "2", "--max-restarts", "2")
+    assert done.returncode == 0
+    for checkpoint in (output / "checkpoints").iterdir():
+        (checkpoint / "state.json").write_text("{}")
+    done = pretrain(spread, output, "--processes", "2", "--max-restarts", "2")
+    assert done.returncode == 2
+    assert "state.json: does not match its checksum" in done.stderr
+    assert "starting again" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_ends_all(number: signal.Signals, spread: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    words = command(spread, output, "--processes", "2", "--set", "schedule.steps_per_task=5000")
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}) as run:
+        while not (output / "metrics.jsonl").exists() or '"step": 3' not in (output / "metrics.jsonl").read_text():
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.1)
+        run.send_signal(number)
+        assert run.wait(60) == 128 + number
+    last = max((output / "checkpoints").iterdir())
+    assert json.loads((last / "state.json").read_text())["step"] == len(read_records(output, "step"))
