@@ -77,6 +77,10 @@ class EncoderLayer(nn.Layer):
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
         return transformer_layer(x_TD, layout, self.weights(), settings, rows=rows)
 
+    def rows(self, layout: Layout) -> int:
+        """How many rows the layer takes of a batch."""
+        return layout.tokens
+
     def weights(self) -> LayerWeights:
         """Its parameters as the kernels take them."""
         # Not self.q.weight: Paddle looks attributes up in Python, which for all layers takes a tenth of a short answer.

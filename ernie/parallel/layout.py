@@ -126,9 +126,11 @@ class ParallelConfig:
                 )
         if sizes.layers < pieces:
             yield f"layers: {sizes.layers} are too few for {pieces} pieces (pipeline x virtual_stages)"
+        elif self.virtual_stages > 1 and sizes.layers % pieces:
+            yield f"layers: {sizes.layers} / (pipeline x virtual_stages) {pieces} = {sizes.layers / pieces:.2f}"
         each = sizes.micro_batches // self.replicas
-        if self.virtual_stages > 1 and each % self.pipeline:
+        if self.virtual_stages > 1 and each < 2 * self.pipeline:
             yield (
-                f"micro-batches: {each} for each pipeline / pipeline {self.pipeline} = {each / self.pipeline:.2f}; "
-                "with virtual_stages that has to be a whole number"
+                f"micro-batches: {each} for each pipeline are less than 2 x pipeline {self.pipeline}, which "
+                "virtual_stages need"
             )

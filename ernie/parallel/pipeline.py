@@ -1,7 +1,8 @@
 """Pipeline parallelism: each process has some of the layers, and micro-batches pass from one to the next.
 
-Fleet's own pipeline in its own order, one forward and one backward at a time (Narayanan et al., 2021, arXiv 2104.04473,
-section 2.2).  Only vectors travel: every process makes the batches itself, and so knows their layouts and labels.
+Fleet's own pipeline in its own order, one forward and one backward at a time, or with several pieces a process that
+take turns (Narayanan et al., 2021, arXiv 2104.04473, section 2.2).  Only vectors travel: every process makes the
+batches itself, and so knows their layouts and labels.
 
 Legend: T packed tokens, D width.
 """
@@ -14,11 +15,13 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor, nn
 from paddle.distributed.fleet.meta_parallel import PipelineLayer, SharedLayerDesc
-from paddle.distributed.fleet.meta_parallel.pipeline_parallel import PipelineParallel
+from paddle.distributed.fleet.meta_parallel.pipeline_parallel import PipelineParallel, PipelineParallelWithInterleave
+from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Packed
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
+from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch
 
 _TABLE = "tokens"
@@ -39,35 +42,57 @@ class Staged(Protocol):
 class Pipeline:
     """This process's stage of a model."""
 
-    def __init__(self, model: Staged, topology: Any, strategy: Any):
-        self._model = model
-        self._step: list[MicroBatch] = []
+    def __init__(self, model: Staged, topology: Any, strategy: Any, layout: ParallelConfig):
+        self._model, self._layout = model, layout
+        self._step = _Step()
         self._losses: list[tuple[str, float]] = []
+        again = model.ernie.encoder.recompute
         layers = model.ernie.encoder.layers
         pieces: list[Any] = [
             SharedLayerDesc(_TABLE, _Table, self._embedded, "weight", model.ernie.embedding.token),
-            *(_Piece(layer, number, self._step) for number, layer in enumerate(layers, 1)),
-            SharedLayerDesc(_TABLE, _Table, _passed_on, "weight", model.ernie.embedding.token),
+            *(_Piece(layer, number, self._step, again) for number, layer in enumerate(layers, 1)),
+            SharedLayerDesc(_TABLE, _Table, self._ended, "weight", model.ernie.embedding.token),
         ]
         self._table = model.ernie.embedding.token.weight
-        self._judged = _Counter(self._step)
-        self._begun = _Counter(self._step)
-        stages = PipelineLayer(pieces, topology=topology.topology(), loss_fn=self._loss)
+        self._judged, self._begun, self._over = (_Counter(self._step) for _ in range(3))
         self._is_first = topology.is_first_stage
-        own = set(range(stages._start_pos - 1, stages._end_pos - 1))
+        self._interleaved = layout.virtual_stages > 1
+        virtual = {"num_virtual_pipeline_stages": layout.virtual_stages, "seg_method": f"layer:{_Piece.__name__}"}
+        stages = PipelineLayer(
+            pieces, topology=topology.topology(), loss_fn=self._loss, **(virtual if self._interleaved else {})
+        )
+        starts, ends = (
+            (stages._start_poss, stages._end_poss) if self._interleaved else ([stages._start_pos], [stages._end_pos])
+        )
+        own = {place - 1 for start, end in zip(starts, ends, strict=True) for place in range(start, end)}
         _keep_only(model, own, self._is_first, topology.is_last_stage)
-        self._fleets = PipelineParallel(stages, topology, strategy)
+        self._fleets = (PipelineParallelWithInterleave if self._interleaved else PipelineParallel)(
+            stages, topology, strategy
+        )
 
     def backward(self, step: Sequence[MicroBatch]) -> list[tuple[str, float]]:
         """Forward and backward of all micro-batches; on the last stage each one's task and summed loss."""
-        self._step[:] = step
+        if not step:
+            return []
+        # Fleet wants two rounds of micro-batches for pieces that take turns: some are computed again, for nothing.
+        missing = max(0, 2 * self._layout.pipeline - len(step)) if self._interleaved else 0
+        self._step.begin([*step, *(step[-1]._replace(factor=0.0) for _ in range(missing))], self._rows(step))
         self._losses.clear()
-        if self._fleets.accumulate_steps != len(step):
-            self._fleets.accumulate_steps = len(step)
+        if self._fleets.accumulate_steps != len(self._step):
+            self._fleets.accumulate_steps = len(self._step)
             self._fleets._init_user_hooks()  # as many as there are micro-batches
         self._fleets.set_virtual_pipeline_rank(0)
-        self._fleets.forward_backward_pipeline(_nothing())
-        return list(self._losses)
+        if self._interleaved:
+            self._fleets._p2p_helper.clear_meta_cache()  # what travels has other shapes in every step
+        self._fleets.forward_backward_pipeline(_nothing(), None)
+        return self._losses[: len(step)]
+
+    def _rows(self, step: Sequence[MicroBatch]) -> int:
+        """How many rows travel where all that travels in a step has to have one shape, else 0."""
+        if not self._interleaved:
+            return 0
+        tokens = max(micro.batch.layout.tokens for micro in step)
+        return -(-tokens // self._layout.tensor) if self._layout.sequence else tokens
 
     def counts(self, parameter: Tensor) -> bool:
         """Whether a parameter is counted at this stage: the table, which two stages have, at the first."""
@@ -78,7 +103,10 @@ class Pipeline:
         micro.seed(0)
         batch = micro.batch
         embedding, task = self._model.ernie.embedding, self._model.task_id(micro.task)
-        return embedding(batch.ids, batch.segments, batch.layout.positions, task)
+        return self._step.filled(embedding(batch.ids, batch.segments, batch.layout.positions, task))
+
+    def _ended(self, _: _Table, hidden_TD: Tensor) -> Tensor:
+        return hidden_TD[: self._over.next().batch.layout.tokens]
 
     def _loss(self, hidden_TD: Tensor, _: object) -> Tensor:
         micro = self._judged.next()
@@ -88,10 +116,32 @@ class Pipeline:
         return found.total * (micro.factor * len(self._step))  # fleet divides by their number
 
 
+class _Step:
+    """The micro-batches of a step, and how many rows travel, 0 for as many as each has."""
+
+    def __init__(self) -> None:
+        self._micro_batches: list[MicroBatch] = []
+        self._rows = 0
+
+    def begin(self, micro_batches: list[MicroBatch], rows: int) -> None:
+        self._micro_batches, self._rows = micro_batches, rows
+
+    def __len__(self) -> int:
+        return len(self._micro_batches)
+
+    def __getitem__(self, number: int) -> MicroBatch:
+        return self._micro_batches[number]
+
+    def filled(self, x_TD: Tensor) -> Tensor:
+        """With rows of zeros up to as many as travel."""
+        missing = self._rows - x_TD.shape[0]
+        return paddle.concat([x_TD, paddle.zeros([missing, x_TD.shape[1]], x_TD.dtype)]) if missing > 0 else x_TD
+
+
 class _Counter:
     """The micro-batches of a step, one after the other, over and over."""
 
-    def __init__(self, step: list[MicroBatch]):
+    def __init__(self, step: _Step):
         self._step, self._calls = step, 0
 
     def next(self) -> MicroBatch:
@@ -104,15 +154,18 @@ class _Counter:
 class _Piece(nn.Layer):
     """A layer of the encoder, which sees the micro-batches in their order."""
 
-    def __init__(self, layer: nn.Layer, number: int, step: list[MicroBatch]):
+    def __init__(self, layer: nn.Layer, number: int, step: _Step, again: bool):
         super().__init__()
         self.layer = layer
-        self._number, self._counter = number, _Counter(step)
+        self._number, self._again = number, again
+        self._step, self._counter = step, _Counter(step)
 
     def forward(self, x_TD: Tensor) -> Tensor:
         micro = self._counter.next()
         micro.seed(self._number)
-        return self.layer(x_TD, micro.batch.layout)
+        layout = micro.batch.layout
+        x_TD = x_TD[: self.layer.rows(layout)]
+        return self._step.filled(recompute(self.layer, x_TD, layout) if self._again else self.layer(x_TD, layout))
 
 
 class _Table(nn.Layer):
@@ -121,10 +174,6 @@ class _Table(nn.Layer):
     def __init__(self, table: nn.Layer):
         super().__init__()
         self.weight = table.weight
-
-
-def _passed_on(_: _Table, hidden_TD: Tensor) -> Tensor:
-    return hidden_TD
 
 
 def _nothing() -> Iterator[tuple[Tensor, None]]:

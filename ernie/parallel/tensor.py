@@ -3,7 +3,10 @@
 Shoeybi et al. (2019, arXiv 1909.08053), section 3, out of fleet's own layers.  They are cut out of a model that each
 process has made as a whole, so that training begins where one process begins; parameters keep their names.
 
-Legend: T packed tokens, D width, P masked positions, R processes.
+Sequence parallelism (Korthikanti et al., 2022, arXiv 2205.05198, section 4.2.2) also shares out the tokens between the
+products, for less memory at the same communication.
+
+Legend: T packed tokens, t of them in one process, D width, E a part of another, P masked positions, R processes.
 """
 
 from __future__ import annotations
@@ -24,6 +27,13 @@ from paddle.distributed.fleet.layers.mpu.mp_layers import (
     VocabParallelEmbedding,
 )
 from paddle.distributed.fleet.layers.mpu.random import MODEL_PARALLEL_RNG, get_rng_state_tracker
+from paddle.distributed.fleet.utils.sequence_parallel_utils import (
+    AllGatherOp,
+    GatherOp,
+    ReduceScatterOp,
+    ScatterOp,
+    mark_as_sequence_parallel_parameter,
+)
 
 from ernie.data import order
 from ernie.data.batch import Layout
@@ -37,21 +47,30 @@ from ernie.model.losses import Loss
 from ernie.parallel.parts import cut
 
 
-def split(model: nn.Layer, group: Any) -> None:
-    """Replace the layers of a model by this process's parts of them, in place."""
+def split(model: nn.Layer, group: Any, sequence: bool = False) -> None:
+    """Replace the layers of a model by this process's parts of them, in place.
+
+    With `sequence` the tokens between the products of the layers are shared out too.
+    """
     tracker = get_rng_state_tracker()
     if MODEL_PARALLEL_RNG not in tracker.states_:
         tracker.add(MODEL_PARALLEL_RNG, 1 + group.rank)  # fleet's layers draw first weights by it, which are replaced
     tables: dict[int, Tensor] = {}
 
     def embedding(layer: TextEmbedding) -> SplitEmbedding:
-        part = SplitEmbedding(layer, group)
+        part = SplitEmbedding(layer, group, sequence)
         tables[id(layer.token.weight)] = part.token.weight
         return part
 
+    def encoder_layer(layer: EncoderLayer) -> SplitLayer:
+        return SplitLayer(layer, group, Tokens(group.nranks) if sequence else None)
+
     replace(model, TextEmbedding, embedding)
-    replace(model, EncoderLayer, lambda layer: SplitLayer(layer, group))
+    replace(model, EncoderLayer, encoder_layer)
     replace(model, MaskedTokenHead, lambda head: SplitMaskedHead(head, tables[id(head._table[0])], group))
+    if sequence:
+        *_, last = (layer for layer in model.sublayers() if isinstance(layer, SplitLayer))
+        last.gathers = True
 
 
 def replace(model: nn.Layer, kind: type[nn.Layer], make: Callable[[Any], nn.Layer]) -> None:
@@ -60,6 +79,37 @@ def replace(model: nn.Layer, kind: type[nn.Layer], make: Callable[[Any], nn.Laye
         for name, child in list(parent._sub_layers.items()):
             if type(child) is kind:
                 parent._sub_layers[name] = make(child)
+
+
+class Tokens:
+    """Tokens shared out among R processes, t = T / R for each, zeros filling up the last part."""
+
+    def __init__(self, ranks: int):
+        self._ranks = ranks
+
+    def rows(self, tokens: int) -> int:
+        """How many of so many tokens each process has."""
+        return -(-tokens // self._ranks)
+
+    def share(self, x_TD: Tensor) -> Tensor:
+        """This process's part of what all of them have, (T, D) -> (t, D)."""
+        return ScatterOp.apply(self._filled(x_TD))
+
+    def all_of(self, x_tD: Tensor, tokens: int) -> Tensor:
+        """All parts, for something that each process does alike, (t, D) -> (T, D)."""
+        return GatherOp.apply(x_tD)[:tokens]
+
+    def all_for_product(self, x_tD: Tensor, tokens: int) -> Tensor:
+        """All parts, for a product of which each process has a part, (t, D) -> (T, D)."""
+        return AllGatherOp.apply(x_tD)[:tokens]
+
+    def sum_of_products(self, x_TD: Tensor) -> Tensor:
+        """This process's part of the sum over the processes, (T, D) -> (t, D)."""
+        return ReduceScatterOp.apply(self._filled(x_TD))
+
+    def _filled(self, x_TD: Tensor) -> Tensor:
+        missing = -x_TD.shape[0] % self._ranks
+        return paddle.concat([x_TD, paddle.zeros([missing, x_TD.shape[1]], x_TD.dtype)]) if missing else x_TD
 
 
 def _cut(to: Tensor, whole: Tensor, group: Any) -> None:
@@ -85,7 +135,7 @@ def _rows(whole: nn.Linear, group: Any) -> RowParallelLinear:
 
 @contextmanager
 def _own_randomness(group: Any) -> Iterator[None]:
-    """Random numbers that differ between processes, for what each does with its own heads."""
+    """Random numbers that differ between processes, for what each does with its own heads or tokens."""
     drawn = int(paddle.randint(0, 2**31 - 1, [1]).item())  # by all alike
     with get_rng_state_tracker().rng_state(MODEL_PARALLEL_RNG):
         paddle.seed(order.key(drawn, group.rank) % 2**31)
@@ -93,9 +143,12 @@ def _own_randomness(group: Any) -> Iterator[None]:
 
 
 class SplitLayer(nn.Layer):
-    """As EncoderLayer, with a part of the heads and of the inner width."""
+    """As EncoderLayer, with a part of the heads and of the inner width; with `tokens` also a part of these.
 
-    def __init__(self, whole: EncoderLayer, group: Any):
+    The parameters are those of fleet's layers, the products those of our kernels, in the precision in force.
+    """
+
+    def __init__(self, whole: EncoderLayer, group: Any, tokens: Tokens | None):
         super().__init__()
         self.q, self.k, self.v = (_columns(part, group) for part in (whole.q, whole.k, whole.v))
         self.attention_out = _rows(whole.attention_out, group)
@@ -104,32 +157,65 @@ class SplitLayer(nn.Layer):
         self.outer = _rows(whole.outer, group)
         self.output_norm = whole.output_norm
         self.dropout, self.attention_dropout = whole.dropout, whole.attention_dropout
-        self._settings, self._group = whole._settings, group
+        self.gathers = False  # whether it gives all tokens, as the last layer does
+        self._settings, self._group, self._tokens = whole._settings, group, tokens
+        self._no_bias = paddle.zeros_like(whole.output_norm.bias)
+        if tokens is not None:
+            for parameter in (self.attention_out.bias, self.outer.bias):
+                mark_as_sequence_parallel_parameter(parameter)
+            for norm in (self.attention_norm, self.output_norm):
+                mark_as_sequence_parallel_parameter(norm.weight)
+                mark_as_sequence_parallel_parameter(norm.bias)
 
     def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None) -> Tensor:
         """All outputs, also where only `rows` are wanted."""
-        settings = self._settings
-        dropout, dropped_weights = (self.dropout, self.attention_dropout) if self.training else (0.0, 0.0)
+        settings, T = self._settings, layout.tokens
+        dropped_weights = self.attention_dropout if self.training else 0.0
         heads = settings.heads // self._group.nranks
+        given_TD = self._all(x_TD, T)
+        q, k, v = (linear(given_TD, part.weight, part.bias) for part in (self.q, self.k, self.v))
         with _own_randomness(self._group) if dropped_weights else nullcontext():
-            mixed = attention(self.q(x_TD), self.k(x_TD), self.v(x_TD), layout, heads, dropped_weights)
-        x_TD = self._norm(self.attention_norm, x_TD, self.attention_out(mixed), dropout)
-        inner = getattr(F, settings.activation)(self.inner(x_TD))
-        return self._norm(self.output_norm, x_TD, self.outer(inner), dropout)
+            mixed = attention(q, k, v, layout, heads, dropped_weights)
+        x_TD = self._norm(self.attention_norm, x_TD, self._sum(mixed, self.attention_out))
+        inner = linear(self._all(x_TD, T), self.inner.weight, self.inner.bias, settings.activation)
+        x_TD = self._norm(self.output_norm, x_TD, self._sum(inner, self.outer))
+        return self._tokens.all_of(x_TD, T) if self._tokens is not None and self.gathers else x_TD
 
-    def _norm(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor, dropout: float) -> Tensor:
-        return add_norm(residual_TD, x_TD, norm.weight, norm.bias, self._settings.epsilon, dropout)
+    def rows(self, layout: Layout) -> int:
+        """As EncoderLayer's."""
+        return layout.tokens if self._tokens is None else self._tokens.rows(layout.tokens)
+
+    def _all(self, x_TD: Tensor, tokens: int) -> Tensor:
+        """What the products of all processes begin with."""
+        if self._tokens is not None:
+            return self._tokens.all_for_product(x_TD, tokens)
+        return mp_ops._c_identity(x_TD, group=self._group)
+
+    def _sum(self, x_TE: Tensor, part: RowParallelLinear) -> Tensor:
+        """The sum of the products of all processes."""
+        own_TD = linear(x_TE, part.weight, self._no_bias)
+        if self._tokens is not None:
+            return self._tokens.sum_of_products(own_TD) + part.bias
+        return (
+            mp_ops._mp_allreduce(own_TD, group=self._group, use_calc_stream=True, use_model_parallel=True) + part.bias
+        )
+
+    def _norm(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        with _own_randomness(self._group) if dropout and self._tokens is not None else nullcontext():
+            return add_norm(residual_TD, x_TD, norm.weight, norm.bias, self._settings.epsilon, dropout)
 
 
 class SplitEmbedding(nn.Layer):
-    """As TextEmbedding, with a part of the vocabulary."""
+    """As TextEmbedding, with a part of the vocabulary; with `sequence` it gives a part of the tokens."""
 
-    def __init__(self, whole: TextEmbedding, group: Any):
+    def __init__(self, whole: TextEmbedding, group: Any, sequence: bool):
         super().__init__()
         self.token = VocabParallelEmbedding(*whole.token.weight.shape, mp_group=group)
         _cut(self.token.weight, whole.token.weight, group)
         self.position, self.segment, self.task, self.norm = whole.position, whole.segment, whole.task, whole.norm
         self.dropout, self._epsilon = whole.dropout, whole._epsilon
+        self._tokens = Tokens(group.nranks) if sequence else None
 
     def forward(
         self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int
@@ -140,7 +226,8 @@ class SplitEmbedding(nn.Layer):
         if self.task is not None:
             x_TD = x_TD + self.task(paddle.to_tensor(np.broadcast_to(tasks_T, ids_T.shape).copy()))
         x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
-        return F.dropout(x_TD, self.dropout) if self.training else x_TD
+        x_TD = F.dropout(x_TD, self.dropout) if self.training else x_TD
+        return x_TD if self._tokens is None else self._tokens.share(x_TD)
 
 
 class SplitMaskedHead(nn.Layer):

@@ -24,6 +24,7 @@ from paddle.distributed import (
 )
 from paddle.distributed.fleet.utils import log_util
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
+from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_parallel_parameter
 
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
@@ -36,7 +37,7 @@ from ernie.parallel.watch import Watch, host
 
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
-    from ernie.parallel.pipeline import Pipeline
+    from ernie.parallel.pipeline import Pipeline, Staged
     from ernie.parallel.sharding import Sharding
 
 T = TypeVar("T")
@@ -72,7 +73,12 @@ class World:
         gloo.install(layout.timeout, watch.waiting)
         with _in_silence():
             strategy = fleet.DistributedStrategy()
-        strategy.pipeline_configs = {"enable_partial_send_recv": False, "p2p_cache_shape": False}
+        interleaved = layout.virtual_stages > 1
+        strategy.pipeline_configs = {
+            "enable_partial_send_recv": False,
+            "p2p_cache_shape": interleaved,
+            "accumulate_steps": 2 * layout.pipeline,  # the least that fleet takes for a start
+        }
         strategy.hybrid_configs = {
             "dp_degree": layout.degree("data"),
             "mp_degree": layout.tensor,
@@ -80,7 +86,8 @@ class World:
             "sharding_degree": layout.sharding,
             "order": ["dp", "pp", "sharding", "sep", "mp"],
         }
-        strategy.hybrid_configs["pp_configs"].enable_dynamic_shape = True  # a micro-batch has as many tokens as it has
+        # A micro-batch has as many tokens as it has.
+        strategy.hybrid_configs["pp_configs"].enable_dynamic_shape = not interleaved
         with _in_silence():
             fleet.init(is_collective=True, strategy=strategy, log_level="ERROR")
         return cls(layout, fleet.get_hybrid_communicate_group(), watch)
@@ -134,16 +141,18 @@ class World:
         all_gather_object(said, value)
         return [rank for rank, other in enumerate(said) if other != said[0]]
 
-    def split(self, model: nn.Layer) -> None:
+    def split(self, model: Staged) -> None:
         """Leave of a model, which every process has made alike, what is this one's, in place."""
+        if self.layout.recompute:
+            model.ernie.gradient_checkpointing_enable()
         if self._tensor is not None:
             from ernie.parallel.tensor import split
 
-            split(model, self._tensor)
+            split(model, self._tensor, self.layout.sequence)
         if self._stages is not None:
             from ernie.parallel.pipeline import Pipeline
 
-            self._pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy)
+            self._pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy, self.layout)
 
     def whole(self, values: Tensor, of: Tensor) -> np.ndarray:
         """What belongs to a parameter, itself or a moment, as one process would have it; every process has to ask.
@@ -217,6 +226,9 @@ class World:
     @paddle.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Add up each parameter's gradient over all replicas; where only others have one, this process gets it too."""
+        if self.layout.sequence:
+            parts = [p for p in parameters if p.grad is not None and is_sequence_parallel_parameter(p)]
+            fused_allreduce_gradients_with_group(parts, self._tensor, scale=1.0)
         if self.layout.replicas == 1:
             return
         present = _reduced([p.grad is not None for p in parameters], [self._data, self._shards], ReduceOp.MAX)

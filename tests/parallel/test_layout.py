@@ -56,10 +56,12 @@ def test_data_left_out_takes_what_the_others_leave() -> None:
         ParallelConfig(tensor=4).over(1)
 
 
-def test_interleaved_pipelines_want_whole_rounds_of_micro_batches() -> None:
-    layout = ParallelConfig(pipeline=3, virtual_stages=2)
-    with pytest.raises(UserError, match=r"micro-batches: 8 for each pipeline / pipeline 3 = 2\.67"):
-        layout.check(SIZES)
+def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layers() -> None:
+    ParallelConfig(pipeline=3, virtual_stages=2).check(SIZES)
+    with pytest.raises(UserError, match=r"micro-batches: 8 for each pipeline are less than 2 x pipeline 6"):
+        ParallelConfig(pipeline=6, virtual_stages=2).check(SIZES)
+    with pytest.raises(UserError, match=r"layers: 12 / \(pipeline x virtual_stages\) 8 = 1\.50"):
+        ParallelConfig(pipeline=4, virtual_stages=2).check(SIZES)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ LAYOUTS = [
     {"data": 2, "sharding": 2},
     {"sharding": 2, "tensor": 2},
     {"sharding": 2, "pipeline": 2},
+    {"tensor": 2, "sequence": True},
+    {"tensor": 2, "sequence": True, "recompute": True, "pipeline": 2},
     pytest.param({"data": 2, "tensor": 2, "pipeline": 2}, marks=pytest.mark.slow),
     pytest.param({"sharding": 2, "tensor": 2, "pipeline": 2}, marks=pytest.mark.slow),
 ]
@@ -39,13 +41,29 @@ def alone() -> dict[str, Any]:
     return training.train({})
 
 
-def trained(layout: dict[str, Any], *more: Any) -> list[Any]:
-    return run_ranks(PROGRAM, ParallelConfig(**layout).processes, json.dumps([layout, *more]))
+def trained(layout: dict[str, Any], *more: Any, **named: Any) -> list[Any]:
+    return run_ranks(PROGRAM, ParallelConfig(**layout).processes, json.dumps([[layout, *more], named]))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_losses_norms_and_weights_are_those_of_one_process(layout: dict[str, Any], alone: dict[str, Any]) -> None:
     _check_same(trained(layout), alone)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {"pipeline": 3, "virtual_stages": 2},
+        pytest.param(
+            {"pipeline": 3, "virtual_stages": 2, "tensor": 2, "sequence": True, "recompute": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=str,
+)
+def test_so_they_are_where_pieces_of_a_pipeline_take_turns(layout: dict[str, Any]) -> None:
+    more = {"layers": 6}  # which six pieces divide
+    _check_same(trained(layout, **more), training.train({}, **more))
 
 
 def test_copies_of_the_model_have_the_dropout_of_one_process() -> None:
@@ -62,11 +80,18 @@ def _check_same(every: list[Any], alone: dict[str, Any]) -> None:
             np.testing.assert_allclose(found["weights"][name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+def test_recomputed_layers_have_the_same_numbers_and_dropout() -> None:
+    for dropout in (0.0, 0.1):
+        assert training.train({"recompute": True}, dropout) == training.train({}, dropout)
+
+
 def test_the_clip_is_active(alone: dict[str, Any]) -> None:
     assert min(alone["norms"]) > training.CLIP
 
 
-@pytest.mark.parametrize("layout", [{"data": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
+@pytest.mark.parametrize(
+    "layout", [{"data": 2}, {"tensor": 2, "sequence": True}, {"pipeline": 2, "recompute": True}], ids=str
+)
 def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any]) -> None:
     first, second = trained(layout, 0.1), trained(layout, 0.1)
     assert first == second

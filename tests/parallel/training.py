@@ -1,6 +1,7 @@
 """Run by each rank, and by the tests themselves in one process: ten steps of a small model on two tasks.
 
-training.py JSON, with the arguments of `train`: prints losses and gradient norms of each step, and the last weights.
+training.py JSON, a list and an object of arguments of `train`: prints losses and gradient norms of each step, and the
+last weights.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ CLASSES, CLIP, RATE = 3, 0.5, 1e-3
 class TwoTasks(nn.Layer):
     """An encoder with two heads, the same in every process."""
 
-    def __init__(self, dropout: float):
+    def __init__(self, dropout: float, layers: int):
         super().__init__()
         paddle.seed(3)
         shape = EncoderConfig(
             vocab_size=48,
             hidden_size=16,
-            layers=4,
+            layers=layers,
             heads=4,
             intermediate_size=32,
             max_positions=24,
@@ -84,6 +85,7 @@ def train(
     steps: tuple[int, int] = (0, STEPS),
     come_from: str = "",
     leave: str = "",
+    layers: int = 4,
 ) -> dict[str, Any]:
     """Losses and gradient norms of every step, and the weights after the last.
 
@@ -91,7 +93,7 @@ def train(
     """
     world = World.start(ParallelConfig(**layout))
     with world.together():
-        learning = TwoTasks(dropout)
+        learning = TwoTasks(dropout, layers)
         world.split(learning)
         trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
         parameters = dict(learning.named_parameters())
@@ -115,4 +117,5 @@ def train(
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(*json.loads(sys.argv[1]))))
+    given, named = json.loads(sys.argv[1])
+    print(json.dumps(train(*given, **named)))
