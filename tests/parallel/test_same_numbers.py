@@ -11,6 +11,7 @@ import pytest
 import training
 from ranks import run_ranks
 
+from ernie.kernels.cpu.library import library
 from ernie.parallel.layout import ParallelConfig
 
 PROGRAM = Path(__file__).with_name("training.py")
@@ -64,6 +65,15 @@ def test_losses_norms_and_weights_are_those_of_one_process(layout: dict[str, Any
 def test_so_they_are_where_pieces_of_a_pipeline_take_turns(layout: dict[str, Any]) -> None:
     more = {"layers": 6}  # which six pieces divide
     _check_same(trained(layout, **more), training.train({}, **more))
+
+
+@pytest.mark.skipif(not getattr(library(), "has_bf16", False), reason="these kernels do not compute in bfloat16")
+@pytest.mark.parametrize("axis", ["data", "sharding", "pipeline"])
+def test_in_bf16_too_a_process_computes_with_what_others_have_updated(axis: str) -> None:
+    alone = training.train({}, kind="bf16")
+    for found in trained({axis: 2}, kind="bf16"):
+        for one, other in zip(found["losses"], alone["losses"], strict=True):
+            assert one == pytest.approx(other, rel=1e-5)  # a step's update changes them by a thousandth
 
 
 def test_copies_of_the_model_have_the_dropout_of_one_process() -> None:

@@ -15,7 +15,7 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.data.batch import Labels, Layout, Packed
-from ernie.kernels.precision import precision
+from ernie.kernels.precision import Precision, precision
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead, SequenceHead
@@ -86,6 +86,7 @@ def train(
     come_from: str = "",
     leave: str = "",
     layers: int = 4,
+    kind: Precision = "fp32",
 ) -> dict[str, Any]:
     """Losses and gradient norms of every step, and the weights after the last.
 
@@ -103,7 +104,7 @@ def train(
                     parameter.set_value(world.part(state[name], parameter))
                 trainer.optimizer.set_state(state)
 
-        with precision("fp32"):
+        with precision(kind):
             reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]
         weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
         state = trainer.optimizer.state()
