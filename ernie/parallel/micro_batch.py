@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import paddle
@@ -27,10 +27,9 @@ class MicroBatch(NamedTuple):
         paddle.seed((order.key(self.key, *piece) if piece else self.key) % 2**31)
 
 
-def backward(step: Iterable[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterator[tuple[str, float]]:
-    """Forward and backward of one after the other; yields each one's task and summed loss."""
-    for micro in step:
-        micro.seed()
-        found = loss(micro.task, micro.batch)
-        (found.total * micro.factor).backward()
-        yield micro.task, float(found.total)
+def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> float:
+    """Forward and backward of one; returns its summed loss."""
+    micro.seed()
+    found = loss(micro.task, micro.batch)
+    (found.total * micro.factor).backward()
+    return float(found.total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +38,7 @@ from ernie.parallel.watch import Watch, host
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.pipeline import Pipeline, Staged
-    from ernie.parallel.sharding import Sharding
+    from ernie.parallel.sharding import GradientSharding, StateSharding
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class World:
         self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
         self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
         self._tensor: Any = topology.get_model_parallel_group() if self.layout.tensor > 1 else None
-        self._sharding: Sharding | None = None
+        self._sharding: StateSharding | GradientSharding | None = None
         self._pipeline: Pipeline | None = None
 
     @classmethod
@@ -195,29 +195,43 @@ class World:
         """The largest of each number that any process has."""
         return list(map(int, _reduced(numbers, [self._shards], ReduceOp.MAX)))
 
-    def begin(self, parameters: Sequence[Tensor]) -> None:
+    def begin(self, layer: nn.Layer, parameters: Sequence[Tensor]) -> None:
         """Share out the parameters that are to be trained among those who update them."""
-        if self._shards is not None:
-            from ernie.parallel.sharding import Sharding
+        if self._shards is None:
+            return
+        from ernie.parallel.sharding import GradientSharding, StateSharding
 
-            self._sharding = Sharding(parameters, self._topology)
+        if self.layout.sharding_stage == 1:
+            self._sharding = StateSharding(parameters, self._topology)
+        else:
+            self._sharding = GradientSharding(layer, parameters, self._topology)
 
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
         place = self.layout.place(self.rank)
         return list(items[place["data"] * self.layout.sharding + place["sharding"] :: self.layout.replicas])
 
-    def backward(self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss]) -> Iterable[tuple[str, float]]:
-        """Forward and backward of this process's micro-batches: each one's task and summed loss, where it is known."""
-        if self._pipeline is None:
-            return backward(self._one_by_one(step), loss)
-        self.at(task=", ".join(dict.fromkeys(micro.task for micro in step)), doing="forward and backward")
-        return self._pipeline.backward(step)
+    def backward(
+        self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss], parameters: Sequence[Tensor]
+    ) -> Iterator[tuple[str, float]]:
+        """Forward and backward of this process's share of a step: each one's task and summed loss, where it is known.
 
-    def _one_by_one(self, step: Iterable[MicroBatch]) -> Iterator[MicroBatch]:
-        for micro in step:
-            self.at(task=micro.task, doing="forward and backward")
-            yield micro
+        `parameters` are those that get gradients.
+        """
+        own = self.share(step)
+        self.at(task=", ".join(dict.fromkeys(micro.task for micro in own)), doing="forward and backward")
+        if self._pipeline is not None:
+            yield from self._pipeline.backward(own)
+            return
+        for first in range(0, len(step), self.layout.replicas):
+            turn = step[first : first + self.layout.replicas]
+            if self._sharding is not None:
+                self._sharding.begin(len(turn) == self.layout.replicas and len({micro.task for micro in turn}) == 1)
+            for micro in own[first // self.layout.replicas :][:1]:
+                self.at(task=micro.task)
+                yield micro.task, backward(micro, loss)
+            if self._sharding is not None:
+                self._sharding.end(parameters)
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """The sums of numbers over all replicas, and over the stages of a pipeline."""
@@ -233,13 +247,13 @@ class World:
             return
         present = _reduced([p.grad is not None for p in parameters], [self._data, self._shards], ReduceOp.MAX)
         learning = [p for p, there in zip(parameters, present, strict=True) if there]
+        if self._sharding is not None:
+            self._sharding.sum_gradients(learning)
+            return
         for parameter in learning:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
-        if self._data is not None:
-            fused_allreduce_gradients_with_group(learning, self._data, scale=1.0)
-        if self._sharding is not None:
-            self._sharding.sum_gradients(learning)
+        fused_allreduce_gradients_with_group(learning, self._data, scale=1.0)
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""

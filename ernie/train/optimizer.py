@@ -29,7 +29,7 @@ class Optimizer:
         self.parameters = dict(layer.named_parameters())
         self._names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._world = world or World()
-        self._world.begin(list(self.parameters.values()))
+        self._world.begin(layer, list(self.parameters.values()))
         self._config = config
         self._factors = factors or {}
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}

@@ -92,11 +92,11 @@ class Trainer:
             MicroBatch(name, batch, weights[name] / targets[name] * scale, self._dropout_key(step, number))
             for number, (name, batch) in enumerate(batches)
         ]
-        for name, total in self._world.backward(self._world.share(micro_batches), loss):
+        parameters = list(self.optimizer.parameters.values())
+        for name, total in self._world.backward(micro_batches, loss, parameters):
             sums[name] += total
         totals = self._world.sum(list(sums.values()))
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
-        parameters = list(self.optimizer.parameters.values())
         self._world.sum_gradients(parameters)
         self._world.at(doing="the update")
         report.gradient_norm = self._world.gradient_norm(parameters) / scale
