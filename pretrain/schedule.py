@@ -6,6 +6,7 @@ task's iterations are spread over the stages.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,6 +121,13 @@ class Schedule(Sequence[Slot]):
         else:
             drawn = np.repeat(order[place], self._micro_batches)
         return Slot(stage, tuple(names[int(i)] for i in drawn))
+
+    def digest(self) -> str:
+        """A value that two schedules share when every step of both draws the same."""
+        found = hashlib.blake2b(repr([self.table, self._micro_batches, self._mix]).encode(), digest_size=16)
+        for stage in range(len(self.table)):
+            found.update(self._order(stage).tobytes())
+        return found.hexdigest()
 
     def stage_of(self, step: int) -> int:
         """The stage (from 0) that a step belongs to."""

@@ -85,6 +85,7 @@ def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argp
     from ernie.train.log import Log
     from ernie.train.trainer import TrainingStopped
     from pretrain import folder
+    from pretrain.agreement import check_agreement
     from pretrain.loop import train
     from pretrain.run import Run
     from pretrain.schedule import Schedule
@@ -100,6 +101,7 @@ def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argp
             if checkpoint is not None and world.is_first:
                 check(checkpoint)
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
+            check_agreement(world, config, corpus, step)
             steps = len(Schedule(config.schedule))
             place = output if world.is_first else None
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)

@@ -185,6 +185,18 @@ def stumble(spread: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.Comp
     return run
 
 
+def test_processes_that_would_not_do_the_same_are_told_before_the_first_step(
+    stumble: Callable[..., Any], tmp_path: Path
+) -> None:
+    plugin = tmp_path / "stumbling.py"
+    odd = "    lower: int = int(os.environ.get('PADDLE_TRAINER_ID', 0)) + 1\n\n    def loss"
+    plugin.write_text(plugin.read_text().replace("    def loss", odd), encoding="utf-8")
+    done, output = stumble("raise", 9)
+    assert done.returncode == 2
+    assert "the processes would not do the same:\nrank 1: another configuration than rank 0" in done.stderr
+    assert not (output / "checkpoints").exists()
+
+
 @pytest.mark.parametrize(
     ("how", "rank", "says"),
     [

@@ -174,3 +174,13 @@ def test_a_wrong_schedule_is_a_sentence(given: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         ScheduleConfig(**given)
     assert str(caught.value).startswith(message)
+
+
+@given(tables, tables, st.integers(1, 3))
+def test_schedules_have_one_digest_when_every_step_of_both_draws_the_same(
+    one: list[dict[str, int]], other: list[dict[str, int]], micro_batches: int
+) -> None:
+    first, second = (Schedule(ScheduleConfig(stages=table, draw="mix"), micro_batches) for table in (one, other))
+    assert first.digest() == Schedule(ScheduleConfig(stages=one, draw="mix"), micro_batches).digest()
+    if list(first) != list(second):
+        assert first.digest() != second.digest()

@@ -1,0 +1,54 @@
+"""Before the first step of a run on several processes: do they agree on what they are about to do?
+
+Which task feeds which step, and which samples, is a pure function that each process computes by itself; processes of
+other configurations, corpora or versions would train on without an error, or wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from ernie.config import dump
+from ernie.data.shards import Corpus
+from ernie.errors import UserError
+from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.timetable import Deadlock, simulate, timetable
+from ernie.parallel.world import World
+from pretrain.config import PretrainConfig
+from pretrain.schedule import Schedule
+
+
+def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: int) -> None:
+    """Raise UserError in every process, naming the ranks that differ from the first one and in what.
+
+    `step` is the one that a process goes on from.
+    """
+    if world.layout.processes == 1:
+        return
+    schedule = Schedule(config.schedule, config.train.micro_batches)
+    differences = []
+    for what, value in {
+        "version of the library": metadata.version("ernie-continual"),
+        "configuration": dump(config),
+        "corpus": corpus.fingerprint,
+        "checkpoint": str(step),
+        "schedule": schedule.digest(),
+    }.items():
+        differing = world.differing(value)
+        if differing:
+            ranks = ", ".join(map(str, differing))
+            differences.append(f"{'rank' if len(differing) == 1 else 'ranks'} {ranks}: another {what} than rank 0")
+    if differences:
+        raise UserError("the processes would not do the same:\n" + "\n".join(differences))
+    check_pipeline(world.layout, config.train.micro_batches)
+
+
+def check_pipeline(layout: ParallelConfig, micro_batches: int) -> None:
+    """Go through a step of a pipeline without computing.  Raises UserError when its stages would wait for ever."""
+    each = max(micro_batches // layout.replicas, 2 * layout.pipeline if layout.virtual_stages > 1 else 1)
+    tables = [timetable(stage, layout.pipeline, each, layout.virtual_stages) for stage in range(layout.pipeline)]
+    unit = [1.0] * (layout.pipeline * layout.virtual_stages)
+    try:
+        simulate(tables, unit, unit)
+    except Deadlock as error:
+        raise UserError(f"parallel: {error}") from None
