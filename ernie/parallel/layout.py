@@ -28,11 +28,11 @@ class ParallelConfig:
 
     `data`, left out, is what the others leave of the processes that there are.  `data` and `sharding` share out a
     step's micro-batches; with `sharding` each process also keeps only its part of the optimizer's state
-    (`sharding_stage` 1), of the gradients too (2), of the weights too (3) (Rajbhandari et al., 2020, arXiv
-    1910.02054).  `tensor` shares out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019,
-    arXiv 1909.08053), with `sequence` also the tokens between its products (Korthikanti et al., 2022, arXiv
-    2205.05198).  `pipeline` shares out the layers, each process having `virtual_stages` pieces of them (Narayanan et
-    al., 2021, arXiv 2104.04473).  `recompute` computes layers a second time instead of keeping what is inside them.
+    (`sharding_stage` 1), and of the gradients too (2) (Rajbhandari et al., 2020, arXiv 1910.02054).  `tensor` shares
+    out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv 1909.08053), with `sequence` also
+    the tokens between its products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline` shares out the layers,
+    each process having `virtual_stages` pieces of them (Narayanan et al., 2021, arXiv 2104.04473).  `recompute`
+    computes layers a second time instead of keeping what is inside them.
     When a process has said nothing for `timeout` seconds, or kept the others waiting for as long, all of them stop; on
     CPUs after 30 seconds at the latest, which Gloo itself waits in a collective.
     """
@@ -51,8 +51,8 @@ class ParallelConfig:
         for name in (*AXES, "virtual_stages"):
             if (degree := getattr(self, name)) is not None and degree < 1:
                 raise UserError(f"{name}: expected at least 1, found {degree}")
-        if self.sharding_stage not in (1, 2, 3):
-            raise UserError(f"sharding_stage: expected 1, 2 or 3, found {self.sharding_stage}")
+        if self.sharding_stage not in (1, 2):
+            raise UserError(f"sharding_stage: expected 1 or 2, found {self.sharding_stage}")
         if self.timeout <= 0:
             raise UserError(f"timeout: expected seconds above 0, found {self.timeout:g}")
         if self.sequence and self.tensor == 1:
