@@ -12,6 +12,7 @@ from ernie.config import build, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
+from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -153,6 +154,7 @@ class FinetuneConfig:
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     plugins: tuple[str, ...] = ()
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

@@ -14,6 +14,7 @@ from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
+from ernie.parallel.launch import LOGS_FOLDER
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, load
 from finetune.model import TASK_FILE, FinetunedModel
@@ -23,7 +24,7 @@ from finetune.trial import SCORES_FILE
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that it came of
 # Keys that change nothing of a single fine-tuning: with others, finished ones still count.
-_FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local")
+_FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local", "parallel")
 
 
 def claim(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
@@ -33,11 +34,17 @@ def claim(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> No
     """
     if any((folder / TRIALS_FOLDER).glob(f"*/{SCORES_FILE}")):
         _check_same(config, inputs, folder)
-    elif folder.exists() and any(folder.iterdir()) and not (folder / TRIALS_FOLDER).is_dir():
-        raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
+    check_folder(folder)
     (folder / TRIALS_FOLDER).mkdir(parents=True, exist_ok=True)
     put_text(folder / CONFIG_FILE, dump(config))
     put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError for a folder that holds something else than a fine-tuning run."""
+    found = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if found - {LOGS_FOLDER} and TRIALS_FOLDER not in found:
+        raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
 
 
 def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
+from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import Trainer
 from finetune.config import TrainConfig
@@ -57,16 +59,29 @@ def finetune(
     seed: int = 0,
     progress: Progress | None = None,
     evaluated: Callable[[Evaluation], None] | None = None,
+    world: World | None = None,
 ) -> tuple[FinetunedModel, list[Evaluation]]:
     """Train encoder and head on `train`; returns them as they were when they did best on `dev`, with all evaluations.
 
-    Order, dropout and the head's first weights follow from the seed.
+    Order, dropout and the head's first weights follow from the seed.  `world` are the processes that train together;
+    the model that is returned is the first one's.
     """
-    model = _begin(ernie, task, config, seed)
+    world = world or World()
+    model = whole = _begin(ernie, task, config, seed)
+    if world.splits and world.is_first:
+        whole = copy.deepcopy(model)
+    world.split(model)
     factors = layer_factors(model, config.layer_decay)
     scale = LossScale() if config.precision == "fp16" else None
     trainer = Trainer(
-        model, config.adam, clip=config.clip, patience=20, seed=seed, rate_factors=factors, loss_scale=scale
+        model,
+        config.adam,
+        clip=config.clip,
+        patience=20,
+        seed=seed,
+        rate_factors=factors,
+        loss_scale=scale,
+        world=world,
     )
     steps = planned_steps(train.examples, config, seed)
     evaluations: list[Evaluation] = []
@@ -75,7 +90,8 @@ def finetune(
     tokens, seconds = 0, 0.0
     for number, step in enumerate(steps):
         began = time.perf_counter()
-        batches = [("task", packed) for packed in micro_batches(train.examples, step, config.micro_tokens)]
+        packs = micro_batches(train.examples, step, config.micro_tokens, world.layout.replicas)
+        batches = [("task", packed) for packed in packs]
         report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
         losses.append(report.losses["task"])
         tokens += sum(packed.layout.tokens for _, packed in batches)
@@ -84,18 +100,21 @@ def finetune(
             progress(number, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{tokens / seconds:,.0f}"})
         if not step.scored:
             continue
-        scores = task.scores(dev.rows, model.answers(dev.examples))
+        if world.splits:
+            world.gather(whole, model)
+        scores = world.by_first("scoring", lambda: task.scores(dev.rows, whole.answers(dev.examples)))
         evaluations.append(Evaluation(number + 1, step.epochs, scores, float(np.mean(losses)), seconds))
         losses.clear()
         if evaluated is not None:
             evaluated(evaluations[-1])
         since_best = len(evaluations) - 1 - best_of(task, evaluations)
         if since_best == 0:
-            best = arrays(model)
+            best = arrays(whole) if world.is_first else {}
         elif config.patience and since_best >= config.patience:
             break
-    set_weights(model, best, "the best evaluation")
-    return model, evaluations
+    if world.is_first:
+        set_weights(whole, best, "the best evaluation")
+    return whole, evaluations
 
 
 def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int) -> FinetunedModel:
@@ -141,9 +160,14 @@ def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, 
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
 
 
-def micro_batches(examples: Sequence[Example], step: Step, budget: int) -> Iterator[Packed]:
-    """The rows of a step in packed batches of at most `budget` tokens, those of like length together."""
-    for chosen in plan_by_length([examples[i].tokens for i in step.rows], budget):
+def micro_batches(examples: Sequence[Example], step: Step, budget: int, replicas: int = 1) -> Iterator[Packed]:
+    """The rows of a step in packed batches of at most `budget` tokens, those of like length together.
+
+    There is one at least for each of the `replicas` that share them out, as far as there are rows.
+    """
+    lengths = [examples[i].tokens for i in step.rows]
+    budget = max(1, min(budget, sum(lengths) // replicas))
+    for chosen in plan_by_length(lengths, budget):
         rows = step.rows[chosen].tolist()
         samples = [sample for i in rows for sample in examples[i].samples]
         names = [(step.epoch, i, k) for i in rows for k in range(len(examples[i].samples))]

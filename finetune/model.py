@@ -53,9 +53,19 @@ class FinetunedModel(nn.Layer):
         """The loss of one batch."""
         return self.task.loss(self.logits(batch), batch)
 
+    def task_embedding(self, _: str) -> int:
+        """The task embedding that is used."""
+        return self.task_id
+
+    def judge(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
+        """The loss of one batch, from the encoder's vectors."""
+        return self.task.loss(self._logits(hidden_TD, batch), batch)
+
     def logits(self, batch: Packed) -> paddle.Tensor:
         """The head's output, (N, C) or (T, C), in float32."""
-        hidden_TD = self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout))
+        return self._logits(self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout)), batch)
+
+    def _logits(self, hidden_TD: paddle.Tensor, batch: Packed) -> paddle.Tensor:
         return self.task.logits(self.head, hidden_TD, batch.layout).astype("float32")  # from a GPU's half precision
 
     def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:

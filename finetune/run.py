@@ -14,6 +14,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import paddle
@@ -21,8 +22,11 @@ import paddle
 from ernie.beside import put_text
 from ernie.data import order
 from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
+from ernie.parallel.layout import ParallelConfig, Sizes
+from ernie.parallel.world import World
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from finetune.answers import write_dev_answers
@@ -37,22 +41,31 @@ from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
 
 
-def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet: bool = False) -> Result:
-    """Fine-tune under every seed and point of the grid, and write the run's folder.
+def run(
+    config: FinetuneConfig,
+    folder: Path,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    world: World | None = None,
+) -> Result:
+    """Fine-tune under every seed and point of the grid, and write the run's folder, which the first of `world` does.
 
     Trials that the folder already has are not run again.  Raises UserError for data that cannot be used and for a
     folder of another run.
     """
+    world = world or World()
     ernie = load_encoder(config)
+    world.layout.check(sizes(ernie.config, world.layout))
     say(f"model: {config.model}")
     task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie))
     for split in splits.values():
         say(describe(split))
         for remark in split.remarks:
             say(f"note: {remark}")
-    claim(config, inputs_of(ernie, splits), folder)
+    inputs = inputs_of(ernie, splits)
+    world.by_first("opening the run", lambda: claim(config, inputs, folder))
     del ernie  # each trial loads its own, and two at a time would be one too many
-    runner = _Runner(config, task, splits, folder, quiet)
+    runner = _Runner(config, task, splits, folder, quiet, world)
     trials: list[Trial] = []
     for point, settings in config.trials():
         for seed in range(config.seed, config.seed + config.seeds):
@@ -64,15 +77,31 @@ def run(config: FinetuneConfig, folder: Path, say: Callable[[str], None], quiet:
             model, trial = runner.train(settings, point, seed)
             say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
             trials.append(trial)
-            if best_trial(trials, task.scored_by[0]) is trial:
-                keep_model(model, trial.name, folder)
-            trial.write(done)
+            is_best = best_trial(trials, task.scored_by[0]) is trial
+            world.by_first("saving", partial(_keep, model if is_best else None, trial, folder))
             del model
     result = runner.with_its_model(Result.of(task, trials), say)
-    put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
-    write_card(folder, config, result, list(splits.values()))
-    write_report(folder, config, result, list(splits.values()))
+    world.by_first("reporting", lambda: _report(folder, config, result, list(splits.values())))
     return result
+
+
+def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
+    if model is not None:
+        keep_model(model, trial.name, folder)
+    trial.write(folder / TRIALS_FOLDER / trial.name / SCORES_FILE)
+
+
+def _report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> None:
+    put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
+    write_card(folder, config, result, splits)
+    write_report(folder, config, result, splits)
+
+
+def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
+    """What a parallel layout has to divide in a run; of micro-batches there are as many as it needs."""
+    return Sizes(
+        shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, 2 * layout.replicas * layout.pipeline
+    )
 
 
 def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
@@ -106,6 +135,7 @@ class _Runner:
     splits: dict[str, Prepared]
     folder: Path
     quiet: bool
+    world: World
 
     def headline(self, trial: Trial) -> str:
         metric = self.task.scored_by[0]
@@ -114,12 +144,9 @@ class _Runner:
     def train(self, settings: TrainConfig, point: str, seed: int) -> tuple[FinetunedModel, Trial]:
         """One fine-tuning, and its folder but for its scores."""
         place = self.folder / TRIALS_FOLDER / trial_name(point, seed)
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
+        self.world.by_first("opening the trial", partial(_clear, place))
         model, curve = self._trained(load_encoder(self.config, seed), settings, seed, place)
-        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_judged(split)}
-        scores = {name: self.task.scores(self.splits[name].rows, found) for name, found in answers.items()}
-        write_dev_answers(place, self.task, self.splits["dev"], answers["dev"])
+        scores = self.world.by_first("scoring", lambda: self._scores(model, place))
         records = [
             {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
             for item in curve
@@ -135,22 +162,31 @@ class _Runner:
             curve=records,
         )
 
+    def _scores(self, model: FinetunedModel, place: Path) -> dict[str, dict[str, float]]:
+        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_judged(split)}
+        write_dev_answers(place, self.task, self.splits["dev"], answers["dev"])
+        return {name: self.task.scores(self.splits[name].rows, found) for name, found in answers.items()}
+
     def _trained(
         self, ernie: ErnieModel, settings: TrainConfig, seed: int, place: Path
     ) -> tuple[FinetunedModel, list[Evaluation]]:
         train, dev = self.splits["train"], self.splits["dev"]
-        log = Log(place, len(planned_steps(train.examples, settings, seed)), quiet=self.quiet)
+        steps = len(planned_steps(train.examples, settings, seed))
+        log = Log(place if self.world.is_first else None, steps, quiet=self.quiet)
 
         def progress(step: int, shown: dict[str, str]) -> None:
             log.progress(step, **shown)
-            interrupt.act()
+            if self.world.any(interrupt.asked is not None):
+                interrupt.act()
 
         def evaluated(evaluation: Evaluation) -> None:
             log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
 
         try:
-            with Interrupt(log.say, "stopping after this step; finished trials are kept") as interrupt:
-                return finetune(ernie, self.task, train, dev, settings, seed, progress, evaluated)
+            patient = self.world.layout.processes > 1
+            meaning = "stopping after this step; finished trials are kept"
+            with Interrupt(log.say, meaning, patient=patient) as interrupt:
+                return finetune(ernie, self.task, train, dev, settings, seed, progress, evaluated, self.world)
         finally:
             log.close()
 
@@ -165,10 +201,14 @@ class _Runner:
             return result
         say(f"{best.name}: is the best after all; training it again, for its model was not kept")
         model, again = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
-        keep_model(model, again.name, self.folder)
-        again.write(self.folder / TRIALS_FOLDER / again.name / SCORES_FILE)
+        self.world.by_first("saving", lambda: _keep(model, again, self.folder))
         trials = [again if trial is best else trial for trial in result.trials]
         return Result(self.task, trials, result.point, again)
+
+
+def _clear(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
 
 
 def _is_judged(split: Prepared) -> bool:

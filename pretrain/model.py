@@ -36,9 +36,9 @@ class MultiTaskModel(nn.Layer):
     def loss(self, name: str, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`."""
         needed = self.objectives[name].reads(batch)
-        return self.judge(name, self.ernie.encode_packed(batch, self.task_id(name), needed), batch)
+        return self.judge(name, self.ernie.encode_packed(batch, self.task_embedding(name), needed), batch)
 
-    def task_id(self, name: str) -> int:
+    def task_embedding(self, name: str) -> int:
         """The task embedding of an objective."""
         return self.task_ids[name]
 

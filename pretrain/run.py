@@ -132,9 +132,7 @@ class Run:
     def probe(self, stage: int, *, ends_stage: bool) -> None:
         """Measure every task that has had a step so far on held-out documents, and log it."""
         self._gather()
-        with self.world.first_only("measuring") as is_first:
-            if is_first:
-                self._measure(stage, ends_stage)
+        self.world.by_first("measuring", lambda: self._measure(stage, ends_stage))
 
     def _measure(self, stage: int, ends_stage: bool) -> None:
         assert self._probe is not None and self.whole is not None
@@ -163,9 +161,7 @@ class Run:
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
         self._gather()
         optimizer = self.trainer.optimizer.state()
-        with self.world.first_only("saving") as is_first:
-            if is_first:
-                self.checkpoints.save(self.step, partial(self._write, optimizer), score)
+        self.world.by_first("saving", lambda: self.checkpoints.save(self.step, partial(self._write, optimizer), score))
 
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
         """The whole model, as it begins or as the checkpoint has it."""
@@ -198,14 +194,15 @@ class Run:
 
     def finish(self) -> Path:
         """Put the encoder at `model/` of the run's folder, as `ErnieModel.from_pretrained` wants it."""
-        final = self.folder / MODEL
         self._gather()
-        with self.world.first_only("saving") as is_first:
-            if is_first:
-                assert self.whole is not None
-                unfinished = beside(final)
-                self.whole.ernie.save_pretrained(unfinished)
-                put(unfinished, final)
+        return self.world.by_first("saving", self._finish)
+
+    def _finish(self) -> Path:
+        assert self.whole is not None
+        final = self.folder / MODEL
+        unfinished = beside(final)
+        self.whole.ernie.save_pretrained(unfinished)
+        put(unfinished, final)
         return final
 
     def close(self) -> None:

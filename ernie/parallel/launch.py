@@ -1,7 +1,7 @@
 """Several processes on this machine, started by Paddle's launcher.
 
-Each of them runs the same `ernie` command; what they say goes to `rank-N.log` in a folder, and what the first one says
-to standard error as well.
+Each of them runs the same `ernie` command; what they say goes to `rank-N.log` in a folder.  The first one speaks for
+the command: on standard error as it goes on, on standard output at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from types import FrameType
 
 from ernie.runtime import threads
 
+LOGS_FOLDER = "processes"  # in the folder of a run
 _LOGS = "ERNIE_RANK_LOGS"  # the environment variable that tells the processes where their logs go
 _WORKER = Path(__file__).with_name("worker.py")
+_RESULTS = "results"  # the file that the first process's standard output goes to
 _SAYS = "ernie: "  # how the lines begin that tell why a process ended
 
 
@@ -30,21 +32,19 @@ def ranks() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
-def has_launched() -> bool:
-    """Whether `launch` has started this process, and tells what comes of it."""
-    return _LOGS in os.environ
-
-
-def launch(words: Sequence[str], processes: int, logs: Path, restarts: int = 0) -> int:
-    """Run `ernie` with these words in so many processes; returns the exit status.
+def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0) -> int:
+    """Run `ernie` with these words in so many processes, with logs in a run's folder; returns the exit status.
 
     After a failure that may be one of the machine's (a process that died, stood still or raised an error) all are
     started again, at most `restarts` times.  SIGTERM and Ctrl-C are passed on once, and their end is waited for.
     """
+    logs = folder / LOGS_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
     files = [logs / f"rank-{rank}.log" for rank in range(processes)]
     for file in files:
         file.write_bytes(b"")
+    results = logs / _RESULTS
+    results.write_bytes(b"")
     for attempt in range(restarts + 1):
         status, asked = _run(words, files)
         if asked is not None:
@@ -52,6 +52,8 @@ def launch(words: Sequence[str], processes: int, logs: Path, restarts: int = 0) 
         if status in (0, 1, 2, 128 + signal.SIGINT) or attempt == restarts:
             break
         _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
+    print(results.read_text(encoding="utf-8"), end="")
+    results.unlink()
     return status if status in (0, 1, 2, 128 + signal.SIGINT) else 1
 
 

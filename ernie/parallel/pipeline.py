@@ -32,7 +32,7 @@ class Staged(Protocol):
 
     ernie: ErnieModel
 
-    def task_id(self, name: str) -> int:
+    def task_embedding(self, name: str) -> int:
         """The task embedding of a task."""
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
@@ -102,7 +102,7 @@ class Pipeline:
         micro = self._begun.next()
         micro.seed(0)
         batch = micro.batch
-        embedding, task = self._model.ernie.embedding, self._model.task_id(micro.task)
+        embedding, task = self._model.ernie.embedding, self._model.task_embedding(micro.task)
         return self._step.filled(embedding(batch.ids, batch.segments, batch.layout.positions, task))
 
     def _ended(self, _: _Table, hidden_TD: Tensor) -> Tensor:

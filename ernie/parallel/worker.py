@@ -8,8 +8,9 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder, whose modules would hide others of their names
     if "ERNIE_RANK_LOGS" in os.environ:
-        log = Path(os.environ["ERNIE_RANK_LOGS"]) / f"rank-{os.environ['PADDLE_TRAINER_ID']}.log"
-        with log.open("ab") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
+        rank, folder = os.environ["PADDLE_TRAINER_ID"], Path(os.environ["ERNIE_RANK_LOGS"])
+        log = folder / f"rank-{rank}.log"
+        for file, number in ((folder / "results" if rank == "0" else log, 1), (log, 2)):
+            with file.open("ab") as opened:
+                os.dup2(opened.fileno(), number)
     runpy.run_module("ernie.cli", run_name="__main__", alter_sys=True)

@@ -17,6 +17,7 @@ from paddle.distributed import (
     all_gather,
     all_gather_object,
     all_reduce,
+    broadcast_object_list,
     fleet,
     get_group,
     get_rank,
@@ -112,22 +113,27 @@ class World:
         """Inside, an error in one process ends all of them, with one message; at the end each waits for none."""
         try:
             yield
-        except BaseException as error:
+        except Exception as error:
             if self._watch is not None:
                 self._watch.failed(error)
             raise
-        if self._watch is not None:
-            self._watch.close()
+        finally:  # also when a signal ends all of them
+            if self._watch is not None:
+                self._watch.close()
 
-    @contextmanager
-    def first_only(self, doing: str) -> Iterator[bool]:
-        """Whether this is the first process, for which all others wait at the end, however long it takes."""
+    def by_first(self, doing: str, compute: Callable[[], T]) -> T:
+        """What the first process alone computes; all others wait for it, however long it takes, and are told."""
+        if self._watch is None:
+            return compute()
         self.at(doing=doing if self.is_first else f"waiting for rank 0, {doing}")
-        yield self.is_first
-        if self._watch is not None and self.is_first:
+        found: list[Any] = [None]
+        if self.is_first:
+            found[0] = compute()
             self._watch.pass_on()
-        if self._watch is not None and not self.is_first:
+        else:
             self._watch.wait_for_first()
+        broadcast_object_list(found, src=0)
+        return found[0]
 
     def any(self, flag: bool) -> bool:
         """Whether it is so in any process."""

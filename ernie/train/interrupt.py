@@ -41,9 +41,9 @@ class Interrupt:
         self._restore()
 
     def act(self) -> None:
-        """Between two steps: let the signal that has come act as it does elsewhere."""
-        if self.asked is not None:
-            signal.raise_signal(self.asked)
+        """Between two steps: let the signal that has come, perhaps to another process, act as it does elsewhere."""
+        self._restore()
+        signal.raise_signal(self.asked or signal.SIGTERM)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._patient:

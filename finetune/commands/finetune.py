@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_config, add_output, add_quiet, add_seed, add_set, overridden
+from ernie.arguments import add_config, add_output, add_processes, add_quiet, add_seed, add_set, overridden
 
 SUMMARY = "fine-tune an encoder on one downstream task"
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     add_seed(parser)
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (also the key `seeds`)")
+    add_processes(parser)
     add_quiet(parser)
 
 
@@ -40,31 +41,44 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when everything was trained, 1 when training broke down."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
+    from ernie.parallel.launch import launch, ranks
     from ernie.runtime import require_paddle
     from finetune.config import load
 
     config = load(arguments.config, arguments.set, arguments.data)
     config = overridden(config, arguments, "output", "seed", "seeds", "model")
-    if config.output is None:
+    output = config.output
+    if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
+    layout = config.parallel.over(max(ranks(), arguments.processes))
     require_paddle()
 
+    from ernie.parallel.world import World
     from ernie.train.trainer import TrainingStopped
     from finetune.card import score_table
-    from finetune.run import run
+    from finetune.folder import check_folder
+    from finetune.run import load_encoder, run, sizes
 
     def say(sentence: str) -> None:
         if not arguments.quiet:
             print(sentence, file=sys.stderr, flush=True)
 
-    try:
-        with computing(config.train.precision, config.train.amp_level):
-            result = run(config, config.output, say, arguments.quiet)
-    except TrainingStopped as error:
-        print(f"ernie: {error}", file=sys.stderr)
-        return 1
-    print("\n".join(score_table(result)))
-    if result.point:
-        print(f"\nbest of the grid: {result.point}")
-    say(f"written to {config.output}; open {config.output}/report.html in a browser")
+    if layout.processes != ranks():
+        layout.check(sizes(load_encoder(config).config, layout))
+        check_folder(output)
+        return launch(arguments.words, layout.processes, output, arguments.max_restarts)
+    world = World.start(layout)
+    with world.together():
+        try:
+            with computing(config.train.precision, config.train.amp_level):
+                result = run(config, output, say, arguments.quiet or not world.is_first, world)
+        except TrainingStopped as error:  # in all processes alike
+            if world.is_first:
+                print(f"ernie: {error}", file=sys.stderr)
+            return 1
+        if world.is_first:
+            print("\n".join(score_table(result)))
+            if result.point:
+                print(f"\nbest of the grid: {result.point}")
+        say(f"written to {output}; open {output}/report.html in a browser")
     return 0

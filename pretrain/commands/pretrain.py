@@ -21,6 +21,7 @@ from ernie.arguments import add_config, add_output, add_processes, add_quiet, ad
 
 if TYPE_CHECKING:
     from ernie.data.shards import Corpus
+    from ernie.parallel.layout import ParallelConfig
     from pretrain.config import PretrainConfig
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
@@ -60,26 +61,23 @@ def main(arguments: argparse.Namespace) -> int:
     layout = config.parallel.over(max(ranks(), arguments.processes))
     require_paddle()
     chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
-    config = replace(config, train=replace(config.train, precision=chosen), parallel=layout)
+    config = replace(config, train=replace(config.train, precision=chosen))
     corpus = Corpus.open(config.corpus)
 
     from pretrain.model import shape, sizes
-    from pretrain.run import MODEL
 
     if layout.processes == ranks():
-        return _train(config, corpus, output, arguments)
+        return _train(config, layout, corpus, output, arguments)
     layout.check(sizes(shape(config.model, corpus.tokenizer), config))
     folder.prepare(config, corpus, output, arguments.allow_change)
-    status = launch(arguments.words, layout.processes, output / "processes", arguments.max_restarts)
-    if status == 0:
-        print(output / MODEL)
-    return status
+    return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 
 
-def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace) -> int:
+def _train(
+    config: PretrainConfig, layout: ParallelConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace
+) -> int:
     """The run in this process, perhaps one of several."""
     from ernie.kernels.precision import computing
-    from ernie.parallel.launch import has_launched
     from ernie.parallel.world import World
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
@@ -90,13 +88,11 @@ def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argp
     from pretrain.run import Run
     from pretrain.schedule import Schedule
 
-    world = World.start(config.parallel)
+    world = World.start(layout)
     log, run = None, None
     with world.together():
         try:
-            with world.first_only("opening the run") as is_first:
-                if is_first:
-                    folder.prepare(config, corpus, output, arguments.allow_change)
+            world.by_first("opening the run", lambda: folder.prepare(config, corpus, output, arguments.allow_change))
             checkpoint = Checkpoints(output / "checkpoints").latest()
             if checkpoint is not None and world.is_first:
                 check(checkpoint)
@@ -113,7 +109,7 @@ def _train(config: PretrainConfig, corpus: Corpus, output: Path, arguments: argp
             if not finished:
                 return 130
             final = run.finish()
-            if world.is_first and not has_launched():
+            if world.is_first:
                 print(final)
         except TrainingStopped as error:  # in all processes alike
             if world.is_first:

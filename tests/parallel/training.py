@@ -48,11 +48,11 @@ class TwoTasks(nn.Layer):
         self.ernie = ErnieModel(shape)
         self.words, self.kinds = MaskedTokenHead(self.ernie), SequenceHead(self.ernie, CLASSES)
 
-    def task_id(self, name: str) -> int:
+    def task_embedding(self, name: str) -> int:
         return ["words", "kinds"].index(name)
 
     def loss(self, name: str, batch: Packed) -> Loss:
-        return self.judge(name, self.ernie.encode_packed(batch, self.task_id(name)), batch)
+        return self.judge(name, self.ernie.encode_packed(batch, self.task_embedding(name)), batch)
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         labels = batch.labels["label"]
