@@ -1,0 +1,1 @@
+"""Which parallel layout to train in: predicted, searched, and written down."""

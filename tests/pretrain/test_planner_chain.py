@@ -1,0 +1,64 @@
+"""Cutting a chain into stages: the best of all ways, and the formula is that of the pipeline's order."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.parallel.timetable import simulate, timetable
+from pretrain.planner.chain import Piece, all_partitions, best_partition
+
+seconds = st.floats(0.1, 10)
+pieces = st.builds(Piece, seconds, st.floats(0, 4), st.floats(0, 2), st.floats(0, 1))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[Piece], int, int, float]:
+    """Pieces, stages, micro-batches, memory: often scarce."""
+    chain = draw(st.lists(pieces, min_size=1, max_size=8))
+    stages = draw(st.integers(1, min(4, len(chain))))
+    return chain, stages, draw(st.integers(1, 12)), draw(st.one_of(st.just(math.inf), st.floats(1, 30)))
+
+
+@settings(max_examples=400)
+@given(chains())
+def test_it_is_the_best_of_all_ways(case: tuple[list[Piece], int, int, float]) -> None:
+    every = list(all_partitions(*case))
+    found = best_partition(*case)
+    if not every:
+        assert found is None
+        return
+    assert found is not None
+    assert found.seconds == pytest.approx(min(partition.seconds for partition in every), rel=1e-12)
+    assert found.starts in {partition.starts for partition in every}
+
+
+@given(st.lists(seconds, min_size=1, max_size=6), st.integers(1, 10))
+def test_the_seconds_are_never_less_than_the_order_takes_and_exact_for_equal_stages(
+    stages: list[float], micro_batches: int
+) -> None:
+    found = best_partition([Piece(value) for value in stages], len(stages), micro_batches)
+    assert found is not None
+    count = len(stages)
+    tables = [timetable(stage, count, micro_batches) for stage in range(count)]
+    taken = simulate(tables, [value / 3 for value in stages], [2 * value / 3 for value in stages]).end
+    assert taken <= found.seconds * (1 + 1e-9)
+    if len(set(stages)) == 1:
+        assert taken == pytest.approx(found.seconds)
+
+
+def test_a_stage_holds_one_micro_batch_more_for_each_stage_behind_it() -> None:
+    chain = [Piece(1.0, kept=2.0)] * 4
+    even, uneven = best_partition(chain, 2, 8, memory=8.0), best_partition(chain, 2, 8, memory=7.0)
+    assert even is not None and even.sizes(4) == [2, 2]  # the first stage holds two pieces of two micro-batches
+    assert uneven is not None and uneven.sizes(4) == [1, 3]  # the last one holds three of one
+    assert best_partition(chain, 2, 8, memory=5.0) is None
+
+
+def test_long_chains_are_cut_quickly() -> None:
+    chain = [Piece(1.0 + (i % 3) / 10, sent=0.01) for i in range(98)]
+    found = best_partition(chain, 32, 64)
+    assert found is not None and sum(found.sizes(98)) == 98
