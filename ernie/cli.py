@@ -26,7 +26,7 @@ from ernie.errors import Remark, UserError, nearest
 GROUP = "ernie.commands"
 # The order in which help lists our own commands; those of other distributions follow by name.
 _ORDER = (
-    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "report", "verify", "convert"),
+    *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
     *("finetune", "check", "evaluate", "predict", "benchmark", "doctor"),
 )
 

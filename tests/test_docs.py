@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -122,7 +122,9 @@ def test_the_documented_defaults_are_the_defaults() -> None:
 
 def test_the_documented_layout_is_the_default() -> None:
     (block,) = [b for language, b in blocks(ROOT / "docs" / "parallel.md") if language == "yaml" and "timeout" in b]
-    assert yaml.safe_load(block)["parallel"] == asdict(ParallelConfig())
+    shown = yaml.safe_load(block)["parallel"]
+    assert list(shown) == [item.name for item in fields(ParallelConfig)]
+    assert build(ParallelConfig, from_dict(shown)) == ParallelConfig()
 
 
 def _is_number(value: object) -> bool:

@@ -31,8 +31,9 @@ class ParallelConfig:
     (`sharding_stage` 1), and of the gradients too (2) (Rajbhandari et al., 2020, arXiv 1910.02054).  `tensor` shares
     out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv 1909.08053), with `sequence` also
     the tokens between its products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline` shares out the layers,
-    each process having `virtual_stages` pieces of them (Narayanan et al., 2021, arXiv 2104.04473).  `recompute`
-    computes layers a second time instead of keeping what is inside them.
+    `stages` saying how many each process has (left out: as even as can be), or in `virtual_stages` pieces a process
+    (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` computes layers a second time instead of keeping what is
+    inside them.
     When a process has said nothing for `timeout` seconds, or kept the others waiting for as long, all of them stop; on
     CPUs after 30 seconds at the latest, which Gloo itself waits in a collective.
     """
@@ -42,6 +43,7 @@ class ParallelConfig:
     pipeline: int = 1
     sharding: int = 1
     sharding_stage: int = 1
+    stages: tuple[int, ...] = ()
     virtual_stages: int = 1
     sequence: bool = False
     recompute: bool = False
@@ -53,6 +55,12 @@ class ParallelConfig:
                 raise UserError(f"{name}: expected at least 1, found {degree}")
         if self.sharding_stage not in (1, 2):
             raise UserError(f"sharding_stage: expected 1 or 2, found {self.sharding_stage}")
+        if self.stages and len(self.stages) != self.pipeline:
+            raise UserError(f"stages: {len(self.stages)} numbers of layers for a pipeline of {self.pipeline}")
+        if self.stages and self.virtual_stages > 1:
+            raise UserError("stages: pieces that take turns (virtual_stages) are of one size")
+        if any(layers < 0 for layers in self.stages):
+            raise UserError(f"stages: expected numbers of layers, found {min(self.stages)}")
         if self.timeout <= 0:
             raise UserError(f"timeout: expected seconds above 0, found {self.timeout:g}")
         if self.sequence and self.tensor == 1:
@@ -124,7 +132,10 @@ class ParallelConfig:
                     f"{what}: {value:,} / {by} {parts} = {value / parts:.2f}, which is no whole number; "
                     f"{parts * math.ceil(value / parts):,} would do"
                 )
-        if sizes.layers < pieces:
+        if self.stages and sum(self.stages) != sizes.layers:
+            sums = f"{' + '.join(map(str, self.stages))} = {sum(self.stages)} layers"
+            yield f"stages: {sums}, the model has {sizes.layers}"
+        if sizes.layers < pieces and not self.stages:
             yield f"layers: {sizes.layers} are too few for {pieces} pieces (pipeline x virtual_stages)"
         elif self.virtual_stages > 1 and sizes.layers % pieces:
             yield f"layers: {sizes.layers} / (pipeline x virtual_stages) {pieces} = {sizes.layers / pieces:.2f}"

@@ -57,10 +57,7 @@ class Pipeline:
         self._judged, self._begun, self._over = (_Counter(self._step) for _ in range(3))
         self._is_first = topology.is_first_stage
         self._interleaved = layout.virtual_stages > 1
-        virtual = {"num_virtual_pipeline_stages": layout.virtual_stages, "seg_method": f"layer:{_Piece.__name__}"}
-        stages = PipelineLayer(
-            pieces, topology=topology.topology(), loss_fn=self._loss, **(virtual if self._interleaved else {})
-        )
+        stages = PipelineLayer(pieces, topology=topology.topology(), loss_fn=self._loss, **_cuts(layout, len(pieces)))
         starts, ends = (
             (stages._start_poss, stages._end_poss) if self._interleaved else ([stages._start_pos], [stages._end_pos])
         )
@@ -174,6 +171,15 @@ class _Table(nn.Layer):
     def __init__(self, table: nn.Layer):
         super().__init__()
         self.weight = table.weight
+
+
+def _cuts(layout: ParallelConfig, pieces: int) -> dict[str, Any]:
+    """How fleet cuts the pieces of a model, the first and the last of which are no layers."""
+    if layout.virtual_stages > 1:
+        return {"num_virtual_pipeline_stages": layout.virtual_stages, "seg_method": f"layer:{_Piece.__name__}"}
+    if layout.stages:
+        return {"seg_method": [0, *(1 + sum(layout.stages[:k]) for k in range(1, layout.pipeline)), pieces]}
+    return {}
 
 
 def _nothing() -> Iterator[tuple[Tensor, None]]:

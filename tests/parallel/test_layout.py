@@ -40,6 +40,12 @@ def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
     ]
 
 
+def test_stages_have_all_layers() -> None:
+    ParallelConfig(pipeline=2, stages=(5, 7)).check(SIZES)
+    with pytest.raises(UserError, match=r"stages: 5 \+ 6 = 11 layers, the model has 12"):
+        ParallelConfig(pipeline=2, stages=(5, 6)).check(SIZES)
+
+
 def test_another_number_of_processes_is_refused() -> None:
     says = r"parallel: data 3 x pipeline 2 x sharding 1 x tensor 5 = 30 processes, but there are 8"
     with pytest.raises(UserError, match=says):
@@ -72,6 +78,9 @@ def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layer
         ({"sequence": True}, "sequence: shares out tokens among the processes of `tensor`, of which there is one"),
         ({"tensor": 2, "sharding": 2, "sharding_stage": 2}, "sharding_stage: 2 goes with `data` only"),
         ({"pipeline": 2, "virtual_stages": 2}, "virtual_stages: 2 needs a pipeline of at least 3, this one has 2"),
+        ({"pipeline": 3, "stages": [6, 6]}, "stages: 2 numbers of layers for a pipeline of 3"),
+        ({"pipeline": 3, "stages": [6, 6, 0], "virtual_stages": 2}, "stages: pieces that take turns"),
+        ({"pipeline": 2, "stages": [13, -1]}, "stages: expected numbers of layers, found -1"),
         ({"timeout": 0}, "timeout: expected seconds above 0, found 0"),
     ],
 )

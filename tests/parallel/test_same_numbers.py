@@ -26,6 +26,7 @@ LAYOUTS = [
     {"sharding": 2, "sharding_stage": 2, "data": 2},
     {"pipeline": 2},
     {"pipeline": 4},
+    {"pipeline": 2, "stages": [3, 1]},
     {"data": 2, "tensor": 2},
     {"data": 2, "pipeline": 2},
     {"pipeline": 2, "tensor": 2},

@@ -1,0 +1,101 @@
+"""Predict the time of a step and the memory of a process for every parallel layout of a number of devices.
+
+Prints the fastest layouts, why the others are behind, and the `parallel:` block of the fastest one.  The devices are
+of a kind that has a name, or as the options say; what the figures stand on is printed with them.
+
+  ernie plan configs/pretrain/ernie2-en.yaml --devices 8 --kind a100 --set train.micro_batches=16
+  ernie plan first.yaml --devices 512 --kind h100 --network 25GB/s --memory 60GB
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ernie.arguments import add_config, add_set
+
+if TYPE_CHECKING:
+    from pretrain.config import PretrainConfig
+    from pretrain.planner.cost import Work
+    from pretrain.planner.machine import Machine
+
+SUMMARY = "predict which parallel layout is the fastest"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    add_config(parser, "YAML file of a pretraining run, see docs/pretraining.md")
+    add_set(parser, "override a key, for example train.micro_batches=16")
+    parser.add_argument("--devices", type=int, required=True, metavar="N", help="how many devices, one a process")
+    parser.add_argument("--kind", default="a100", help="of devices: v100, a100, h100 or h200 (default: a100)")
+    parser.add_argument("--memory", metavar="SIZE", help="of a device, such as 80GiB")
+    parser.add_argument("--products", metavar="RATE", help="that layers reach on a device, such as 140TFLOP/s")
+    parser.add_argument("--bandwidth", metavar="RATE", help="between the devices of a node, such as 300GB/s")
+    parser.add_argument("--network", metavar="RATE", help="of each device to other nodes, such as 25GB/s")
+    parser.add_argument("--per-node", type=int, metavar="N", help="devices of a node (default: 8)")
+    parser.add_argument("--length", type=float, metavar="TOKENS", help="of a sequence (default: data.max_len)")
+    parser.add_argument("--top", type=int, default=8, metavar="N", help="how many layouts to print (default: 8)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run it."""
+    from ernie.errors import UserError
+    from pretrain.config import load
+    from pretrain.ledger import markdown
+    from pretrain.planner.plan import assumptions, block, make_plan
+
+    for name, value in (("--devices", arguments.devices), ("--top", arguments.top)):
+        if value < 1:
+            raise UserError(f"{name}: expected at least 1, found {value}")
+    config = load(arguments.config, arguments.set)
+    machine, work = _machine(arguments), _work(config, arguments.length)
+    plan = make_plan(work, arguments.devices, machine)
+    for line in assumptions(work, machine):
+        print(f"assumed: {line}", file=sys.stderr)
+    how = "all" if plan.all_tried else "found by a learned search among them"
+    print(f"{plan.tried:,} layouts ({how}), {len(plan.found):,} fit; the fastest:\n")
+    print(markdown(plan.table(arguments.top)))
+    print(f"\nThe first spends its time on: {plan.spent()}.\n\n{block(plan.best.layout)}")
+    return 0
+
+
+def _machine(arguments: argparse.Namespace) -> Machine:
+    from ernie.errors import UserError, about
+    from pretrain.planner.machine import named, quantity
+
+    def given(name: str, otherwise: float) -> float:
+        text = getattr(arguments, name)
+        with about(f"--{name}"):
+            value = otherwise if text is None else quantity(text)
+            if value <= 0:
+                raise UserError(f"expected more than 0, found {text}")
+        return value
+
+    with about("--kind"):
+        machine = named(arguments.kind)
+    per_node = machine.per_node if arguments.per_node is None else arguments.per_node
+    if per_node < 1:
+        raise UserError(f"--per-node: expected at least 1, found {per_node}")
+    return replace(
+        machine,
+        memory=given("memory", machine.memory),
+        products=given("products", machine.products),
+        near=replace(machine.near, bandwidth=given("bandwidth", machine.near.bandwidth)),
+        far=replace(machine.far, bandwidth=given("network", machine.far.bandwidth)),
+        per_node=per_node,
+    )
+
+
+def _work(config: PretrainConfig, length: float | None) -> Work:
+    """A step of the run.  The vocabulary is the corpus's where there is one, else that of the preset."""
+    from ernie.data.shards import Corpus
+    from ernie.model.config import EncoderConfig
+    from pretrain.planner.cost import Work
+
+    model = config.model
+    shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
+    if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
+        shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)
+    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len)

@@ -1,0 +1,123 @@
+"""What a layout runs on: devices, links between them, and the kinds that have a name."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ernie.config import build, from_dict
+from ernie.errors import UserError, nearest
+
+EFFICIENCY = 0.45  # of the published rate of products that a whole layer reaches, assumed for devices not measured
+_UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_UNITS |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
+_QUANTITY = re.compile(r"([\d.]+(?:e[+-]?\d+)?)\s*([kMGTP]?|[KMGTP]i)(B|B/s|FLOP/s|s)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Link:
+    """How fast a device sends to another: bytes a second, and seconds until the first one arrives."""
+
+    bandwidth: float
+    latency: float
+
+    def sum_seconds(self, size: float, ranks: int) -> float:
+        """The time of a ring all-reduce of so many bytes: each rank sends 2 K (N - 1) / N of them.
+
+        Patarasuk and Yuan, 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
+        """
+        if ranks == 1:
+            return 0.0
+        return 2 * (ranks - 1) / ranks * size / self.bandwidth + 2 * (ranks - 1) * self.latency
+
+    def send_seconds(self, size: float) -> float:
+        """The time of one message."""
+        return size / self.bandwidth + self.latency
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Devices that are all alike.
+
+    `products` are floating point operations a second that the layers of an encoder reach, `updates` weights a second
+    that the optimizer does.  `near` is the link between the `per_node` devices of a node, `far` that between nodes.
+    `value` are the bytes of a number in a vector between layers, `copies` those of a weight's copy of lower precision.
+    `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
+    `kept_alike` is the same in all processes of a tensor group.  `overhead` are seconds that each pass through a layer
+    takes besides, `base` bytes that a process takes before it has a model.  At most `at_once` processes compute at
+    the same time.
+    """
+
+    name: str
+    products: float
+    memory: float
+    near: Link
+    far: Link
+    per_node: int = 8
+    updates: float = math.inf
+    overhead: float = 0.0
+    value: int = 2
+    copies: int = 2
+    kept: float = 34.0
+    kept_alike: float = 10.0
+    base: float = 0.0
+    at_once: int = 1 << 30
+
+    def link(self, span: int) -> Link:
+        """The link of a group whose members lie within `span` ranks."""
+        return self.near if span <= self.per_node else self.far
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Machine:
+        """Read one that `write` wrote.  Raises UserError when there is none or it is damaged."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: there is no such file; 'ernie plan --calibrate' writes one") from None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise UserError(f"{path}: is not JSON; measure again with 'ernie plan --calibrate'") from None
+        return build(cls, from_dict(data, str(path)))
+
+
+def _accelerator(
+    name: str, rate: float, memory: float, bandwidth: float, near: float, far: float, per_node: int = 8
+) -> Machine:
+    # The optimizer reads gradient, weight and moments and writes all but the gradient: 28 bytes a weight.
+    return Machine(
+        name, EFFICIENCY * rate, memory, Link(near, 5e-6), Link(far, 1e-5), per_node, bandwidth / 28, 5e-6, base=1.5e9
+    )
+
+
+# From the makers' data sheets: dense products in 16 bits, memory, its bandwidth, the link between devices one way, and
+# a network adapter of 100, 200 or 400 Gbit/s for each device.
+MACHINES = {
+    machine.name: machine
+    for machine in (
+        _accelerator("v100", 125e12, 32e9, 0.9e12, 150e9, 12.5e9),
+        _accelerator("a100", 312e12, 80e9, 2.0e12, 300e9, 25e9),
+        _accelerator("h100", 989e12, 80e9, 3.35e12, 450e9, 50e9),
+        _accelerator("h200", 989e12, 141e9, 4.8e12, 450e9, 50e9),
+    )
+}
+
+
+def named(name: str) -> Machine:
+    """A kind of device by its name.  Raises UserError for an unknown one."""
+    if name not in MACHINES:
+        raise UserError(f"there is no kind of device '{name}'.{nearest(name, MACHINES)}")
+    return MACHINES[name]
+
+
+def quantity(text: str) -> float:
+    """A number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.  Raises UserError when it is none."""
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None:
+        raise UserError(f"'{text}' is no quantity; write it like 80GiB, 300GB/s or 312TFLOP/s")
+    return float(found[1]) * _UNITS[found[2]]
