@@ -19,8 +19,8 @@ from pretrain.planner.layouts import MOST_PIECES, layout
 
 Price = Callable[[ParallelConfig], Cost | None]  # None where there is not memory enough
 BATCH = 8  # layouts tried before the policy learns from them
-_BEST = 8  # layouts in the queue
-_RATE, _ENTROPY, _ANY = 0.6, 0.02, 0.15  # the last: the share of decisions that are drawn at random
+_BEST = 6  # layouts in the queue
+_RATE, _ENTROPY, _ANY = 0.5, 0.02, 0.45  # the last: the share of decisions that are drawn at random
 _TRIES = 2000  # draws for one layout that is new
 
 
@@ -79,15 +79,6 @@ def learned(decisions: Decisions, price: Price, budget: int, seed: int = 0) -> l
                 weight = 2 * (len(best) - rank) / (len(best) * (len(best) + 1))  # the first counts most
                 preference += _RATE * weight * (np.eye(len(shares))[chosen[number]] - shares)
             preference -= _ENTROPY * shares * (logarithms - (shares * logarithms).sum())
-    return book.found()
-
-
-def random(decisions: Decisions, price: Price, budget: int, seed: int = 0) -> list[Cost]:
-    """As `learned`, without learning: what a policy has to be better than."""
-    rng = np.random.default_rng(seed)
-    book = _Book(decisions, price, budget)
-    while book.ask_new(lambda: tuple(int(rng.integers(count)) for count in decisions.choices)):
-        pass
     return book.found()
 
 

@@ -1,0 +1,190 @@
+"""The planner: sums of the analytic model, the search, and what the command prints."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from ernie.cli import main
+from ernie.config import build, from_dict
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.parallel.layout import ParallelConfig
+from pretrain.planner.cost import Cost, Work, cost
+from pretrain.planner.layouts import layouts
+from pretrain.planner.machine import Link, Machine, named, quantity
+from pretrain.planner.plan import block, make_plan
+from pretrain.planner.search import Decisions, exhaustive, learned
+
+SHAPE = EncoderConfig.preset("base")
+WORK = Work(SHAPE, micro_batches=16, tokens=4096, length=128)
+FREE = Link(math.inf, 0.0)
+IDEAL = Machine("ideal", 1e12, math.inf, FREE, FREE, kept=34, base=0)
+
+
+def priced(layout: ParallelConfig, work: Work = WORK, machine: Machine = IDEAL) -> Cost:
+    found = cost(work, layout, machine)
+    assert found is not None
+    return found
+
+
+def test_a_link_takes_as_long_as_the_formula_of_ring_all_reduce() -> None:
+    link = Link(bandwidth=1e9, latency=1e-3)
+    assert link.sum_seconds(1e9, 1) == 0
+    assert link.sum_seconds(1e9, 2) == pytest.approx(1.0 + 2e-3)
+    assert link.sum_seconds(1e9, 4) == pytest.approx(1.5 + 6e-3)
+
+
+def test_the_weights_are_those_of_the_model() -> None:
+    shape = replace(EncoderConfig.preset("tiny"), vocab_size=500)
+    work = Work(shape, 1, 100, 10.0)
+    model = ErnieModel(shape)
+    layer = sum(math.prod(value.shape) for value in model.encoder.layers[0].parameters())
+    assert work.layer_weights == layer
+    assert work.table_weights == math.prod(model.embedding.token.weight.shape)
+
+
+def test_where_links_cost_nothing_replicas_and_tensor_parts_share_the_work_evenly() -> None:
+    alone = priced(ParallelConfig(1)).seconds
+    for layout in (ParallelConfig(4), ParallelConfig(1, tensor=4), ParallelConfig(2, sharding=2)):
+        assert priced(layout).seconds == pytest.approx(alone / 4)
+
+
+def test_a_pipeline_waits_as_the_formula_says() -> None:
+    work = replace(WORK, shape=replace(SHAPE, vocab_size=1))  # a head of next to no work
+    alone = priced(ParallelConfig(1), work).seconds
+    found = priced(ParallelConfig(1, pipeline=4), work)
+    assert found.seconds == pytest.approx(alone / 4 * (16 + 3) / 16, rel=1e-2)
+    halves = priced(ParallelConfig(1, pipeline=4, virtual_stages=3), work)
+    assert halves.seconds == pytest.approx(alone / 4 * (16 + 1) / 16, rel=1e-2)
+
+
+def test_memory_falls_with_each_thing_that_is_shared_out() -> None:
+    alone = priced(ParallelConfig(1)).memory
+    state, gradients = (priced(ParallelConfig(1, sharding=4, sharding_stage=stage)).memory for stage in (1, 2))
+    assert gradients < state < alone
+    weights = SHAPE.layers * WORK.layer_weights + WORK.table_weights + WORK.other_weights
+    assert alone - state == pytest.approx(weights * 8 * 3 / 4)  # moments
+    assert state - gradients == pytest.approx(weights * 4 * 3 / 4)
+    tensor, sequence = (priced(ParallelConfig(1, tensor=4, sequence=shared)).memory for shared in (False, True))
+    assert sequence < tensor < alone
+    assert priced(ParallelConfig(1, recompute=True)).memory < alone
+
+
+def test_sums_cost_what_is_sent() -> None:
+    slow = replace(IDEAL, near=Link(1e9, 0.0), far=Link(1e9, 0.0))
+    tensor = priced(ParallelConfig(1, tensor=2), machine=slow).spent["tensor sums"]
+    vectors = WORK.tokens * SHAPE.hidden_size * 2  # bytes, of which a ring of two sends as many
+    assert tensor == pytest.approx(16 * SHAPE.layers * 4 * vectors / 1e9)
+    data = priced(ParallelConfig(2), machine=slow).spent["gradient sums"]
+    weights = SHAPE.layers * WORK.layer_weights + WORK.table_weights + WORK.other_weights
+    assert data == pytest.approx(4 * weights / 1e9)
+
+
+def test_groups_that_cross_nodes_take_the_network() -> None:
+    machine = replace(IDEAL, near=FREE, far=Link(1e9, 0.0), per_node=2)
+    assert priced(ParallelConfig(1, tensor=2, pipeline=1), machine=machine).spent["tensor sums"] == 0
+    assert priced(ParallelConfig(1, tensor=4), machine=machine).spent["tensor sums"] > 0
+
+
+def test_every_layout_that_is_listed_divides_and_has_the_devices() -> None:
+    found = list(layouts(8, WORK))
+    assert len(found) == len(set(found)) > 20
+    for layout in found:
+        assert layout.processes == 8
+        layout.check(WORK.sizes)
+
+
+HARD = [  # devices, preset, micro-batches, memory, bandwidth of the links: where memory or links are scarce
+    (256, "large", 256, 4e9, 30e9),
+    (1024, "large", 4096, 4e9, 300e9),
+    (96, "large", 96, 5e9, 20e9),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("devices", "preset", "micro_batches", "memory", "bandwidth"), HARD)
+def test_the_learned_search_comes_within_a_twentieth_of_the_best(
+    devices: int, preset: str, micro_batches: int, memory: float, bandwidth: float
+) -> None:
+    work = Work(EncoderConfig.preset(preset), micro_batches, 8192, 128)
+    machine = replace(named("a100"), memory=memory, near=Link(bandwidth, 5e-6), base=5e8)
+    price, decisions = partial(cost, work, machine=machine), Decisions(devices, work)
+    best = exhaustive(layouts(devices, work), price)[0].seconds
+    budget = len(list(layouts(devices, work))) // 4
+    found = [learned(decisions, price, budget, seed)[0].seconds / best for seed in range(20)]
+    assert np.median(found) <= 1.05
+
+
+def test_a_search_asks_for_no_more_than_it_may_and_repeats_itself() -> None:
+    machine = named("a100")
+    asked: list[ParallelConfig] = []
+
+    def price(layout: ParallelConfig) -> Cost | None:
+        asked.append(layout)
+        return cost(WORK, layout, machine)
+
+    first, second = (learned(Decisions(8, WORK), price, 20, seed=1) for _ in range(2))
+    assert [one.layout for one in first] == [one.layout for one in second]
+    assert len(asked) == 40
+    assert len(set(asked)) == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("80GiB", 80 * 2**30), ("300GB/s", 3e11), ("312TFLOP/s", 3.12e14), ("5e-6s", 5e-6), ("16", 16.0), ("1.5kB", 1500)],
+)
+def test_quantities_are_read_with_their_units(text: str, value: float) -> None:
+    assert quantity(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["much", "GB", "3 apples", "-4GB", ""])
+def test_what_is_no_quantity_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(UserError, match="is no quantity; write it like 80GiB"):
+        quantity(text)
+
+
+def test_what_does_not_fit_says_how_much_is_needed() -> None:
+    with pytest.raises(UserError, match=r"none of \d+ layouts of 4 devices fits into 1 GB: the smallest needs 2"):
+        make_plan(WORK, 4, replace(named("a100"), memory=1e9))
+    with pytest.raises(UserError, match="no layout of 11 devices divides 12 heads"):
+        make_plan(replace(WORK, shape=replace(SHAPE, layers=2)), 11, named("a100"))
+
+
+def test_the_block_builds_the_layout() -> None:
+    for layout in (ParallelConfig(2, 4, sequence=True), ParallelConfig(1, pipeline=3, stages=(5, 4, 3))):
+        assert build(ParallelConfig, from_dict(yaml.safe_load(block(layout))["parallel"])) == layout
+
+
+def test_the_command_prints_layouts_reasons_and_the_block(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "ernie2-en", "--set", f"corpus={tmp_path}", "--set", "train.micro_batches=16", "--devices", "8"]
+    assert main([*words, "--bandwidth", "1GB/s", "--top", "3"]) == 0
+    said = capsys.readouterr()
+    assert "assumed: a100: 140 TFLOP/s in layers, 80 GB, 1 GB/s within a node of 8" in said.err
+    rows = [line for line in said.out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 4
+    assert re.search(r"\d+\.\d% slower: [\d.]+ m?s more for ", rows[-1])
+    shown = said.out[said.out.index("parallel:") :]
+    assert build(ParallelConfig, from_dict(yaml.safe_load(shown)["parallel"])).processes == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--devices", "0"], "--devices: expected at least 1, found 0"),
+        (["--devices", "4", "--kind", "a10"], "--kind: there is no kind of device 'a10'. Did you mean 'a100'?"),
+        (["--devices", "4", "--memory", "0GB"], "--memory: expected more than 0, found 0GB"),
+        (["--devices", "4", "--per-node", "0"], "--per-node: expected at least 1, found 0"),
+    ],
+)
+def test_mistakes_are_sentences(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "ernie2-en", "--set", "corpus=x", *words]) == 2
+    assert says in capsys.readouterr().err
