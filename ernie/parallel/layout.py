@@ -28,12 +28,12 @@ class ParallelConfig:
 
     `data`, left out, is what the others leave of the processes that there are.  `data` and `sharding` share out a
     step's micro-batches; with `sharding` each process also keeps only its part of the optimizer's state
-    (`sharding_stage` 1), and of the gradients too (2) (Rajbhandari et al., 2020, arXiv 1910.02054).  `tensor` shares
-    out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv 1909.08053), with `sequence` also
-    the tokens between its products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline` shares out the layers,
-    `stages` saying how many each process has (left out: as even as can be), or in `virtual_stages` pieces a process
-    (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` computes layers a second time instead of keeping what is
-    inside them.
+    (`sharding_stage` 1), of the gradients too (2), of the layers' weights too (3) (Rajbhandari et al., 2020, arXiv
+    1910.02054).  `tensor` shares out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv
+    1909.08053), with `sequence` also the tokens between its products (Korthikanti et al., 2022, arXiv 2205.05198).
+    `pipeline` shares out the layers, `stages` saying how many each process has (left out: as even as can be), or in
+    `virtual_stages` pieces a process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` computes layers a second
+    time instead of keeping what is inside them.
     When a process has said nothing for `timeout` seconds, or kept the others waiting for as long, all of them stop; on
     CPUs after 30 seconds at the latest, which Gloo itself waits in a collective.
     """
@@ -53,8 +53,12 @@ class ParallelConfig:
         for name in (*AXES, "virtual_stages"):
             if (degree := getattr(self, name)) is not None and degree < 1:
                 raise UserError(f"{name}: expected at least 1, found {degree}")
-        if self.sharding_stage not in (1, 2):
-            raise UserError(f"sharding_stage: expected 1 or 2, found {self.sharding_stage}")
+        if self.sharding_stage not in (1, 2, 3):
+            raise UserError(f"sharding_stage: expected 1, 2 or 3, found {self.sharding_stage}")
+        if self.sharding_stage == 3 and self.recompute:
+            raise UserError(
+                "recompute: does not go with sharding_stage 3, which fetches the weights of each layer once"
+            )
         if self.stages and len(self.stages) != self.pipeline:
             raise UserError(f"stages: {len(self.stages)} numbers of layers for a pipeline of {self.pipeline}")
         if self.stages and self.virtual_stages > 1:

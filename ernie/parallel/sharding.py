@@ -1,19 +1,20 @@
 """The state of training spread over processes that share out the micro-batches.
 
 Rajbhandari et al. (2020, arXiv 1910.02054), section 5: in stage 1 each process keeps and updates its part of the
-optimizer's state and hands the parameters to the others; in stage 2 it also keeps only its part of the gradients.  By
-fleet's own optimizers and layers, around whatever updates a parameter.
+optimizer's state and hands the parameters to the others; in stage 2 it also keeps only its part of the gradients, in
+stage 3 of the weights.  By fleet's own optimizers and layers, around whatever updates a parameter.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
-from paddle.distributed import ReduceOp, all_reduce, broadcast, reduce, sharding
+from paddle.distributed import ReduceOp, all_gather, all_reduce, broadcast, reduce, sharding
 from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer import (
     DygraphShardingOptimizer,
 )
@@ -56,16 +57,29 @@ class StateSharding:
         for parameter in self.owned(parameters):
             parameter.grad.scale_(float(self._group.nranks))  # fleet makes the mean
 
-    def from_owner(self, values: Tensor, of: Tensor) -> Tensor:
-        """The values that the owner of a parameter gives."""
+    def values(self, parameter: Tensor) -> Tensor:
+        """What this process has and updates of an owned parameter, with its gradient."""
+        return parameter
+
+    def whole(self, values: Tensor, of: Tensor) -> Tensor:
+        """A parameter or its moment, of which each owner gives its part."""
+        if values is of:
+            return values
         values = values.clone()
         broadcast(values, src=self._group.ranks[self._fleets._param2rank[of.name]], group=self._group)
+        return values
+
+    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+        """What an owner has of a moment."""
         return values
 
     def step(self, update: Update) -> None:
         """Have `update` change the owned parameters that have gradients, then hand all of them round."""
         self._inner.update = update
         self._fleets.step()
+
+    def clear(self) -> None:
+        """The gradients are forgotten."""
 
 
 class GradientSharding:
@@ -126,10 +140,20 @@ class GradientSharding:
                     parameter.grad = paddle.zeros_like(parameter)
             fused_allreduce_gradients_with_group(owned, self._data, scale=1.0)
 
-    def from_owner(self, values: Tensor, of: Tensor) -> Tensor:
+    def values(self, parameter: Tensor) -> Tensor:
         """As StateSharding's."""
+        return parameter
+
+    def whole(self, values: Tensor, of: Tensor) -> Tensor:
+        """As StateSharding's."""
+        if values is of:
+            return values
         values = values.clone()
         broadcast(values, src=self._group.ranks[self._optimizer.param2rank[of.name]], group=self._group)
+        return values
+
+    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+        """As StateSharding's."""
         return values
 
     def step(self, update: Update) -> None:
@@ -137,6 +161,98 @@ class GradientSharding:
         owned = self.owned(self._inner._parameter_list)
         self._inner.update = lambda: update([parameter for parameter in owned if parameter.grad is not None])
         self._optimizer._step()
+
+    def clear(self) -> None:
+        """As StateSharding's."""
+
+
+class WeightSharding:
+    """Stage 3 for the layers of the encoder, which nearly all weights belong to; stage 2 for the others.
+
+    Each process has a slice of every weight of the layers.  Fleet's hooks fetch the others before a layer computes and
+    let them go after it; they are the same in every task.
+    """
+
+    def __init__(self, model: Any, parameters: Sequence[Tensor], topology: Any):
+        self._group = topology.get_sharding_parallel_group()
+        self._data = topology.get_data_parallel_group()
+        encoder = model.ernie.encoder
+        for layer in encoder.layers:
+            layer.extra_parameters = list(layer.parameters())  # it computes with those of its parts itself
+        self._sliced = {parameter.name: parameter for parameter in encoder.parameters()}
+        self._others = GradientSharding(
+            model, [parameter for parameter in parameters if parameter.name not in self._sliced], topology
+        )
+        self._layers, _, _ = sharding.group_sharded_parallel(
+            encoder,
+            _PaddleOptimizer(list(self._sliced.values())),
+            "p_g_os",
+            group=self._group,
+            segment_size=0,
+            sync_comm=True,
+        )
+
+    def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        """As StateSharding's: a slice of each weight of the layers, and some of the others."""
+        own = {id(parameter) for parameter in self._others.owned(self._without_slices(parameters))}
+        return [parameter for parameter in parameters if parameter.name in self._sliced or id(parameter) in own]
+
+    def begin(self, alike: bool) -> None:
+        """As StateSharding's."""
+        self._others.begin(alike)
+
+    def end(self, parameters: Sequence[Tensor]) -> None:
+        """As StateSharding's."""
+        self._others.end(self._without_slices(parameters))
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """As StateSharding's."""
+        self._others.sum_gradients(self._without_slices(parameters))
+        for parameter in self._sliced.values():
+            if parameter.bw_storage is not None:
+                parameter.bw_storage.scale_(float(self._group.nranks))  # fleet makes the mean
+                if self._data.nranks > 1:
+                    all_reduce(parameter.bw_storage, group=self._data)
+
+    def values(self, parameter: Tensor) -> Tensor:
+        """As StateSharding's."""
+        if parameter.name not in self._sliced:
+            return parameter
+        values = parameter.fw_storage
+        values.stop_gradient = False
+        values.grad = parameter.bw_storage
+        return values
+
+    def whole(self, values: Tensor, of: Tensor) -> Tensor:
+        """As StateSharding's."""
+        if of.name not in self._sliced:
+            return self._others.whole(values, of)
+        parts: list[Tensor] = []
+        all_gather(parts, (of.fw_storage if values is of else values).detach(), group=self._group)
+        return paddle.concat(parts)[: math.prod(of.shape)].reshape(of.shape)
+
+    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
+        """As StateSharding's."""
+        if of.name not in self._sliced:
+            return self._others.part(values, of)
+        start, end = self._layers._param2buffer[of.name][self._group.rank]
+        filled = np.zeros(self._layers._param2buffer_size[of.name], values.dtype)
+        filled[: values.size] = values.reshape(-1)
+        return filled[start:end]
+
+    def step(self, update: Update) -> None:
+        """As StateSharding's; nobody else has the slices."""
+        update([parameter for parameter in self._sliced.values() if parameter.bw_storage is not None])
+        self._others.step(update)
+
+    def clear(self) -> None:
+        """As StateSharding's."""
+        for parameter in self._sliced.values():
+            parameter.fw_storage.clear_gradient(False)
+            parameter.bw_storage = None
+
+    def _without_slices(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+        return [parameter for parameter in parameters if parameter.name not in self._sliced]
 
 
 class _Inner:

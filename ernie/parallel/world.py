@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -39,7 +40,7 @@ from ernie.parallel.watch import Watch, host
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.pipeline import Pipeline, Staged
-    from ernie.parallel.sharding import GradientSharding, StateSharding
+    from ernie.parallel.sharding import GradientSharding, StateSharding, WeightSharding
 
 T = TypeVar("T")
 
@@ -58,7 +59,7 @@ class World:
         self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
         self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
         self._tensor: Any = topology.get_model_parallel_group() if self.layout.tensor > 1 else None
-        self._sharding: StateSharding | GradientSharding | None = None
+        self._sharding: StateSharding | GradientSharding | WeightSharding | None = None
         self._pipeline: Pipeline | None = None
 
     @classmethod
@@ -101,7 +102,11 @@ class World:
     @property
     def splits(self) -> bool:
         """Whether a process has only a part of the model."""
-        return self._tensor is not None or self._stages is not None
+        return self._tensor is not None or self._stages is not None or self._slices
+
+    @property
+    def _slices(self) -> bool:
+        return self._shards is not None and self.layout.sharding_stage == 3
 
     def at(self, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
         """Say where this process stands, for the message should it stop there."""
@@ -165,8 +170,8 @@ class World:
 
         A moment is taken from the process that keeps it, whatever the others give.
         """
-        if self._sharding is not None and values is not of:
-            values = self._sharding.from_owner(values, of)
+        if self._sharding is not None:
+            values = self._sharding.whole(values, of)
         values = values.detach()
         if not is_part(of):
             return np.asarray(values.numpy())
@@ -191,7 +196,18 @@ class World:
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
         """What of a parameter's whole values is this process's."""
+        if self._sharding is not None:
+            values = self._sharding.part(values, of)
         return cut(values, of, self._tensor.rank) if is_part(of) else values
+
+    def values(self, parameter: Tensor) -> Tensor:
+        """What this process has and updates of a parameter that it keeps, with its gradient."""
+        return parameter if self._sharding is None else self._sharding.values(parameter)
+
+    def clear(self) -> None:
+        """The gradients are forgotten."""
+        if self._sharding is not None:
+            self._sharding.clear()
 
     def keeps(self, parameter: Tensor) -> bool:
         """Whether this process keeps the moments of a parameter."""
@@ -205,12 +221,14 @@ class World:
         """Share out the parameters that are to be trained among those who update them."""
         if self._shards is None:
             return
-        from ernie.parallel.sharding import GradientSharding, StateSharding
+        from ernie.parallel.sharding import GradientSharding, StateSharding, WeightSharding
 
         if self.layout.sharding_stage == 1:
             self._sharding = StateSharding(parameters, self._topology)
         else:
-            self._sharding = GradientSharding(layer, parameters, self._topology)
+            kind = GradientSharding if self.layout.sharding_stage == 2 else WeightSharding
+            with _in_silence():
+                self._sharding = kind(layer, parameters, self._topology)
 
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
@@ -236,6 +254,8 @@ class World:
             for micro in own[first // self.layout.replicas :][:1]:
                 self.at(task=micro.task)
                 yield micro.task, backward(micro, loss)
+            if self._slices and len(own) <= first // self.layout.replicas:
+                backward(step[-1]._replace(factor=0.0), loss)  # for the others' sake, who need this process's slices
             if self._sharding is not None:
                 self._sharding.end(parameters)
 
@@ -263,13 +283,18 @@ class World:
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
-        learning = [parameter for parameter in parameters if parameter.grad is not None]
         if self._sharding is not None:
-            learning = self._sharding.owned(learning)
+            parameters = self._sharding.owned(parameters)
         if self._pipeline is not None:
-            learning = [parameter for parameter in learning if self._pipeline.counts(parameter)]
+            parameters = [parameter for parameter in parameters if self._pipeline.counts(parameter)]
         whole, parts = (
-            sum_of_squares([parameter.grad for parameter in learning if is_part(parameter) is spread])
+            sum_of_squares(
+                [
+                    gradient
+                    for parameter in parameters
+                    if is_part(parameter) is spread and (gradient := self.values(parameter).grad) is not None
+                ]
+            )
             for spread in (False, True)
         )
         [parts] = _reduced([parts], [self._tensor])
@@ -288,8 +313,13 @@ def _in_silence() -> Iterator[None]:
     """Without what fleet tells of itself; errors are raised all the same."""
     warnings.filterwarnings("ignore", category=UserWarning, module=r"paddle\.distributed\.")  # all along
     log_util.set_log_level("ERROR")
-    with redirect_stderr(io.StringIO()):
-        yield
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any = ReduceOp.SUM) -> list[float]:

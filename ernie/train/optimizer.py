@@ -45,8 +45,9 @@ class Optimizer:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
+            values = self._world.values(parameter)
             if name not in self._moments:
-                self._moments[name] = paddle.zeros_like(parameter), paddle.zeros_like(parameter)
+                self._moments[name] = paddle.zeros_like(values), paddle.zeros_like(values)
             taken = self._steps[name] = self._steps.get(name, 0) + 1
             step = AdamStep(
                 rate=rate * self._factors.get(name, 1.0),
@@ -58,12 +59,13 @@ class Optimizer:
                 power2=config.beta2**taken,
                 gradient_scale=scale,
             )
-            adamw(step, parameter, *self._moments[name])
+            adamw(step, values, *self._moments[name])
 
     def clear(self) -> None:
         """Forget the gradients.  Not set to zero: a zero gradient would still move a head that sits out."""
         for parameter in self.parameters.values():
             parameter.clear_gradient(False)  # Paddle does not hear set_to_zero=False
+        self._world.clear()
 
     @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:

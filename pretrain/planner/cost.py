@@ -147,11 +147,12 @@ class _Model:
         alike = self.machine.kept_alike / (t if self.layout.sequence else 1)
         return elements * (alike + (self.machine.kept - self.machine.kept_alike) / t)
 
-    def state(self, weights: float) -> float:
+    def state(self, weights: float, *, of_layers: bool = False) -> float:
         """Bytes for weights: themselves, their copies, gradients and the optimizer's moments."""
-        shards = self.layout.sharding
-        gradients = _WEIGHT / (shards if self.layout.sharding_stage > 1 else 1)
-        return weights * (_WEIGHT + self.machine.copies + gradients + _MOMENTS / shards)
+        shards, stage = self.layout.sharding, self.layout.sharding_stage
+        values = (_WEIGHT + self.machine.copies) / (shards if stage > 2 and of_layers else 1)
+        gradients = _WEIGHT / (shards if stage > 1 else 1)
+        return weights * (values + gradients + _MOMENTS / shards)
 
     def pieces(self) -> list[Piece]:
         """Embedding, layers and head, as pieces of a chain."""
@@ -160,7 +161,10 @@ class _Model:
         link = self.machine.link(t)
         first = Piece(2 * link.sum_seconds(self.vectors, t), table + other / 2, 0.0, self.message)
         layer = Piece(
-            self.layer_products + self.tensor_sums, self.state(self.work.layer_weights / t), self.kept, self.message
+            self.layer_products + self.tensor_sums,
+            self.state(self.work.layer_weights / t, of_layers=True),
+            self.kept,
+            self.message,
         )
         last = Piece(self.head_products, other / 2 + (table if self.layout.pipeline > 1 else 0.0), 0.0, self.message)
         return [first, *[layer] * self.work.shape.layers, last]
@@ -231,6 +235,9 @@ class _Model:
         layout, size = self.layout, _WEIGHT * weights
         below = layout.tensor * layout.sharding
         shards = self.machine.link(below).sum_seconds(size, layout.sharding)
+        if layout.sharding_stage > 2:  # weights are fetched twice and gradients summed for every micro-batch
+            layers = _WEIGHT * self.work.shape.layers * self.work.layer_weights
+            shards += (2 * self.micro_batches - 1) * self.machine.link(below).sum_seconds(layers, layout.sharding)
         span = below * layout.pipeline * layout.degree("data")
         data = self.machine.link(span).sum_seconds(size / layout.sharding, layout.degree("data"))
         tied = 0.0

@@ -16,7 +16,7 @@ def layouts(devices: int, work: Work) -> Iterator[ParallelConfig]:
     """Every layout of so many devices that divides what it has to."""
     for degrees in _factors(devices, 4):
         for stage, pieces, sequence, recompute in product(
-            (1, 2), range(1, MOST_PIECES + 1), (False, True), (False, True)
+            (1, 2, 3), range(1, MOST_PIECES + 1), (False, True), (False, True)
         ):
             found = layout(degrees, stage, pieces, sequence, recompute, work)
             if found is not None:

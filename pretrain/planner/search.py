@@ -36,7 +36,7 @@ class Decisions:
     def __init__(self, devices: int, work: Work):
         self._devices, self._work = devices, work
         self._divisors = [number for number in range(1, devices + 1) if devices % number == 0]
-        self.choices = [len(self._divisors)] * 3 + [2, MOST_PIECES, 2, 2]
+        self.choices = [len(self._divisors)] * 3 + [3, MOST_PIECES, 2, 2]
 
     def layout(self, chosen: Sequence[int]) -> ParallelConfig | None:
         """The layout of these choices, None when it is none."""

@@ -72,6 +72,7 @@ def alone(work: Path) -> dict[str, object]:
         (2, "{pipeline: 2}"),
         pytest.param(2, "{tensor: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{sharding: 2, sharding_stage: 2}", marks=pytest.mark.slow),
+        pytest.param(2, "{sharding: 2, sharding_stage: 3}", marks=pytest.mark.slow),
         pytest.param(4, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),
     ],
 )

@@ -74,13 +74,14 @@ def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layer
     ("given", "says"),
     [
         ({"data": 0}, "data: expected at least 1, found 0"),
-        ({"sharding_stage": 4}, "sharding_stage: expected 1 or 2, found 4"),
+        ({"sharding_stage": 4}, "sharding_stage: expected 1, 2 or 3, found 4"),
         ({"sequence": True}, "sequence: shares out tokens among the processes of `tensor`, of which there is one"),
         ({"tensor": 2, "sharding": 2, "sharding_stage": 2}, "sharding_stage: 2 goes with `data` only"),
         ({"pipeline": 2, "virtual_stages": 2}, "virtual_stages: 2 needs a pipeline of at least 3, this one has 2"),
         ({"pipeline": 3, "stages": [6, 6]}, "stages: 2 numbers of layers for a pipeline of 3"),
         ({"pipeline": 3, "stages": [6, 6, 0], "virtual_stages": 2}, "stages: pieces that take turns"),
         ({"pipeline": 2, "stages": [13, -1]}, "stages: expected numbers of layers, found -1"),
+        ({"sharding": 2, "sharding_stage": 3, "recompute": True}, "recompute: does not go with sharding_stage 3"),
         ({"timeout": 0}, "timeout: expected seconds above 0, found 0"),
     ],
 )

@@ -24,6 +24,8 @@ LAYOUTS = [
     {"sharding": 4},
     {"sharding": 2, "sharding_stage": 2},
     {"sharding": 2, "sharding_stage": 2, "data": 2},
+    {"sharding": 2, "sharding_stage": 3},
+    {"sharding": 2, "sharding_stage": 3, "data": 2},
     {"pipeline": 2},
     {"pipeline": 4},
     {"pipeline": 2, "stages": [3, 1]},
@@ -71,10 +73,12 @@ def test_so_they_are_where_pieces_of_a_pipeline_take_turns(layout: dict[str, Any
 
 
 @pytest.mark.skipif(not getattr(library(), "has_bf16", False), reason="these kernels do not compute in bfloat16")
-@pytest.mark.parametrize("axis", ["data", "sharding", "pipeline"])
-def test_in_bf16_too_a_process_computes_with_what_others_have_updated(axis: str) -> None:
+@pytest.mark.parametrize(
+    "layout", [{"data": 2}, {"sharding": 2}, {"sharding": 2, "sharding_stage": 3}, {"pipeline": 2}], ids=str
+)
+def test_in_bf16_too_a_process_computes_with_what_others_have_updated(layout: dict[str, Any]) -> None:
     alone = training.train({}, kind="bf16")
-    for found in trained({axis: 2}, kind="bf16"):
+    for found in trained(layout, kind="bf16"):
         for one, other in zip(found["losses"], alone["losses"], strict=True):
             assert one == pytest.approx(other, rel=1e-5)  # a step's update changes them by a thousandth
 
@@ -120,6 +124,8 @@ def test_with_dropout_a_layout_repeats_itself_to_the_bit(layout: dict[str, Any])
         ({"sharding": 2}, {"pipeline": 2}),
         ({"sharding": 2, "sharding_stage": 2}, {"sharding": 2}),
         ({"data": 2}, {"sharding": 2, "sharding_stage": 2}),
+        ({"sharding": 2, "sharding_stage": 3}, {"tensor": 2}),
+        ({"pipeline": 2}, {"sharding": 2, "sharding_stage": 3}),
         ({"sharding": 2, "tensor": 2}, {"sharding": 2, "pipeline": 2}),
     ],
     ids=str,

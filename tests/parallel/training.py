@@ -95,14 +95,15 @@ def train(
     world = World.start(ParallelConfig(**layout))
     with world.together():
         learning = TwoTasks(dropout, layers)
+        state = dict(np.load(come_from)) if come_from else {}
+        if state:
+            for name, parameter in learning.named_parameters():
+                parameter.set_value(state[name])
         world.split(learning)
         trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
         parameters = dict(learning.named_parameters())
-        if come_from:
-            with np.load(come_from) as state:
-                for name, parameter in parameters.items():
-                    parameter.set_value(world.part(state[name], parameter))
-                trainer.optimizer.set_state(state)
+        if state:
+            trainer.optimizer.set_state(state)
 
         with precision(kind):
             reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]

@@ -69,8 +69,11 @@ def test_a_pipeline_waits_as_the_formula_says() -> None:
 
 def test_memory_falls_with_each_thing_that_is_shared_out() -> None:
     alone = priced(ParallelConfig(1)).memory
-    state, gradients = (priced(ParallelConfig(1, sharding=4, sharding_stage=stage)).memory for stage in (1, 2))
-    assert gradients < state < alone
+    state, gradients, all_of_it = (
+        priced(ParallelConfig(1, sharding=4, sharding_stage=stage)).memory for stage in (1, 2, 3)
+    )
+    assert all_of_it < gradients < state < alone
+    assert gradients - all_of_it == pytest.approx(SHAPE.layers * WORK.layer_weights * (4 + 2) * 3 / 4)
     weights = SHAPE.layers * WORK.layer_weights + WORK.table_weights + WORK.other_weights
     assert alone - state == pytest.approx(weights * 8 * 3 / 4)  # moments
     assert state - gradients == pytest.approx(weights * 4 * 3 / 4)

@@ -108,6 +108,7 @@ def check_same(found: Path, wanted: Path) -> None:
         pytest.param(2, "{tensor: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{pipeline: 2}", marks=pytest.mark.slow),
         pytest.param(2, "{sharding: 2}", marks=pytest.mark.slow),
+        pytest.param(2, "{sharding: 2, sharding_stage: 3}", marks=pytest.mark.slow),
         pytest.param(4, "{tensor: 2}", marks=pytest.mark.slow),
         pytest.param(4, "{pipeline: 2}", marks=pytest.mark.slow),
         pytest.param(8, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),

@@ -83,9 +83,7 @@ class _Call:
             self._attention.structure,
         )
         self._low = int(is_low())
-        used = [low_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
-        self._kept = used
-        self._weights = LayerParameters(*(p.data_ptr() for p in used))
+        self._used = [low_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
         size = c_long()
         loaded().call("layer_bytes", self._low, byref(self._shape), byref(size))
         self._memory = paddle.empty([size.value], "uint8")
@@ -93,7 +91,7 @@ class _Call:
     def forward(self, x: Tensor, y: Tensor) -> None:
         memory = self._memory.data_ptr()
         loaded().call(
-            "layer_forward", self._low, byref(self._shape), byref(self._weights), x.data_ptr(), memory, y.data_ptr()
+            "layer_forward", self._low, byref(self._shape), byref(self._weights()), x.data_ptr(), memory, y.data_ptr()
         )
 
     def backward(self, grad: Tensor, grads: list[Tensor], dx: Tensor | None) -> None:
@@ -101,5 +99,9 @@ class _Call:
         to = None if dx is None else dx.data_ptr()
         addresses = (self._memory.data_ptr(), grad.data_ptr())
         loaded().call(
-            "layer_backward", self._low, byref(self._shape), byref(self._weights), *addresses, byref(gradients), to
+            "layer_backward", self._low, byref(self._shape), byref(self._weights()), *addresses, byref(gradients), to
         )
+
+    def _weights(self) -> LayerParameters:
+        # Asked for in both passes: sharded weights are let go in between, and come back to another place.
+        return LayerParameters(*(parameter.data_ptr() for parameter in self._used))
