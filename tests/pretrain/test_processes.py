@@ -126,6 +126,7 @@ def test_the_numbers_are_those_of_one_process(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # nothing is left lying about
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_under_other_layouts(spread: Path, alone: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     stages: list[tuple[int, str]] = [(2, "{pipeline: 2}"), (1, "{}"), (2, "{tensor: 2}")]
@@ -251,7 +252,7 @@ def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path
     assert "starting again" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_ends_all(number: signal.Signals, spread: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     words = command(spread, output, "--processes", "2", "--set", "schedule.steps_per_task=5000")
