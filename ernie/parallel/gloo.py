@@ -201,13 +201,14 @@ def _all_reduce(group: Group, tensor: Tensor, op: Any = _SUM, sync_op: bool = Tr
 
 
 def _reduce(group: Group, tensor: Tensor, to: int, op: Any = _SUM, sync_op: bool = True) -> object:
-    if op != _AVG and tensor.dtype != paddle.float16:
+    half = tensor.dtype == paddle.float16
+    if op != _AVG and not half:
         _stock["reduce"](group, tensor, to, op, True).wait()
         return _Done()
-    total = _plain(tensor).clone()
-    _all_reduce(group, total, op)
+    total = _plain(tensor).astype("float32") if half else _plain(tensor).clone()
+    _stock["reduce"](group, total, to, _SUM if op == _AVG else op, True).wait()
     if group.rank() == to:
-        _put(tensor, total)
+        _put(tensor, total / group.size() if op == _AVG else total)
     return _Done()
 
 

@@ -1,0 +1,101 @@
+"""What parallel layouts send and keep: bytes on the wire in a step beside the formula, memory and time of a rank.
+
+  python benchmarks/parallel.py [--layouts '{data: 2}' ...] [--steps 5]
+
+An encoder of 4 layers of 256 with a vocabulary of 30,522 learns masked tokens in fp32, 4 micro-batches of 1,024 tokens
+a step, on processes of one thread over Gloo.  The bytes are those that the machine sends to itself meanwhile, so
+nothing else should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from steps import SMALL
+
+from ernie.parallel.layout import ParallelConfig
+
+LAYOUTS = (
+    "{data: 1}",
+    "{data: 2}",
+    "{sharding: 2}",
+    "{sharding: 2, sharding_stage: 2}",
+    "{sharding: 2, sharding_stage: 3}",
+    "{tensor: 2}",
+    "{tensor: 2, sequence: true}",
+    "{pipeline: 2}",
+)
+MICRO_BATCHES, TOKENS, LENGTH = 4, 1024, 128
+RANK = Path(__file__).with_name("peers") / "parallel_steps.py"
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layouts", nargs="+", default=LAYOUTS, metavar="BLOCK")
+    parser.add_argument("--steps", type=int, default=5)
+    arguments = parser.parse_args()
+    print("| layout | sent in a step, MB | formula, MB | memory of a rank, MB | step, s |\n|---|---|---|---|---|")
+    for text in arguments.layouts:
+        layout = ParallelConfig(**yaml.safe_load(text))
+        ranks = run(layout, arguments.steps)
+        sent, peak = ranks[0]["sent"] / 1e6, max(rank["peak"] for rank in ranks) / 1e6
+        name = layout.described() + (f", stage {layout.sharding_stage}" if layout.sharding > 1 else "")
+        name += ", sequence" if layout.sequence else ""
+        print(
+            f"| {name} | {sent:.1f} | {formula(layout) / 1e6:.1f} | {peak:.0f} | {ranks[0]['seconds']:.2f} |",
+            flush=True,
+        )
+
+
+def run(layout: ParallelConfig, steps: int) -> list[dict[str, Any]]:
+    """What each rank measured."""
+    given = {name: value for name, value in vars(layout).items() if name != "stages"}
+    case = {"layout": given, "shape": SMALL, "micro_batches": MICRO_BATCHES, "tokens": TOKENS, "length": LENGTH}
+    count = layout.processes
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(RANK), json.dumps({**case, "warm": 2, "steps": steps}), folder]
+        launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(count)]
+        root = str(Path(__file__).resolve().parent.parent)
+        threads = {"MKL_NUM_THREADS": "1", "FLAGS_paddle_num_threads": "1", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [*launcher, "--log_dir", f"{folder}/logs", "--log_level", "ERROR", *words],
+            env={**os.environ, **threads, "PYTHONPATH": root},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            raise SystemExit(f"{layout.described()}: {done.stdout}{done.stderr}")
+        return [json.loads(Path(folder, f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
+
+
+def formula(layout: ParallelConfig) -> float:
+    """The bytes that all ranks together send in a step, with rings: an all-reduce of K is 2 K (N - 1)."""
+    D, F, L, V = SMALL["hidden"], SMALL["inner"], SMALL["layers"], SMALL["vocabulary"]
+    layers = 4 * L * (4 * (D * D + D) + 2 * D * F + F + D + 4 * D)
+    # Token, position and segment embeddings with their norm, and the head; the pooler learns nothing here.
+    others = 4 * (V * D + (512 + 2) * D + 2 * D + D * D + D + 2 * D + V)
+    vectors = 4 * TOKENS * D
+    total = 2 * (layers + others) * (layout.degree("data") - 1)
+    shards = layout.sharding - 1
+    each = MICRO_BATCHES / layout.replicas
+    reduced = 1 if layout.sharding_stage == 1 else each  # gradients are handed over once a step, or a micro-batch
+    total += (reduced + 1) * (others if layout.sharding_stage == 3 else layers + others) * shards
+    if layout.sharding_stage == 3:  # two fetches of the layers' weights and a sum for every micro-batch
+        total += each * 4 * layers * shards
+    total += MICRO_BATCHES * (4 * L + 1) * 2 * vectors * (layout.tensor - 1)
+    total += MICRO_BATCHES * 2 * vectors * (layout.pipeline - 1) + (2 * 4 * V * D if layout.pipeline > 1 else 0)
+    return total
+
+
+if __name__ == "__main__":
+    main()

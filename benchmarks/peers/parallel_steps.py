@@ -1,0 +1,88 @@
+"""One rank of benchmarks/parallel.py: `parallel_steps.py CASE FOLDER`; writes what it measured to FOLDER/RANK.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from paddle import Tensor, nn
+from steps_ours import batch, encoder
+
+from ernie.data.batch import Packed
+from ernie.kernels.precision import precision
+from ernie.model.heads import MaskedTokenHead
+from ernie.model.losses import Loss
+from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.world import World
+from ernie.train.settings import AdamConfig
+from ernie.train.trainer import Trainer
+
+
+class Masked(nn.Layer):
+    """An encoder that learns masked tokens."""
+
+    def __init__(self, shape: dict[str, int]):
+        super().__init__()
+        self.ernie = encoder(shape)
+        self.words = MaskedTokenHead(self.ernie)
+
+    def task_embedding(self, _: str) -> int:
+        return 0
+
+    def loss(self, name: str, packed: Packed) -> Loss:
+        return self.judge(name, self.ernie.encode_packed(packed), packed)
+
+    def judge(self, _: str, hidden_TD: Tensor, packed: Packed) -> Loss:
+        labels = packed.labels["label"]
+        return self.words.loss(hidden_TD, labels.positions, labels.values)
+
+
+def main() -> None:
+    """Train a few steps, then measure some."""
+    case, folder = json.loads(sys.argv[1]), Path(sys.argv[2])
+    shape = case["shape"]
+    world = World.start(ParallelConfig(**case["layout"]))
+    with world.together(), precision("fp32"):
+        model = Masked(shape)
+        world.split(model)
+        trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0, world=world)
+        rng = np.random.default_rng(0)
+        lengths = [case["length"]] * (case["tokens"] // case["length"])
+        batches = [("words", batch(lengths, shape["vocabulary"], True, rng)) for _ in range(case["micro_batches"])]
+        for step in range(case["warm"]):
+            trainer.step(step, batches, model.loss, 1e-4)
+        world.any(False)
+        began, before = time.perf_counter(), wire()
+        for step in range(case["steps"]):
+            trainer.step(case["warm"] + step, batches, model.loss, 1e-4)
+        world.any(False)
+        found = {
+            "seconds": (time.perf_counter() - began) / case["steps"],
+            "sent": (wire() - before) / case["steps"],
+            "peak": peak(),
+        }
+        (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def wire() -> int:
+    """The bytes that this machine has sent to itself."""
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[8])
+    return 0
+
+
+def peak() -> int:
+    """The most memory that this process had, in bytes."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main()
