@@ -99,9 +99,7 @@ def _report(folder: Path, config: FinetuneConfig, result: Result, splits: list[P
 
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
     """What a parallel layout has to divide in a run; of micro-batches there are as many as it needs."""
-    return Sizes(
-        shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, 2 * layout.replicas * layout.pipeline
-    )
+    return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
 
 
 def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:

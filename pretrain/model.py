@@ -15,7 +15,6 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.model.weights import arrays, initialize, set_weights
-from ernie.parallel.layout import Sizes
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import ModelConfig, PretrainConfig
 from tasks.base import PretrainTask
@@ -75,11 +74,6 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
     ernie.tokenizer = tokenizer
     _check_fit(ernie.config, config, tokenizer)
     return MultiTaskModel(ernie, config.objectives)
-
-
-def sizes(shape: EncoderConfig, config: PretrainConfig) -> Sizes:
-    """What a parallel layout has to divide in a run."""
-    return Sizes(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, config.train.micro_batches)
 
 
 def shape(model: ModelConfig, tokenizer: Tokenizer) -> EncoderConfig:

@@ -18,6 +18,7 @@ from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.parallel.layout import Sizes
 from ernie.parallel.world import World
 from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
@@ -27,7 +28,7 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
-from pretrain.model import MultiTaskModel, build_model, sizes
+from pretrain.model import MultiTaskModel, build_model
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
@@ -55,9 +56,11 @@ class Run:
         self.config, self.folder = config, folder
         self.world = world or World()
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
+        if checkpoint is not None:
+            check(checkpoint)
         self._feed, self.streams = open_streams(config, corpus)
         self.model = self._build(corpus.tokenizer, checkpoint)
-        self.world.layout.check(sizes(self.model.ernie.config, config))
+        self.world.layout.check(Sizes.of(self.model.ernie.config, config.train.micro_batches))
         self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
         if self.world.splits and self.world.is_first:
             self.whole = self._build(corpus.tokenizer, checkpoint)
@@ -170,7 +173,6 @@ class Run:
             self.config.objectives[name].begin(head, self.streams[name].source.items)
         model.adopt_masked_head()
         if checkpoint is not None:
-            check(checkpoint)
             load_weights(model.ernie, checkpoint / MODEL / "model.safetensors")
             # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
             heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}

@@ -14,6 +14,18 @@ from threading import Timer
 from helpers import ROOT
 
 
+def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`ernie` with these words, run to its end in a folder, whose modules it finds."""
+    return subprocess.run(
+        [sys.executable, "-m", "ernie.cli", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), **environment},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+
+
 @contextmanager
 def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`ernie` with these words, its three streams being pipes of bytes; what hangs is ended after a minute."""

@@ -22,6 +22,7 @@ from ernie.runtime import threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
 _LOGS = "ERNIE_RANK_LOGS"  # the environment variable that tells the processes where their logs go
+_ENDED = (0, 1, 2, 128 + signal.SIGINT)  # exit statuses with which a command has come to its own end
 _WORKER = Path(__file__).with_name("worker.py")
 _RESULTS = "results"  # the file that the first process's standard output goes to
 _SAYS = "ernie: "  # how the lines begin that tell why a process ended
@@ -49,12 +50,12 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
         status, asked = _run(words, files)
         if asked is not None:
             return 128 + asked
-        if status in (0, 1, 2, 128 + signal.SIGINT) or attempt == restarts:
+        if status in _ENDED or attempt == restarts:
             break
         _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
     print(results.read_text(encoding="utf-8"), end="")
     results.unlink()
-    return status if status in (0, 1, 2, 128 + signal.SIGINT) else 1
+    return status if status in _ENDED else 1
 
 
 def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, int | None]:

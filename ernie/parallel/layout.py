@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from ernie.errors import UserError
+
+if TYPE_CHECKING:
+    from ernie.model.config import EncoderConfig
 
 AXES = ("data", "pipeline", "sharding", "tensor")  # in the order in which fleet numbers the ranks, the last the fastest
 
@@ -20,6 +24,11 @@ class Sizes:
     inner: int
     vocabulary: int
     micro_batches: int
+
+    @classmethod
+    def of(cls, shape: EncoderConfig, micro_batches: int) -> Sizes:
+        """Those of an encoder of this shape."""
+        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches)
 
 
 @dataclass(frozen=True)

@@ -23,19 +23,20 @@ from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_
 Update = Callable[[Sequence[Tensor]], None]
 
 
-class StateSharding:
-    """Stage 1.  All processes of a group hold all parameters and gradients."""
+class Sharding:
+    """What the stages share: each parameter has an owner, who updates it and keeps its moments."""
 
-    def __init__(self, parameters: Sequence[Tensor], topology: Any):
-        self._topology = topology
-        self._inner = _Inner(parameters)
-        self._fleets = DygraphShardingOptimizer(self._inner, topology)
+    def __init__(self, topology: Any):
         self._group = topology.get_sharding_parallel_group()
         self._data = topology.get_data_parallel_group()
 
+    def owner(self, parameter: Tensor) -> int:
+        """The rank, within the group, that a parameter is updated by."""
+        raise NotImplementedError
+
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """Those of the parameters that are this process's to update."""
-        return list(self._fleets.filter_parameters(list(parameters), self._topology))
+        return [parameter for parameter in parameters if self.owner(parameter) == self._group.rank]
 
     def begin(self, alike: bool) -> None:
         """A micro-batch begins, `alike` when that of every other process is of the same task."""
@@ -48,14 +49,7 @@ class StateSharding:
 
         The parameters are those that have a gradient in any process.
         """
-        for parameter in parameters:
-            if parameter.grad is None:
-                parameter.grad = paddle.zeros_like(parameter)
-        if self._data.nranks > 1:
-            fused_allreduce_gradients_with_group(parameters, self._data, scale=1.0)
-        self._fleets.reduce_gradients(list(parameters), self._topology)
-        for parameter in self.owned(parameters):
-            parameter.grad.scale_(float(self._group.nranks))  # fleet makes the mean
+        raise NotImplementedError
 
     def values(self, parameter: Tensor) -> Tensor:
         """What this process has and updates of an owned parameter, with its gradient."""
@@ -66,7 +60,7 @@ class StateSharding:
         if values is of:
             return values
         values = values.clone()
-        broadcast(values, src=self._group.ranks[self._fleets._param2rank[of.name]], group=self._group)
+        broadcast(values, src=self._group.ranks[self.owner(of)], group=self._group)
         return values
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
@@ -75,14 +69,44 @@ class StateSharding:
 
     def step(self, update: Update) -> None:
         """Have `update` change the owned parameters that have gradients, then hand all of them round."""
-        self._inner.update = update
-        self._fleets.step()
+        raise NotImplementedError
 
     def clear(self) -> None:
         """The gradients are forgotten."""
 
+    def _sum_over_data(self, parameters: Sequence[Tensor]) -> None:
+        """Add up gradients, zero for none, over the groups that share out the micro-batches as well."""
+        for parameter in parameters:
+            if parameter.grad is None:
+                parameter.grad = paddle.zeros_like(parameter)
+        if self._data.nranks > 1:
+            fused_allreduce_gradients_with_group(parameters, self._data, scale=1.0)
 
-class GradientSharding:
+
+class StateSharding(Sharding):
+    """Stage 1.  All processes of a group hold all parameters and gradients."""
+
+    def __init__(self, parameters: Sequence[Tensor], topology: Any):
+        super().__init__(topology)
+        self._topology = topology
+        self._inner = _Inner(parameters)
+        self._fleets = DygraphShardingOptimizer(self._inner, topology)
+
+    def owner(self, parameter: Tensor) -> int:
+        return int(self._fleets._param2rank[parameter.name])
+
+    def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
+        self._sum_over_data(parameters)
+        self._fleets.reduce_gradients(list(parameters), self._topology)
+        for parameter in self.owned(parameters):
+            parameter.grad.scale_(float(self._group.nranks))  # fleet makes the mean
+
+    def step(self, update: Update) -> None:
+        self._inner.update = update
+        self._fleets.step()
+
+
+class GradientSharding(Sharding):
     """Stage 2.  What fleet's hooks do in the backward pass, each process has to do alike and in the same order.
 
     So they are used where all processes learn the same task at a time; elsewhere gradients are handed over after the
@@ -90,8 +114,7 @@ class GradientSharding:
     """
 
     def __init__(self, layer: nn.Layer, parameters: Sequence[Tensor], topology: Any):
-        self._group = topology.get_sharding_parallel_group()
-        self._data = topology.get_data_parallel_group()
+        super().__init__(topology)
         self._inner = _PaddleOptimizer(parameters)
         self._layer, self._optimizer, _ = sharding.group_sharded_parallel(
             layer, self._inner, "os_g", group=self._group, buffer_max_size=0
@@ -99,20 +122,16 @@ class GradientSharding:
         self._layer._fresh_trainable()
         self._alike = True
 
-    def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """As StateSharding's."""
-        owners = self._optimizer.param2rank
-        return [parameter for parameter in parameters if owners[parameter.name] == self._group.rank]
+    def owner(self, parameter: Tensor) -> int:
+        return int(self._optimizer.param2rank[parameter.name])
 
     def begin(self, alike: bool) -> None:
-        """As StateSharding's."""
         self._alike = alike
         self._layer._clear_counters()
         if not alike:
             self._layer._grad_reduced = [False] * len(self._layer._grad_reduced)  # the hooks do nothing
 
     def end(self, parameters: Sequence[Tensor]) -> None:
-        """As StateSharding's."""
         if self._alike:
             return
         with paddle.no_grad():
@@ -123,7 +142,7 @@ class GradientSharding:
                     self._hand_over(parameter)
 
     def _hand_over(self, parameter: Tensor) -> None:
-        owner = self._optimizer.param2rank[parameter.name]
+        owner = self.owner(parameter)
         gradient = paddle.zeros_like(parameter) if parameter.grad is None else parameter.grad
         reduce(gradient, self._group.ranks[owner], group=self._group)
         if owner == self._group.rank:
@@ -132,41 +151,16 @@ class GradientSharding:
             parameter.clear_gradient(False)
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """As StateSharding's: the owners have the sums of their group already."""
-        if self._data.nranks > 1:
-            owned = self.owned(parameters)
-            for parameter in owned:
-                if parameter.grad is None:
-                    parameter.grad = paddle.zeros_like(parameter)
-            fused_allreduce_gradients_with_group(owned, self._data, scale=1.0)
-
-    def values(self, parameter: Tensor) -> Tensor:
-        """As StateSharding's."""
-        return parameter
-
-    def whole(self, values: Tensor, of: Tensor) -> Tensor:
-        """As StateSharding's."""
-        if values is of:
-            return values
-        values = values.clone()
-        broadcast(values, src=self._group.ranks[self._optimizer.param2rank[of.name]], group=self._group)
-        return values
-
-    def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
-        """As StateSharding's."""
-        return values
+        if self._data.nranks > 1:  # the owners have the sums of their own group already
+            self._sum_over_data(self.owned(parameters))
 
     def step(self, update: Update) -> None:
-        """As StateSharding's."""
         owned = self.owned(self._inner._parameter_list)
         self._inner.update = lambda: update([parameter for parameter in owned if parameter.grad is not None])
         self._optimizer._step()
 
-    def clear(self) -> None:
-        """As StateSharding's."""
 
-
-class WeightSharding:
+class WeightSharding(Sharding):
     """Stage 3 for the layers of the encoder, which nearly all weights belong to; stage 2 for the others.
 
     Each process has a slice of every weight of the layers.  Fleet's hooks fetch the others before a layer computes and
@@ -174,8 +168,7 @@ class WeightSharding:
     """
 
     def __init__(self, model: Any, parameters: Sequence[Tensor], topology: Any):
-        self._group = topology.get_sharding_parallel_group()
-        self._data = topology.get_data_parallel_group()
+        super().__init__(topology)
         encoder = model.ernie.encoder
         for layer in encoder.layers:
             layer.extra_parameters = list(layer.parameters())  # it computes with those of its parts itself
@@ -193,20 +186,17 @@ class WeightSharding:
         )
 
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """As StateSharding's: a slice of each weight of the layers, and some of the others."""
+        """A slice of each weight of the layers, and some of the others."""
         own = {id(parameter) for parameter in self._others.owned(self._without_slices(parameters))}
         return [parameter for parameter in parameters if parameter.name in self._sliced or id(parameter) in own]
 
     def begin(self, alike: bool) -> None:
-        """As StateSharding's."""
         self._others.begin(alike)
 
     def end(self, parameters: Sequence[Tensor]) -> None:
-        """As StateSharding's."""
         self._others.end(self._without_slices(parameters))
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """As StateSharding's."""
         self._others.sum_gradients(self._without_slices(parameters))
         for parameter in self._sliced.values():
             if parameter.bw_storage is not None:
@@ -215,7 +205,6 @@ class WeightSharding:
                     all_reduce(parameter.bw_storage, group=self._data)
 
     def values(self, parameter: Tensor) -> Tensor:
-        """As StateSharding's."""
         if parameter.name not in self._sliced:
             return parameter
         values = parameter.fw_storage
@@ -224,7 +213,6 @@ class WeightSharding:
         return values
 
     def whole(self, values: Tensor, of: Tensor) -> Tensor:
-        """As StateSharding's."""
         if of.name not in self._sliced:
             return self._others.whole(values, of)
         parts: list[Tensor] = []
@@ -232,7 +220,6 @@ class WeightSharding:
         return paddle.concat(parts)[: math.prod(of.shape)].reshape(of.shape)
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
-        """As StateSharding's."""
         if of.name not in self._sliced:
             return self._others.part(values, of)
         start, end = self._layers._param2buffer[of.name][self._group.rank]
@@ -241,12 +228,11 @@ class WeightSharding:
         return filled[start:end]
 
     def step(self, update: Update) -> None:
-        """As StateSharding's; nobody else has the slices."""
+        # Nobody else has the slices.
         update([parameter for parameter in self._sliced.values() if parameter.bw_storage is not None])
         self._others.step(update)
 
     def clear(self) -> None:
-        """As StateSharding's."""
         for parameter in self._sliced.values():
             parameter.fw_storage.clear_gradient(False)
             parameter.bw_storage = None

@@ -40,7 +40,7 @@ from ernie.parallel.watch import Watch, host
 if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.pipeline import Pipeline, Staged
-    from ernie.parallel.sharding import GradientSharding, StateSharding, WeightSharding
+    from ernie.parallel.sharding import Sharding
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class World:
         self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
         self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
         self._tensor: Any = topology.get_model_parallel_group() if self.layout.tensor > 1 else None
-        self._sharding: StateSharding | GradientSharding | WeightSharding | None = None
+        self._sharding: Sharding | None = None
         self._pipeline: Pipeline | None = None
 
     @classmethod

@@ -64,11 +64,12 @@ def main(arguments: argparse.Namespace) -> int:
     config = replace(config, train=replace(config.train, precision=chosen))
     corpus = Corpus.open(config.corpus)
 
-    from pretrain.model import shape, sizes
+    from ernie.parallel.layout import Sizes
+    from pretrain.model import shape
 
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
-    layout.check(sizes(shape(config.model, corpus.tokenizer), config))
+    layout.check(Sizes.of(shape(config.model, corpus.tokenizer), config.train.micro_batches))
     folder.prepare(config, corpus, output, arguments.allow_change)
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 

@@ -33,8 +33,7 @@ class Work:
     @property
     def sizes(self) -> Sizes:
         """What a layout has to divide."""
-        shape = self.shape
-        return Sizes(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, self.micro_batches)
+        return Sizes.of(self.shape, self.micro_batches)
 
     @property
     def all_tokens(self) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
-from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
 
 EFFICIENCY = 0.45  # of the published rate of products that a whole layer reaches, assumed for devices not measured
@@ -69,21 +66,6 @@ class Machine:
     def link(self, span: int) -> Link:
         """The link of a group whose members lie within `span` ranks."""
         return self.near if span <= self.per_node else self.far
-
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Machine:
-        """Read one that `write` wrote.  Raises UserError when there is none or it is damaged."""
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"{path}: there is no such file; 'ernie plan --calibrate' writes one") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            raise UserError(f"{path}: is not JSON; measure again with 'ernie plan --calibrate'") from None
-        return build(cls, from_dict(data, str(path)))
 
 
 def _accelerator(

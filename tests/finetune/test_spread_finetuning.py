@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from processes import run_ernie
 
 from finetune.model import FinetunedModel
 
@@ -46,14 +43,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def finetune(work: Path, output: str, *more: str) -> dict[str, object]:
     words = ["finetune", "task.yaml", "--model", "encoder", "--output", output, "--quiet", *more]
-    done = subprocess.run(
-        [sys.executable, "-m", "ernie.cli", *words],
-        cwd=work,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=150,
-    )
+    done = run_ernie(words, work)
     assert done.returncode == 0, done.stderr
     assert "| dev " in done.stdout
     found: dict[str, object] = json.loads((work / output / "scores.json").read_text(encoding="utf-8"))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from helpers import ROOT
+from processes import run_ernie
 
 from ernie.cli import main
 from ernie.train.log import read_records
@@ -76,20 +77,12 @@ def alone(spread: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(config: Path, output: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(output), "--quiet", *more]
+def words(config: Path, output: Path, *more: str) -> list[str]:
+    return ["pretrain", str(config), "--output", str(output), "--quiet", *more]
 
 
 def pretrain(config: Path, output: Path, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(ROOT), str(output.parent)])
-    return subprocess.run(
-        command(config, output, *more),
-        text=True,
-        capture_output=True,
-        timeout=150,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        cwd=output.parent,
-    )
+    return run_ernie(words(config, output, *more), output.parent, **environment)
 
 
 def check_same(found: Path, wanted: Path) -> None:
@@ -131,8 +124,8 @@ def test_a_run_goes_on_under_other_layouts(spread: Path, alone: Path, tmp_path: 
     output = tmp_path / "run"
     stages: list[tuple[int, str]] = [(2, "{pipeline: 2}"), (1, "{}"), (2, "{tensor: 2}")]
     for last, (processes, parallel) in zip((5, 10, 24), stages, strict=True):
-        words = ["--processes", str(processes), "--set", f"parallel={parallel}", "--set", "save.keep_last=9"]
-        done = pretrain(spread, output, *words)
+        given = ["--processes", str(processes), "--set", f"parallel={parallel}", "--set", "save.keep_last=9"]
+        done = pretrain(spread, output, *given)
         assert done.returncode == 0, done.stderr
         if last < 24:  # as if it had been killed soon after
             for checkpoint in (output / "checkpoints").iterdir():
@@ -181,8 +174,8 @@ def stumble(spread: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.Comp
 
     def run(how: str, rank: int, *more: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         mark = tmp_path / "stumbled"
-        words = ["--processes", "2", *more]
-        return pretrain(file, tmp_path / "run", *words, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
+        given = ["--processes", "2", *more]
+        return pretrain(file, tmp_path / "run", *given, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
 
     return run
 
@@ -255,8 +248,13 @@ def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_saves_and_ends_all(number: signal.Signals, spread: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    words = command(spread, output, "--processes", "2", "--set", "schedule.steps_per_task=5000")
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}) as run:
+    given = words(spread, output, "--processes", "2", "--set", "schedule.steps_per_task=5000")
+    with subprocess.Popen(
+        [sys.executable, "-m", "ernie.cli", *given],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as run:
         while not (output / "metrics.jsonl").exists() or '"step": 3' not in (output / "metrics.jsonl").read_text():
             assert run.poll() is None, run.communicate()
             time.sleep(0.1)
