@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import Shape, byref, loaded, seed_of
+from ernie.kernels.cpu.room import empty, empty_like
 from ernie.kernels.mask import Mask
 
 
@@ -29,7 +29,7 @@ def attention(
 class _Attention(PyLayer):
     @staticmethod
     def forward(ctx, q, k, v, shape: Shape, heads: int, dropout: float):  # type: ignore[no-untyped-def]
-        mixed_TD, logsum_TH = paddle.empty_like(q), paddle.empty([q.shape[0], heads])
+        mixed_TD, logsum_TH = empty_like(q), empty([q.shape[0], heads])
         seed = seed_of(dropout)
         addresses = [x.data_ptr() for x in (q, k, v, mixed_TD, logsum_TH)]
         loaded().call("attention_forward", 0, byref(shape.structure), dropout, seed, *addresses)
@@ -42,7 +42,7 @@ class _Attention(PyLayer):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         q, k, v, mixed_TD, logsum_TH = ctx.saved_tensor()
         shape, dropout, seed = ctx.call
-        grads = [paddle.empty_like(x) for x in (q, k, v)]
+        grads = [empty_like(x) for x in (q, k, v)]
         addresses = [x.data_ptr() for x in (q, k, v, mixed_TD, logsum_TH, grad, *grads)]
         loaded().call("attention_backward", 0, byref(shape.structure), dropout, seed, *addresses)
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, grads, strict=True))

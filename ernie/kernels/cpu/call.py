@@ -12,6 +12,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.cpu.library import AttentionShape, Library, library
+from ernie.kernels.cpu.room import empty
 from ernie.kernels.mask import Mask
 
 ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in src/rows.h
@@ -64,7 +65,7 @@ def product(
     """The product of two matrices, either of them transposed, plus a bias; float32."""
     M, K = left.shape[::-1] if turn_left else left.shape
     N = right.shape[0] if turn_right else right.shape[1]
-    y = paddle.empty([M, N])
+    y = empty([M, N])
     loaded().call(
         "product",
         int(left.dtype == paddle.bfloat16),
@@ -86,6 +87,6 @@ def column_sum(x: Tensor) -> Tensor:
 
 def low(x: Tensor) -> Tensor:
     """A matrix in bfloat16."""
-    y = paddle.empty(x.shape, "bfloat16")
+    y = empty(x.shape, paddle.bfloat16)
     loaded().call("convert", x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
     return y

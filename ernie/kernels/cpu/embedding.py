@@ -11,6 +11,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import loaded, row_numbers, seed_of
+from ernie.kernels.cpu.room import empty, empty_like
 
 
 def embed(
@@ -30,7 +31,7 @@ class _Embed(PyLayer):
     def forward(ctx, *given):  # type: ignore[no-untyped-def]
         *tables, gain, offset, ids, epsilon, dropout = given
         T, D = ids[0].shape[0], tables[0].shape[1]
-        sum_TD, y, normal_TD, inverse_T = (paddle.empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
+        sum_TD, y, normal_TD, inverse_T = (empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
         ctx.ids = [row_numbers(ids_T, len(table), "id") for ids_T, table in zip(ids, tables, strict=True)]
         loaded().call("gather_sum", len(tables), _list(tables), _arrays(ctx.ids), T, D, sum_TD.data_ptr())
         ctx.dropout = (dropout, seed_of(dropout))
@@ -48,14 +49,14 @@ class _Embed(PyLayer):
         normal_TD, inverse_T, gain = ctx.saved_tensor()
         T, D = grad.shape
         if ctx.dropout[0]:
-            dropped = paddle.empty_like(grad)
+            dropped = empty_like(grad)
             loaded().call("drop", grad.data_ptr(), *ctx.dropout, T, D, dropped.data_ptr())
             grad = dropped
-        into, dgain, doffset = paddle.empty_like(grad), paddle.empty([D]), paddle.empty([D])
+        into, dgain, doffset = empty_like(grad), paddle.empty([D]), paddle.empty([D])
         given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
         out = (into.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
         loaded().call("add_norm_backward", *given, 0.0, 0, T, D, *out)
-        tables = [paddle.zeros(shape) for shape in ctx.shapes]
+        tables = [empty(shape).zero_() for shape in ctx.shapes]
         loaded().call("scatter_add", len(tables), _list(tables), _arrays(ctx.ids), T, D, into.data_ptr())
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (*tables, dgain, doffset), strict=True))
 

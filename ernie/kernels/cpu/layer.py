@@ -14,6 +14,7 @@ from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, seed_of
 from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
+from ernie.kernels.cpu.room import empty, empty_like
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_low
 
@@ -38,7 +39,7 @@ class _Layer(PyLayer):
     def forward(ctx, x, *rest):  # type: ignore[no-untyped-def]
         *parameters, layout, settings, mask, rows = rest
         call = _Call(x, parameters, layout, settings, mask, rows)
-        y = paddle.empty_like(x)
+        y = empty_like(x)
         call.forward(x, y)
         ctx.call = call
         ctx.parameters = parameters
@@ -47,8 +48,8 @@ class _Layer(PyLayer):
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        grads = [paddle.empty_like(parameter) for parameter in ctx.parameters]
-        dx = None if ctx.frozen[0] else paddle.empty_like(grad)
+        grads = [empty_like(parameter) for parameter in ctx.parameters]
+        dx = None if ctx.frozen[0] else empty_like(grad)
         ctx.call.backward(grad, grads, dx)
         doubt(p for p, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True) if not frozen)
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (dx, *grads), strict=True))
@@ -86,7 +87,7 @@ class _Call:
         self._used = [low_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
         size = c_long()
         loaded().call("layer_bytes", self._low, byref(self._shape), byref(size))
-        self._memory = paddle.empty([size.value], "uint8")
+        self._memory = empty([size.value], paddle.uint8)
 
     def forward(self, x: Tensor, y: Tensor) -> None:
         memory = self._memory.data_ptr()

@@ -8,6 +8,7 @@ from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, product
 from ernie.kernels.cpu.copies import doubt, low_copy
+from ernie.kernels.cpu.room import empty_like
 from ernie.kernels.precision import is_low
 
 
@@ -26,7 +27,7 @@ class _Linear(PyLayer):
         ctx.frozen = [tensor.stop_gradient for tensor in (x, weight, bias)]
         if not activation:
             return before_TE
-        y_TE = paddle.empty_like(before_TE)
+        y_TE = empty_like(before_TE)
         loaded().call("activate", activation, before_TE.data_ptr(), y_TE.data_ptr(), y_TE.size)
         return y_TE
 

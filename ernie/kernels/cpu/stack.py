@@ -9,12 +9,12 @@ from ctypes import c_int, c_void_p
 from typing import TYPE_CHECKING
 
 import numpy as np
-import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
+from ernie.kernels.cpu.room import empty_like
 from ernie.kernels.precision import current
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PackedStack:
         last = shape
         if numbers is not None:
             last = LayerShape(T, len(numbers), D, common[0], numbers.ctypes.data, *common[1:], asked.structure)
-        y_TD = paddle.empty_like(x_TD)
+        y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
         with self._busy:
             self._renew(layers, settings)

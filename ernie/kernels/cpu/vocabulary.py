@@ -9,6 +9,7 @@ from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import column_sum, loaded, low, product, row_numbers
 from ernie.kernels.cpu.copies import doubt, low_copy
+from ernie.kernels.cpu.room import empty
 from ernie.kernels.precision import is_low
 
 _ROWS = 1024  # positions whose logits are in memory at one time, in float32
@@ -25,7 +26,7 @@ class _CrossEntropy(PyLayer):
         low_type = is_low()
         inputs, weights = (low(x), low_copy(table)) if low_type else (x, table)
         P, V = x.shape[0], table.shape[0]
-        slope_PV = paddle.empty([P, V], "bfloat16" if low_type else "float32")
+        slope_PV = empty([P, V], paddle.bfloat16 if low_type else paddle.float32)
         loss_P = paddle.empty([P])
         labels = row_numbers(labels, V, "label")
         for first in range(0, P, _ROWS):

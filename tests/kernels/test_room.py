@@ -1,0 +1,129 @@
+"""Memory of large results: nobody's is given away, and what nobody has any more is used again."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+import numpy as np
+import paddle
+import pytest
+from helpers import ROOT
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.kernels.cpu.room import empty, empty_like, taken
+
+LARGE = 1 << 18  # numbers
+# Steps on batches of ever other lengths; prints by how much the process grew, in units of what a step needs.
+GROWTH = """
+import random, sys
+from ernie import runtime
+import paddle
+from ernie.kernels.cpu.room import empty
+
+def step(rows):
+    # what layers keep, with small results between them that live on
+    kept, odds = [], []
+    for _ in range(40):
+        kept.append(make([rows, 1024]).fill_(1.0))
+        odds.append(paddle.ones([random.randrange(100, 900)]))
+    return odds
+
+make = {"room": empty, "paddle": paddle.empty}[sys.argv[1]]
+random.seed(0)
+small = [step(1000)]
+before = runtime.memory()
+for _ in range(60):
+    small.append(step(random.randrange(900, 1000)))
+    del small[:-20]
+print((runtime.memory() - before) / (40 * 1000 * 1024 * 4))
+"""
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 1 << 19), st.booleans(), st.integers(0, 5)), max_size=25))
+def test_no_two_tensors_share_memory(requests: list[tuple[int, bool, int]]) -> None:
+    alive: list[tuple[paddle.Tensor, int]] = []
+    for number, (count, of_bytes, leave) in enumerate(requests):
+        tensor = empty([count], paddle.uint8 if of_bytes else paddle.float32)
+        assert tensor.shape == [count]
+        alive.append((tensor.fill_(number % 200), number % 200))
+        del alive[: max(0, len(alive) - leave)]
+        for other, value in alive:
+            assert (other.numpy() == value).all()
+
+
+def test_what_nobody_has_any_more_is_the_next_ones() -> None:
+    first = empty([LARGE])
+    address = first.data_ptr()
+    del first
+    second = empty([LARGE - 1000])  # of another batch, a little shorter
+    assert second.data_ptr() == address
+
+
+def test_a_much_smaller_one_does_not_take_a_large_piece() -> None:
+    first = empty([LARGE * 8])
+    address = first.data_ptr()
+    del first
+    assert empty([LARGE]).data_ptr() != address
+
+
+def test_memory_is_kept_for_a_backward_pass_that_is_still_to_come() -> None:
+    weight = paddle.ones([LARGE])
+    weight.stop_gradient = False
+    values = empty([LARGE]).fill_(3.0)
+    product = weight * values
+    del values
+    others = [empty([LARGE]).fill_(7.0) for _ in range(5)]
+    product.sum().backward()
+    assert weight.grad is not None
+    assert (weight.grad.numpy() == 3.0).all()
+    assert len(others) == 5
+
+
+def test_an_array_of_a_tensor_outlives_it() -> None:
+    array = empty([LARGE]).fill_(2.0).numpy()
+    again = empty([LARGE]).fill_(5.0)
+    assert (array == 2.0).all()
+    assert (again.numpy() == 5.0).all()
+
+
+def test_what_is_taken_is_counted() -> None:
+    gc.collect()
+    before = taken()
+    tensor = empty([LARGE])
+    assert 4 * LARGE <= taken() - before <= 4 * LARGE * 1.5
+    del tensor
+    assert taken() == before
+    small = empty([10])
+    assert small.shape == [10]
+    assert taken() == before
+
+
+@pytest.mark.parametrize("dtype", [paddle.float32, paddle.bfloat16, paddle.uint8])
+def test_shape_and_type_are_those_asked_for(dtype: paddle.dtype) -> None:
+    for shape in ([3, 5], [700, 300], [2, 300, 700]):
+        tensor = empty(shape, dtype)
+        assert (tensor.shape, tensor.dtype) == (shape, dtype)
+        assert (empty_like(tensor).shape, empty_like(tensor).dtype) == (shape, dtype)
+        assert tensor.stop_gradient
+
+
+def test_a_process_does_not_grow_with_batches_of_many_lengths() -> None:
+    def growth(kind: str) -> float:
+        done = subprocess.run(
+            [sys.executable, "-c", GROWTH, kind], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return float(done.stdout)
+
+    assert growth("room") < 0.25
+
+
+def test_values_are_written_and_read_in_place() -> None:
+    values = np.random.default_rng(0).normal(size=(512, 512)).astype(np.float32)
+    tensor = empty([512, 512])
+    tensor.set_value(values)
+    np.testing.assert_array_equal((tensor + tensor).numpy(), 2 * values)
+    np.testing.assert_array_equal(tensor[100:200].numpy(), values[100:200])
