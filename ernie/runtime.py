@@ -58,6 +58,24 @@ def quota(groups: Path) -> float:
         return math.inf
 
 
+def memory(key: str = "VmRSS") -> int:
+    """The bytes of memory that this process takes, or with VmHWM has taken at the most; 0 where Linux does not say."""
+    return _bytes(Path("/proc/self/status"), key)
+
+
+def total_memory(key: str = "MemTotal") -> int:
+    """The bytes of memory that this machine has, or with MemAvailable has free; 0 where Linux does not say."""
+    return _bytes(Path("/proc/meminfo"), key)
+
+
+def _bytes(file: Path, key: str) -> int:
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{key}:")), 0)
+
+
 def threads() -> int:
     """The threads that products and kernels run with."""
     return int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
@@ -85,7 +103,7 @@ def _keep_memory() -> None:
     """Have glibc keep what is freed.
 
     Each step frees and allocates the same large pieces; given back to the kernel, every page of them would have to be
-    cleared again, which takes a tenth of a step.
+    cleared again, which takes a tenth of a step.  Those of the kernels are kept by ernie.kernels.cpu.room.
     """
     mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, see mallopt(3)
     if sys.platform == "linux" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:

@@ -29,6 +29,7 @@ from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
 from pretrain.model import MultiTaskModel, build_model
+from pretrain.planner.score import Meter
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
@@ -81,6 +82,7 @@ class Run:
         self.skipped = 0
         self._measured: tuple[int, float] | None = None  # the step of the last measurement, and what came out
         self.log = log
+        self._meter = Meter()
         if checkpoint is not None:
             self._go_on_from(checkpoint)
 
@@ -103,6 +105,7 @@ class Run:
         took: float,
     ) -> None:
         """Log a step that was done."""
+        self._meter.step(took)
         self.skipped += report.skipped
         tokens = sum(batch.layout.tokens for _, batch in batches)
         padding = float(np.mean([batch.padding for _, batch in batches]))
@@ -181,6 +184,7 @@ class Run:
 
     def _gather(self) -> None:
         """Give `whole` the weights that the processes have; every process has to ask."""
+        self._meter.pause()
         if self.world.splits:
             self.world.gather(self.whole, self.model)
 
@@ -206,6 +210,13 @@ class Run:
         self.whole.ernie.save_pretrained(unfinished)
         put(unfinished, final)
         return final
+
+    def score(self) -> None:
+        """Log what steps took, beside what the plan says; every process has to ask."""
+        score = self._meter.score(self.config, self.model.ernie.config, self.world)
+        if score is not None:
+            self.log.record("layout", self.step - 1, layout=self.world.layout.described(), **score.as_dict())
+            self.log.say(str(score))
 
     def close(self) -> None:
         """Stop the workers."""

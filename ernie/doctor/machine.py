@@ -47,9 +47,8 @@ class Machine:
 
 def find() -> Machine:
     """Look at the machine.  To be called before Paddle is imported, which changes OMP_NUM_THREADS."""
-    info = _table(Path("/proc/cpuinfo"), first=True)
+    info = _processor()
     flags = set(info.get("flags", "").split())
-    memory = _table(Path("/proc/meminfo"))
     return Machine(
         processor=info.get("model name") or platform.processor() or platform.machine(),
         vendor=info.get("vendor_id", ""),
@@ -57,8 +56,8 @@ def find() -> Machine:
         cores=runtime.cores(),
         threads=runtime.threads(),
         threads_from=_threads_from(),
-        memory=_kilobytes(memory.get("MemTotal")),
-        memory_free=_kilobytes(memory.get("MemAvailable")),
+        memory=runtime.total_memory(),
+        memory_free=runtime.total_memory("MemAvailable"),
         busy_cores=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
         gpus=gpus(),
         compiler=_compiler(),
@@ -116,15 +115,11 @@ def _said(command: list[str]) -> str | None:
         return None
 
 
-def _table(path: Path, first: bool = False) -> dict[str, str]:
-    """The lines "key : value" of a file of Linux's, of its first paragraph only where asked; empty elsewhere."""
+def _processor() -> dict[str, str]:
+    """What Linux tells of the first core, line by line; empty elsewhere."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return {}
-    pairs = (line.partition(":") for line in (text.split("\n\n")[0] if first else text).splitlines())
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
-
-
-def _kilobytes(text: str | None) -> int:
-    return int(text.split()[0]) * 1024 if text else 0

@@ -1,6 +1,6 @@
 """Several processes on this machine, started by Paddle's launcher.
 
-Each of them runs the same `ernie` command; what they say goes to `rank-N.log` in a folder.  The first one speaks for
+Each of them runs the same command; what they say goes to `rank-N.log` in a folder.  The first one speaks for
 the command: on standard error as it goes on, on standard output at the end.
 """
 
@@ -33,11 +33,12 @@ def ranks() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
-def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0) -> int:
+def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0, *, module: str = "ernie.cli") -> int:
     """Run `ernie` with these words in so many processes, with logs in a run's folder; returns the exit status.
 
     After a failure that may be one of the machine's (a process that died, stood still or raised an error) all are
     started again, at most `restarts` times.  SIGTERM and Ctrl-C are passed on once, and their end is waited for.
+    `module` may be another than the command's.
     """
     logs = folder / LOGS_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
     results = logs / _RESULTS
     results.write_bytes(b"")
     for attempt in range(restarts + 1):
-        status, asked = _run(words, files)
+        status, asked = _run([module, *words], files)
         if asked is not None:
             return 128 + asked
         if status in _ENDED or attempt == restarts:

@@ -109,6 +109,17 @@ class ParallelConfig:
             rank, found[axis] = divmod(rank, self.degree(axis))
         return {axis: found[axis] for axis in AXES}
 
+    def cut(self, layers: int) -> tuple[int, ...]:
+        """How many layers each process of a pipeline has: `stages`, or as even as can be.
+
+        What is left over goes to the middle, since the first and the last one have embeddings and heads besides.
+        """
+        if self.stages:
+            return self.stages
+        each, more = divmod(layers, self.pipeline)
+        order = [*range(1, self.pipeline - 1), 0, self.pipeline - 1]
+        return tuple(each + (stage in order[:more]) for stage in range(self.pipeline))
+
     def described(self) -> str:
         """The degrees that are not 1, as `data 2 x tensor 2`."""
         degrees = [(item.name, self.degree(item.name)) for item in fields(self) if item.name in AXES]

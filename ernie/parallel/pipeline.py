@@ -177,9 +177,8 @@ def _cuts(layout: ParallelConfig, pieces: int) -> dict[str, Any]:
     """How fleet cuts the pieces of a model, the first and the last of which are no layers."""
     if layout.virtual_stages > 1:
         return {"num_virtual_pipeline_stages": layout.virtual_stages, "seg_method": f"layer:{_Piece.__name__}"}
-    if layout.stages:
-        return {"seg_method": [0, *(1 + sum(layout.stages[:k]) for k in range(1, layout.pipeline)), pieces]}
-    return {}
+    stages = layout.cut(pieces - 2)
+    return {"seg_method": [0, *(1 + sum(stages[:k]) for k in range(1, layout.pipeline)), pieces]}
 
 
 def _nothing() -> Iterator[tuple[Tensor, None]]:

@@ -1,4 +1,4 @@
-"""What Paddle's launcher starts, which takes the path of a program: the command `ernie`, with a log of its own."""
+"""What Paddle's launcher starts, which takes the path of a program: the module named first, with a log of its own."""
 
 import os
 import runpy
@@ -13,4 +13,6 @@ if __name__ == "__main__":
         for file, number in ((folder / "results" if rank == "0" else log, 1), (log, 2)):
             with file.open("ab") as opened:
                 os.dup2(opened.fileno(), number)
-    runpy.run_module("ernie.cli", run_name="__main__", alter_sys=True)
+    import ernie  # noqa: F401 - before anyone imports Paddle, which it sets up
+
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)

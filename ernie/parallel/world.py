@@ -142,7 +142,7 @@ class World:
 
     def any(self, flag: bool) -> bool:
         """Whether it is so in any process."""
-        return any(_reduced([flag], [self._all], ReduceOp.MAX))
+        return bool(self.largest(flag))
 
     def differing(self, value: str) -> list[int]:
         """The ranks that say something else than the first one."""
@@ -216,6 +216,10 @@ class World:
     def most(self, numbers: Sequence[int]) -> list[int]:
         """The largest of each number that any process has."""
         return list(map(int, _reduced(numbers, [self._shards], ReduceOp.MAX)))
+
+    def largest(self, value: float) -> float:
+        """The largest of what the processes say."""
+        return _reduced([value], [self._all], ReduceOp.MAX)[0]
 
     def begin(self, layer: nn.Layer, parameters: Sequence[Tensor]) -> None:
         """Share out the parameters that are to be trained among those who update them."""

@@ -29,12 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, "YAML file of a pretraining run, see docs/pretraining.md")
     add_set(parser, "override a key, for example train.micro_batches=16")
     parser.add_argument("--devices", type=int, required=True, metavar="N", help="how many devices, one a process")
-    parser.add_argument("--kind", default="a100", help="of devices: v100, a100, h100 or h200 (default: a100)")
+    parser.add_argument("--kind", default="a100", help="of devices: v100, a100, h100, h200 or here (default: a100)")
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="measure this machine first, with these layers: from then on --kind here",
+    )
     parser.add_argument("--memory", metavar="SIZE", help="of a device, such as 80GiB")
     parser.add_argument("--products", metavar="RATE", help="that layers reach on a device, such as 140TFLOP/s")
     parser.add_argument("--bandwidth", metavar="RATE", help="between the devices of a node, such as 300GB/s")
     parser.add_argument("--network", metavar="RATE", help="of each device to other nodes, such as 25GB/s")
     parser.add_argument("--per-node", type=int, metavar="N", help="devices of a node (default: 8)")
+    parser.add_argument(
+        "--regroup", action="store_true", help="try other micro-batches, too, with as many tokens in a step together"
+    )
     parser.add_argument("--length", type=float, metavar="TOKENS", help="of a sequence (default: data.max_len)")
     parser.add_argument("--top", type=int, default=8, metavar="N", help="how many layouts to print (default: 8)")
 
@@ -42,22 +50,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run it."""
     from ernie.errors import UserError
+    from ernie.runtime import require_paddle
     from pretrain.config import load
     from pretrain.ledger import markdown
+    from pretrain.planner.machine import HERE, here
     from pretrain.planner.plan import assumptions, block, make_plan
 
     for name, value in (("--devices", arguments.devices), ("--top", arguments.top)):
         if value < 1:
             raise UserError(f"{name}: expected at least 1, found {value}")
     config = load(arguments.config, arguments.set)
-    machine, work = _machine(arguments), _work(config, arguments.length)
-    plan = make_plan(work, arguments.devices, machine)
+    work = _work(config, arguments.length)
+    if arguments.calibrate:
+        require_paddle()
+        from ernie.kernels.precision import resolve
+        from pretrain.planner.calibrate import calibrate
+
+        print("measuring this machine: half a minute in which it should have nothing else to do", file=sys.stderr)
+        calibrate(work, arguments.devices, resolve(config.train.precision)).write(here())
+        arguments.kind = HERE
+    machine = _machine(arguments)
+    plan = make_plan(work, arguments.devices, machine, regroup=arguments.regroup)
     for line in assumptions(work, machine):
         print(f"assumed: {line}", file=sys.stderr)
-    how = "all" if plan.all_tried else "found by a learned search among them"
-    print(f"{plan.tried:,} layouts ({how}), {len(plan.found):,} fit; the fastest:\n")
+    tried = "all tried" if plan.all_tried else "a learned search tried some"
+    print(f"{plan.layouts:,} layouts, {tried}, {len(plan.found):,} of these fit; the fastest:\n")
     print(markdown(plan.table(arguments.top)))
-    print(f"\nThe first spends its time on: {plan.spent()}.\n\n{block(plan.best.layout)}")
+    print(f"\nThe first spends its time on: {plan.spent()}.\n\n{block(plan.best, work)}")
     return 0
 
 
@@ -92,10 +111,10 @@ def _work(config: PretrainConfig, length: float | None) -> Work:
     """A step of the run.  The vocabulary is the corpus's where there is one, else that of the preset."""
     from ernie.data.shards import Corpus
     from ernie.model.config import EncoderConfig
-    from pretrain.planner.cost import Work
+    from pretrain.planner.cost import work_of
 
     model = config.model
     shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
     if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
         shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)
-    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len)
+    return work_of(config, shape, length)

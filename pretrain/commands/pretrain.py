@@ -109,6 +109,7 @@ def _train(
                 finished = train(run)
             if not finished:
                 return 130
+            run.score()
             final = run.finish()
             if world.is_first:
                 print(final)

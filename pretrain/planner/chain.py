@@ -60,6 +60,14 @@ def best_partition(
     return best
 
 
+def partition(
+    pieces: Sequence[Piece], starts: tuple[int, ...], micro_batches: int, memory: float = math.inf
+) -> Partition | None:
+    """The chain as it is cut by these beginnings; None when that does not fit."""
+    chain = _Chain(pieces, len(starts), micro_batches, memory)
+    return Partition(starts, chain.seconds(starts)) if chain.fits(starts) else None
+
+
 def all_partitions(
     pieces: Sequence[Piece], stages: int, micro_batches: int, memory: float = math.inf
 ) -> Iterator[Partition]:

@@ -14,7 +14,8 @@ from functools import cached_property
 
 from ernie.model.config import EncoderConfig
 from ernie.parallel.layout import ParallelConfig, Sizes
-from pretrain.planner.chain import Piece, best_partition
+from pretrain.config import PretrainConfig
+from pretrain.planner.chain import Piece, best_partition, partition
 from pretrain.planner.machine import Machine
 
 MASKED = 0.15  # of the tokens are predicted
@@ -70,6 +71,11 @@ class Work:
         return (shape.max_positions + shape.segments + shape.task_vocab_size) * D + 2 * D * D
 
 
+def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
+    """A step of a run, in sequences of this length (left out: as long as they may be)."""
+    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len)
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a layout costs: `seconds` of a step, by what they are spent on; `memory` of the process that needs most.
@@ -77,6 +83,7 @@ class Cost:
     `stages` are the layers of each stage of a pipeline.
     """
 
+    work: Work
     layout: ParallelConfig
     spent: dict[str, float]
     memory: float
@@ -89,7 +96,10 @@ class Cost:
 
 
 def cost(work: Work, layout: ParallelConfig, machine: Machine) -> Cost | None:
-    """What a layout costs, with the best stages; None when no process would have memory enough."""
+    """What a layout costs; None when a process would not have memory enough.
+
+    A pipeline has the stages that the layout says, else the best ones.
+    """
     model = _Model(work, layout, machine)
     if layout.virtual_stages > 1:
         return model.interleaved()
@@ -113,20 +123,30 @@ class _Model:
         return float(self.work.tokens * self.work.shape.hidden_size * self.machine.value)
 
     @cached_property
+    def crowd(self) -> float:
+        """How many times longer than the machine says it takes when all processes are at work."""
+        return self.machine.crowd(self.layout.processes)
+
+    @cached_property
+    def products(self) -> float:
+        """The rate of products of a process: fewer of them have more threads each, more of them may wait in turns."""
+        return self.machine.products / min(1.0, self.crowd)
+
+    @cached_property
     def layer_products(self) -> float:
         passes = 4 if self.layout.recompute else 3
-        return passes * (self.work.layer_flops / self.layout.tensor / self.machine.products + self.machine.overhead)
+        return passes * (self.work.layer_flops / self.layout.tensor / self.products + self.machine.overhead)
 
     @cached_property
     def head_products(self) -> float:
-        return 3 * self.work.head_flops / self.layout.tensor / self.machine.products
+        return 3 * self.work.head_flops / self.layout.tensor / self.products
 
     @cached_property
     def tensor_sums(self) -> float:
         """Seconds of a layer's sums: two in the forward pass, two in the backward pass (Shoeybi et al., section 3)."""
         link = self.machine.link(self.layout.tensor)
         sums = 6 if self.layout.recompute else 4
-        return sums * link.sum_seconds(self.vectors, self.layout.tensor)
+        return sums * max(1.0, self.crowd) * link.sum_seconds(self.vectors, self.layout.tensor)
 
     @cached_property
     def message(self) -> float:
@@ -146,6 +166,17 @@ class _Model:
         alike = self.machine.kept_alike / (t if self.layout.sequence else 1)
         return elements * (alike + (self.machine.kept - self.machine.kept_alike) / t)
 
+    @property
+    def whole(self) -> float:
+        """The bytes of all weights."""
+        return float(_WEIGHT * (self.work.shape.layers * self.work.layer_weights + self._ends(1)))
+
+    @property
+    def gathered(self) -> float:
+        """Those of the whole model that the first process has besides its part, to measure and to save."""
+        layout = self.layout
+        return self.whole if layout.tensor > 1 or layout.pipeline > 1 or layout.sharding_stage > 2 else 0.0
+
     def state(self, weights: float, *, of_layers: bool = False) -> float:
         """Bytes for weights: themselves, their copies, gradients and the optimizer's moments."""
         shards, stage = self.layout.sharding, self.layout.sharding_stage
@@ -158,20 +189,27 @@ class _Model:
         t = self.layout.tensor
         table, other = self.state(self.work.table_weights / t), self.state(self.work.other_weights)
         link = self.machine.link(t)
-        first = Piece(2 * link.sum_seconds(self.vectors, t), table + other / 2, 0.0, self.message)
+        embedding = 3 * _WEIGHT * self.vectors / self.machine.value  # sum, normal and result
+        scores = _WEIGHT * MASKED * self.work.tokens * self.work.shape.vocab_size / t
+        first = Piece(2 * link.sum_seconds(self.vectors, t), table + other / 2, embedding, self.message)
         layer = Piece(
             self.layer_products + self.tensor_sums,
             self.state(self.work.layer_weights / t, of_layers=True),
             self.kept,
             self.message,
         )
-        last = Piece(self.head_products, other / 2 + (table if self.layout.pipeline > 1 else 0.0), 0.0, self.message)
+        end = other / 2 + (table if self.layout.pipeline > 1 else 0.0)
+        last = Piece(self.head_products, end, scores, self.message)
         return [first, *[layer] * self.work.shape.layers, last]
 
     def one_by_one(self) -> Cost | None:
         pieces, stages = self.pieces(), self.layout.pipeline
-        free = self.machine.memory - self.machine.base
-        found = best_partition(pieces, stages, self.micro_batches, free)
+        free = self.machine.memory - self.machine.base - self.gathered
+        if self.layout.stages:
+            starts = (0, *(1 + sum(self.layout.stages[:stage]) for stage in range(1, stages)))
+            found = partition(pieces, starts, self.micro_batches, free)
+        else:
+            found = best_partition(pieces, stages, self.micro_batches, free)
         if found is None:
             return None
         sizes = found.sizes(len(pieces))
@@ -187,7 +225,7 @@ class _Model:
         longest = each * pieces[1].seconds + max(pieces[0].seconds, pieces[-1].seconds) + v * self.message
         first = pieces[0].state + each * pieces[1].state
         held = stages * v + stages - 1  # passes on their way in the first stage, each of a v-th of its layers
-        memory = self.machine.base + first + min(held, n * v) * each / v * self.kept
+        memory = self.machine.base + self.gathered + first + min(held, n * v) * each / v * self.kept
         if memory > self.machine.memory:
             return None
         return self._cost((each,) * stages, (n + (stages - 1) / v) * longest, memory)
@@ -196,8 +234,9 @@ class _Model:
         most = 0.0
         for stage, (start, end) in enumerate(zip(starts, (*starts[1:], len(pieces)), strict=True)):
             held = min(self.micro_batches, len(starts) - stage)
-            most = max(most, sum(piece.state + held * piece.kept for piece in pieces[start:end]))
-        return most + self.machine.base
+            own = sum(piece.state + held * piece.kept for piece in pieces[start:end])
+            most = max(most, own + (self.gathered if stage == 0 else 0.0))
+        return self.machine.base + max(most, self.whole + self.gathered)  # all begin with the whole model
 
     def _cost(self, layers: tuple[int, ...], seconds: float, memory: float) -> Cost:
         n, t = self.micro_batches, self.layout.tensor
@@ -213,22 +252,19 @@ class _Model:
             * (self.work.shape.layers * self.layer_products + self.head_products)
             / self.layout.pipeline
         )
-        crowded = all_work / self.machine.at_once
+        crowded = all_work / self.machine.at_once if self.machine.at_once else 0.0
         spent["crowded processors"] = max(0.0, crowded - seconds)
         weights = self._weights(layers, t)
         spent["gradient sums"] = self._gradient_sums(weights)
-        spent["update"] = (
-            weights
-            / self.layout.sharding
-            / self.machine.updates
-            * max(1.0, self.layout.processes / self.machine.at_once)
-        )
-        return Cost(self.layout, spent, memory, layers)
+        spent["update"] = self.crowd * weights / self.layout.sharding / self.machine.updates
+        return Cost(self.work, self.layout, spent, memory, layers)
 
     def _weights(self, layers: tuple[int, ...], tensor: int) -> float:
         """Those of the stage with most of them."""
-        ends = self.work.table_weights / tensor + self.work.other_weights
-        return max(layers) * self.work.layer_weights / tensor + ends
+        return max(layers) * self.work.layer_weights / tensor + self._ends(tensor)
+
+    def _ends(self, tensor: int) -> float:
+        return self.work.table_weights / tensor + self.work.other_weights
 
     def _gradient_sums(self, weights: float) -> float:
         layout, size = self.layout, _WEIGHT * weights
@@ -243,4 +279,4 @@ class _Model:
         if layout.pipeline > 1:
             table = _WEIGHT * self.work.table_weights / layout.tensor
             tied = self.machine.link(below * layout.pipeline).sum_seconds(table, 2)
-        return shards + data + tied
+        return max(1.0, self.crowd) * (shards + data + tied)

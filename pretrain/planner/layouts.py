@@ -1,50 +1,126 @@
-"""All layouts of a number of devices that a model and a step allow."""
+"""All layouts of a number of devices that a model and a step allow, and the decisions that lead to one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations, product
+from typing import NamedTuple
 
 from ernie.errors import UserError
 from ernie.parallel.layout import ParallelConfig
 from pretrain.planner.cost import Work
 
 MOST_PIECES = 4  # of a stage
+DEGREES = 4  # data, tensor, pipeline and sharding
 
 
-def layouts(devices: int, work: Work) -> Iterator[ParallelConfig]:
-    """Every layout of so many devices that divides what it has to."""
-    for degrees in _factors(devices, 4):
-        for stage, pieces, sequence, recompute in product(
-            (1, 2, 3), range(1, MOST_PIECES + 1), (False, True), (False, True)
-        ):
-            found = layout(degrees, stage, pieces, sequence, recompute, work)
-            if found is not None:
-                yield found
+class Candidate(NamedTuple):
+    """A step, and a layout for it."""
+
+    work: Work
+    layout: ParallelConfig
 
 
-def layout(
-    degrees: tuple[int, ...], stage: int, pieces: int, sequence: bool, recompute: bool, work: Work
-) -> ParallelConfig | None:
-    """The layout of these degrees of data, tensor, pipeline and sharding; None when it is none, or another's twin."""
-    data, tensor, pipeline, sharding = degrees
-    if stage > 1 and sharding == 1:
-        return None
-    try:
-        found = ParallelConfig(
-            data,
-            tensor,
-            pipeline,
-            sharding,
-            sharding_stage=stage,
-            virtual_stages=pieces,
-            sequence=sequence,
-            recompute=recompute,
-        )
-        found.check(work.sizes)
-    except UserError:
-        return None
+class Decision(NamedTuple):
+    """What a candidate is made of; `group` is the number of its step among those that there are."""
+
+    degrees: tuple[int, ...]
+    stage: int
+    pieces: int
+    sequence: bool
+    recompute: bool
+    group: int
+
+
+class Space:
+    """The layouts of so many devices for a step, which may be cut into micro-batches in several ways."""
+
+    def __init__(self, devices: int, works: Sequence[Work]):
+        self.degrees = list(_factors(devices, DEGREES))
+        self.works = works
+        self._primes = [prime for prime in range(2, devices + 1) if devices % prime == 0 and _is_prime(prime)]
+        self._choices: dict[str, Sequence[int]] = {
+            "stage": (1, 2, 3),
+            "pieces": range(1, MOST_PIECES + 1),
+            "sequence": (False, True),
+            "recompute": (False, True),
+            "group": range(len(works)),
+        }
+
+    def __iter__(self) -> Iterator[Candidate]:
+        for degrees in self.degrees:
+            for rest in product(*self._choices.values()):
+                decision = Decision(degrees, *rest)  # type: ignore[arg-type]
+                found = self.candidate(decision) if decision == _plain(decision) else None
+                if found is not None:
+                    yield found
+
+    def draw(self, integer: Callable[[int], int]) -> Decision:
+        """A decision by chance; `integer` draws a number below another."""
+        rest = [choices[integer(len(choices))] for choices in self._choices.values()]
+        return _plain(Decision(self.degrees[integer(len(self.degrees))], *rest))  # type: ignore[arg-type]
+
+    def moves(self, decision: Decision) -> Iterator[tuple[str, Decision]]:
+        """What differs from a decision in one thing, and the name of that kind of move."""
+        for giver, taker in permutations(range(DEGREES), 2):
+            for prime in self._primes:
+                if decision.degrees[giver] % prime == 0:
+                    degrees = list(decision.degrees)
+                    degrees[giver] //= prime
+                    degrees[taker] *= prime
+                    yield f"{giver} to {taker}", _plain(decision._replace(degrees=tuple(degrees)))
+        for name, choices in self._choices.items():
+            before = getattr(decision, name)
+            for choice in choices:
+                if choice != before:
+                    # Steps are in the order of their sizes, so that one direction may be better than the other.
+                    kind = f"{name} {'up' if choice > before else 'down'}" if name == "group" else f"{name} {choice}"
+                    yield kind, _plain(decision._replace(**{name: choice}))  # type: ignore[arg-type]
+
+    def candidate(self, decision: Decision) -> Candidate | None:
+        """What a decision leads to; None when it is no layout."""
+        data, tensor, pipeline, sharding = decision.degrees
+        work = self.works[decision.group]
+        try:
+            layout = ParallelConfig(
+                data,
+                tensor,
+                pipeline,
+                sharding,
+                sharding_stage=decision.stage,
+                virtual_stages=decision.pieces,
+                sequence=decision.sequence,
+                recompute=decision.recompute,
+            )
+            layout.check(work.sizes)
+        except UserError:
+            return None
+        return Candidate(work, layout)
+
+
+def regrouped(work: Work, most: int = 3) -> list[Work]:
+    """The step cut into up to 2^most times as many or as few micro-batches, none shorter than a sequence."""
+    found = []
+    for power in range(-most, most + 1):
+        count, tokens = work.micro_batches * 2.0**power, work.tokens / 2.0**power
+        if count.is_integer() and tokens.is_integer() and tokens >= work.length:
+            found.append(replace(work, micro_batches=int(count), tokens=int(tokens)))
     return found
+
+
+def _plain(decision: Decision) -> Decision:
+    """The decision without what means nothing with these degrees."""
+    _, tensor, pipeline, sharding = decision.degrees
+    return decision._replace(
+        stage=decision.stage if sharding > 1 else 1,
+        pieces=decision.pieces if pipeline > 2 else 1,
+        sequence=decision.sequence and tensor > 1,
+    )
+
+
+def _is_prime(number: int) -> bool:
+    return all(number % divisor for divisor in range(2, number))
 
 
 def _factors(number: int, count: int) -> Iterator[tuple[int, ...]]:

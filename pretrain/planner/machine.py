@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 
+from ernie.beside import put_text
 from ernie.errors import UserError, nearest
+from ernie.kernels import build
+from ernie.model.config import EncoderConfig
+from ernie.saved import read_json
 
 EFFICIENCY = 0.45  # of the published rate of products that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
@@ -44,8 +50,8 @@ class Machine:
     `value` are the bytes of a number in a vector between layers, `copies` those of a weight's copy of lower precision.
     `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
     `kept_alike` is the same in all processes of a tensor group.  `overhead` are seconds that each pass through a layer
-    takes besides, `base` bytes that a process takes before it has a model.  At most `at_once` processes compute at
-    the same time.
+    takes besides, `base` bytes that a process takes before it has a model.  `at_once` is 0 where each process has a
+    device for itself; else all of them share what so many processes were measured with at the same time.
     """
 
     name: str
@@ -61,7 +67,25 @@ class Machine:
     kept: float = 34.0
     kept_alike: float = 10.0
     base: float = 0.0
-    at_once: int = 1 << 30
+    at_once: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Machine:
+        """The machine that a file tells of.  Raises UserError when it tells of none."""
+        remedy = "`ernie plan CONFIG --devices N --calibrate` measures this machine."
+        keys = {item.name: (float, int) for item in fields(cls)} | {"name": (str,), "near": (dict,), "far": (dict,)}
+        tree = read_json(path, keys, remedy)
+        tree |= {key: Link(**tree[key]) for key in ("near", "far")}
+        return cls(**{key: tree[key] for key in keys})
+
+    def write(self, path: Path) -> None:
+        """Write it to a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put_text(path, json.dumps(asdict(self), indent=2) + "\n")
+
+    def crowd(self, processes: int) -> float:
+        """How many times longer each of so many processes takes, all of them at work, than the rates here say."""
+        return processes / self.at_once if self.at_once else 1.0
 
     def link(self, span: int) -> Link:
         """The link of a group whose members lie within `span` ranks."""
@@ -90,10 +114,25 @@ MACHINES = {
 }
 
 
+HERE = "here"
+
+
+def here() -> Path:
+    """The file that tells of this machine, once it was measured."""
+    return build.cache().parent / "machine.json"
+
+
+def measured_with(shape: EncoderConfig, precision: str) -> str:
+    """The name of this machine as measured with layers of a shape."""
+    return f"this machine, measured with layers of {shape.hidden_size} x {shape.intermediate_size} in {precision}"
+
+
 def named(name: str) -> Machine:
-    """A kind of device by its name.  Raises UserError for an unknown one."""
+    """A kind of device by its name.  Raises UserError for an unknown one, and for `here` not yet measured."""
+    if name == HERE:
+        return Machine.read(here())
     if name not in MACHINES:
-        raise UserError(f"there is no kind of device '{name}'.{nearest(name, MACHINES)}")
+        raise UserError(f"there is no kind of device '{name}'.{nearest(name, [*MACHINES, HERE])}")
     return MACHINES[name]
 
 

@@ -1,0 +1,104 @@
+"""How well the planner predicts: this machine is measured, then runs take a few steps in each of many layouts.
+
+  python benchmarks/planning.py CORPUS [--output FOLDER] [--layouts '{data: 2}' ...]
+
+An encoder of 4 layers of 256 learns masked tokens of a corpus in fp32, 8 micro-batches of 1,024 tokens a step.  Each
+layout is a run of `ernie pretrain`; what the run itself says of its steps and of the prediction makes the table, the
+last line being the rank correlations of predicted and actual time and memory.  What was run is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ernie.parallel.layout import ParallelConfig
+from tasks.downstream.measures import spearman
+
+LAYOUTS = (
+    "{data: 1}",
+    "{data: 1, recompute: true}",
+    "{data: 2}",
+    "{data: 2, recompute: true}",
+    "{sharding: 2}",
+    "{sharding: 2, sharding_stage: 2}",
+    "{sharding: 2, sharding_stage: 3}",
+    "{tensor: 2}",
+    "{tensor: 2, sequence: true}",
+    "{tensor: 2, recompute: true}",
+    "{pipeline: 2}",
+    "{pipeline: 2, stages: [3, 1]}",
+    "{pipeline: 2, recompute: true}",
+    "{data: 4}",
+    "{sharding: 4}",
+    "{sharding: 4, sharding_stage: 3}",
+    "{data: 2, tensor: 2}",
+    "{data: 2, pipeline: 2}",
+    "{tensor: 4}",
+    "{tensor: 2, pipeline: 2}",
+    "{pipeline: 4}",
+)
+STEPS = 12
+RUN = {
+    "schedule": {"stages": [{"knowledge_masking": STEPS}]},
+    "model": {"preset": "mini", "vocab_size": 16000},
+    "data": {"max_len": 128, "batch_tokens": 1024, "workers": 0},
+    "train": {"micro_batches": 8, "precision": "fp32", "rate": {"peak": 1e-4}},
+}
+
+
+def main() -> None:
+    """Measure, run, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--output", type=Path, default=Path("runs/benchmarks/planning"))
+    parser.add_argument("--layouts", nargs="+", default=LAYOUTS, metavar="BLOCK")
+    arguments = parser.parse_args()
+    folder = arguments.output.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump({"corpus": str(arguments.corpus.resolve()), **RUN}), encoding="utf-8")
+    if not (folder / "cache" / "ernie-continual" / "machine.json").is_file():
+        ernie(folder, "plan", str(file), "--devices", "2", "--calibrate")
+    print("| layout | step, s | predicted | memory of a process, MB | predicted |\n|---|---|---|---|---|")
+    found = []
+    for number, text in enumerate(arguments.layouts):
+        layout = ParallelConfig(**yaml.safe_load(text))
+        run = folder / f"run-{number}"
+        if not (run / "model").is_dir():
+            block = [f"parallel={text}", f"parallel.data={layout.degree('data')}"]
+            overrides = [word for item in block for word in ("--set", item)]
+            ernie(folder, "pretrain", str(file), "--output", str(run), "--processes", str(layout.processes), *overrides)
+        score = read_score(run)
+        found.append(score)
+        cells = [text.strip("{}"), f"{score['seconds']:.2f}", f"{score['predicted_seconds']:.2f}"]
+        cells += [f"{score[key] / 1e6:.0f}" for key in ("memory", "predicted_memory")]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    for what in ("seconds", "memory"):
+        actual, predicted = ([score[key] for score in found] for key in (what, f"predicted_{what}"))
+        print(f"\nrank correlation of {what} over {len(found)} layouts: {spearman(predicted, actual):.3f}")
+
+
+def ernie(folder: Path, *words: str) -> None:
+    """Run a command, with a cache of its own, so that this machine is measured for these layers."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run([sys.executable, "-m", "ernie.cli", *words], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"ernie {' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+def read_score(run: Path) -> dict[str, Any]:
+    """What a run says of its steps, and of the prediction."""
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return next(record for line in lines if (record := json.loads(line))["kind"] == "layout")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""What this machine can do, measured by processes that work at the same time, as those of a run do.
+
+Measured are: the sum of a small and of a large tensor over the processes; forward and backward of a few layers with
+few and with many tokens; an update; what a layer keeps for its backward pass; what a process takes before it has a
+model.  What two processes measure differently, the slower one says.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import paddle
+from paddle import Tensor
+from paddle.base import core
+from paddle.distributed import ReduceOp, all_reduce
+
+from ernie import runtime
+from ernie.data.batch import Labels, Layout, Packed
+from ernie.errors import UserError
+from ernie.kernels.cpu.room import taken
+from ernie.kernels.precision import computing, is_low
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.parallel.launch import launch
+from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.world import World
+from ernie.train.settings import AdamConfig
+from ernie.train.trainer import Trainer
+from pretrain.planner.cost import Work
+from pretrain.planner.machine import Link, Machine, measured_with
+
+SMALL, LARGE = 1 << 12, 1 << 22  # numbers of a tensor that is summed
+FEW, MANY = 1, 3  # layers
+PART = 4  # the tokens of a micro-batch are divided by this for the smaller one
+_VOCABULARY = 1000  # of the models that are measured: a table is no layer
+_REPEATS = 5
+
+
+def calibrate(work: Work, processes: int, precision: str) -> Machine:
+    """Measure this machine with so many processes, at most one a core but two at least, for a step's layers.
+
+    Raises UserError when the processes cannot do it.
+    """
+    count = max(2, min(processes, _devices()))
+    case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length, "precision": precision}
+    with tempfile.TemporaryDirectory(prefix="ernie-calibrate-") as folder:
+        file = Path(folder) / "machine.json"
+        words = [json.dumps(case), str(file)]
+        if launch(words, count, Path(folder), module=__name__) or not file.is_file():
+            raise UserError("this machine could not be measured; why is said above")
+        return Machine.read(file)
+
+
+def main(words: Sequence[str]) -> None:
+    """One of the processes; the first one writes what was found."""
+    case, file = json.loads(words[0]), Path(words[1])
+    world = World.start(ParallelConfig())
+    shape = replace(EncoderConfig(**case["shape"]), vocab_size=_VOCABULARY)
+    work = Work(shape, 1, case["tokens"], min(case["length"], case["tokens"]))
+    with world.together(), computing(case["precision"]):
+        found = _measure(work, case["precision"], world)
+        if world.is_first:
+            found.write(file)
+
+
+def _measure(work: Work, precision: str, world: World) -> Machine:
+    link = _link(world)
+    few, small = _Bench(replace(work, shape=replace(work.shape, layers=FEW)), world), work.tokens // PART
+    few.seconds(small)
+    base = runtime.memory() - few.state
+    many = _Bench(replace(work, shape=replace(work.shape, layers=MANY)), world)
+    more = MANY - FEW
+    long, short = (
+        (many.seconds(tokens) - few.seconds(tokens)) / more / 3 for tokens in (work.tokens, small)
+    )  # of a layer's pass
+    flops = work.layer_flops
+    products = flops * (1 - 1 / PART) / max(long - short, 0.1 * long)
+    kept = (many.kept(work.tokens) - few.kept(work.tokens)) / more / (work.tokens * work.shape.hidden_size)
+    on_cpu = paddle.get_device() == "cpu"
+    return Machine(
+        name=measured_with(work.shape, precision),
+        products=products,
+        memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
+        near=link,
+        far=link,
+        per_node=_devices(),
+        updates=many.weights / many.update_seconds(),
+        overhead=max(0.0, long - flops / products),
+        value=2 if is_low() and not on_cpu else 4,
+        copies=2 if is_low() else 0,
+        kept=kept,
+        kept_alike=kept * 10 / 34,
+        base=float(base),
+        at_once=world.layout.processes if on_cpu else 0,
+    )
+
+
+def _devices() -> int:
+    """The devices of this machine that processes can have for themselves."""
+    return runtime.cores() if paddle.get_device() == "cpu" else int(paddle.device.cuda.device_count())
+
+
+def _link(world: World) -> Link:
+    """From the times of a small and of a large sum, which are those of `Link.sum_seconds`."""
+    ranks = world.layout.processes
+    times = []
+    for size in (SMALL, LARGE):
+        values = paddle.zeros([size])
+        times.append(_together(lambda v=values: all_reduce(v, ReduceOp.SUM), world))  # type: ignore[misc]
+    share = 2 * (ranks - 1) / ranks
+    bandwidth = share * 4 * (LARGE - SMALL) / max(times[1] - times[0], 1e-9)
+    return Link(bandwidth, max(0.0, times[0] - share * 4 * SMALL / bandwidth) / (2 * (ranks - 1)))
+
+
+class _Bench:
+    """A model to be measured in this process, while the others measure theirs."""
+
+    def __init__(self, work: Work, world: World):
+        self._work, self._world = work, world
+        self._model = ErnieModel(work.shape)
+        self._model.train()
+        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0)
+        parameters = self._model.parameters()
+        self.weights = sum(math.prod(parameter.shape) for parameter in parameters)
+        self.state = 16 * self.weights + (2 * self.weights if is_low() else 0)
+
+    def seconds(self, tokens: int) -> float:
+        """Of forward and backward."""
+        batch = self._batch(tokens)
+
+        def run() -> None:
+            self._forward(batch).sum().backward()
+            self._trainer.optimizer.clear()
+
+        return _together(run, self._world)
+
+    def update_seconds(self) -> float:
+        """Of an update of all weights."""
+
+        def give_gradients() -> None:
+            for parameter in self._model.parameters():
+                parameter.grad = paddle.ones_like(parameter)
+
+        return _together(lambda: self._trainer.optimizer.step(1e-6), self._world, give_gradients)
+
+    def kept(self, tokens: int) -> int:
+        """Bytes that are kept after the forward pass."""
+        gc.collect()
+        before = _allocated()
+        hidden_TD = self._forward(self._batch(tokens))
+        found = _allocated() - before
+        hidden_TD.sum().backward()
+        self._trainer.optimizer.clear()
+        return found
+
+    def _forward(self, batch: Packed) -> Tensor:
+        return self._model.encode_packed(batch, 0)
+
+    def _batch(self, tokens: int) -> Packed:
+        length = min(int(self._work.length), tokens)
+        layout = Layout.of_lengths([length] * (tokens // length))
+        ids = np.random.default_rng(0).integers(0, _VOCABULARY, layout.tokens)
+        samples = np.zeros((layout.sequences, 3), np.int64)
+        return Packed(ids, np.zeros_like(ids), layout, {"label": Labels(ids[:1], np.zeros(1, np.int64))}, samples)
+
+
+def _allocated() -> int:
+    if paddle.get_device() == "cpu":
+        return int(core.host_memory_stat_current_value("Allocated", 0)) + taken()
+    return int(paddle.device.cuda.memory_allocated())
+
+
+def _together(run: Callable[[], object], world: World, before: Callable[[], None] = lambda: None) -> float:
+    """The median time of several, each begun by all processes at once; that of the slowest process."""
+    before()
+    run()
+    times = []
+    for _ in range(_REPEATS):
+        before()
+        world.any(False)
+        began = time.perf_counter()
+        run()
+        if paddle.get_device() != "cpu":
+            paddle.device.synchronize()
+        times.append(time.perf_counter() - began)
+    return float(world.largest(statistics.median(times)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

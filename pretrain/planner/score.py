@@ -1,0 +1,85 @@
+"""How good a prediction is: what a run takes, beside what the plan for this machine says."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, replace
+
+import paddle
+
+from ernie import runtime
+from ernie.model.config import EncoderConfig
+from ernie.parallel.world import World
+from pretrain.config import PretrainConfig
+from pretrain.planner.cost import Cost, cost, work_of
+from pretrain.planner.machine import here, measured_with, named
+from pretrain.planner.plan import in_bytes, in_seconds
+
+FIRST = 3  # steps that are not counted: kernels are loaded, memory is asked for
+
+
+@dataclass(frozen=True)
+class Score:
+    """The seconds of a step, and the bytes of the process that needs most; beside them what was predicted."""
+
+    seconds: float
+    memory: float
+    predicted: Cost | None
+
+    def __str__(self) -> str:
+        text = f"a step took {in_seconds(self.seconds)}, the process that needs most {in_bytes(self.memory)}"
+        if self.predicted is None:
+            return text
+        return f"{text}; predicted: {in_seconds(self.predicted.seconds)}, {in_bytes(self.predicted.memory)}"
+
+    def as_dict(self) -> dict[str, float]:
+        """Its numbers."""
+        found = {"seconds": self.seconds, "memory": self.memory}
+        if self.predicted is not None:
+            found |= {"predicted_seconds": self.predicted.seconds, "predicted_memory": self.predicted.memory}
+        return found
+
+
+class Meter:
+    """Time and memory of this process's steps."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._memory, self._steps_only = 0, True
+
+    def step(self, seconds: float) -> None:
+        """A step is done."""
+        self._times.append(seconds)
+        if self._steps_only:
+            self._memory = _most_memory()
+
+    def pause(self) -> None:
+        """Something else than a step follows: what memory it takes is not the layout's."""
+        self._steps_only = False
+
+    def score(self, config: PretrainConfig, shape: EncoderConfig, world: World) -> Score | None:
+        """What all processes together say, each of which has to ask; None after too few steps."""
+        times = self._times[FIRST:]
+        if not times:
+            return None
+        seconds, memory = world.largest(statistics.median(times)), world.largest(self._memory)
+        return Score(seconds, memory, _predicted(config, shape, world))
+
+
+def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Cost | None:
+    """What the plan says, where this machine was measured with such layers."""
+    if not here().is_file():
+        return None
+    machine = named("here")
+    if machine.name != measured_with(shape, config.train.precision):
+        return None
+    layout = world.layout
+    if layout.pipeline > 1 and layout.virtual_stages == 1:
+        layout = replace(layout, stages=layout.cut(shape.layers))
+    return cost(work_of(config, shape), layout, machine)
+
+
+def _most_memory() -> int:
+    if paddle.get_device() == "cpu":
+        return runtime.memory("VmHWM")
+    return int(paddle.device.cuda.max_memory_allocated())
