@@ -31,7 +31,7 @@ from ernie.kernels.cpu.room import taken
 from ernie.kernels.precision import computing, is_low
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from ernie.parallel.launch import launch
+from ernie.parallel.launch import launch, ranks
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.world import World
 from ernie.train.settings import AdamConfig
@@ -64,8 +64,10 @@ def calibrate(work: Work, processes: int, precision: str) -> Machine:
 def main(words: Sequence[str]) -> None:
     """One of the processes; the first one writes what was found."""
     case, file = json.loads(words[0]), Path(words[1])
-    world = World.start(ParallelConfig())
-    shape = replace(EncoderConfig(**case["shape"]), vocab_size=_VOCABULARY)
+    shape, count = EncoderConfig(**case["shape"]), ranks()
+    divides = not (shape.heads % count or shape.intermediate_size % count)
+    world = World.start(ParallelConfig(1, tensor=count) if divides else ParallelConfig(count))
+    shape = replace(shape, vocab_size=_VOCABULARY * count)
     work = Work(shape, 1, case["tokens"], min(case["length"], case["tokens"]))
     with world.together(), computing(case["precision"]):
         found = _measure(work, case["precision"], world)
@@ -77,7 +79,6 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
     link = _link(world)
     few, small = _Bench(replace(work, shape=replace(work.shape, layers=FEW)), world), work.tokens // PART
     few.seconds(small)
-    base = runtime.memory() - few.state
     many = _Bench(replace(work, shape=replace(work.shape, layers=MANY)), world)
     more = MANY - FEW
     long, short = (
@@ -87,14 +88,16 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
     products = flops * (1 - 1 / PART) / max(long - short, 0.1 * long)
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / more / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
-    return Machine(
+    updates = many.weights / many.update_seconds()
+    base = runtime.memory() - few.state - many.state - 2 * kept * MANY * work.tokens * work.shape.hidden_size
+    machine = Machine(
         name=measured_with(work.shape, precision),
         products=products,
         memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
         near=link,
         far=link,
         per_node=_devices(),
-        updates=many.weights / many.update_seconds(),
+        updates=updates,
         overhead=max(0.0, long - flops / products),
         value=2 if is_low() and not on_cpu else 4,
         copies=2 if is_low() else 0,
@@ -103,6 +106,19 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         base=float(base),
         at_once=world.layout.processes if on_cpu else 0,
     )
+    return _with_split(machine, work, world) if world.layout.tensor > 1 else machine
+
+
+def _with_split(machine: Machine, work: Work, world: World) -> Machine:
+    """The same with what a layer takes that is split among all processes."""
+    few, many = (_Bench(replace(work, shape=replace(work.shape, layers=layers)), world, True) for layers in (FEW, MANY))
+    ranks, elements = world.layout.tensor, work.tokens * work.shape.hidden_size
+    seconds = (many.seconds(work.tokens) - few.seconds(work.tokens)) / (MANY - FEW)
+    sums = 4 * machine.near.sum_seconds(elements * machine.value, ranks)
+    besides = (seconds - sums) / 3 - work.layer_flops / ranks / machine.products - machine.overhead
+    kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / elements
+    alike = machine.kept_alike / machine.kept
+    return replace(machine, split=max(0.0, besides) / work.tokens, split_kept=kept / (alike + (1 - alike) / ranks))
 
 
 def _devices() -> int:
@@ -125,10 +141,12 @@ def _link(world: World) -> Link:
 class _Bench:
     """A model to be measured in this process, while the others measure theirs."""
 
-    def __init__(self, work: Work, world: World):
+    def __init__(self, work: Work, world: World, split: bool = False):
         self._work, self._world = work, world
         self._model = ErnieModel(work.shape)
         self._model.train()
+        if split:
+            world.split(self._model)
         self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0)
         parameters = self._model.parameters()
         self.weights = sum(math.prod(parameter.shape) for parameter in parameters)

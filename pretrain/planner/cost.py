@@ -135,7 +135,10 @@ class _Model:
     @cached_property
     def layer_products(self) -> float:
         passes = 4 if self.layout.recompute else 3
-        return passes * (self.work.layer_flops / self.layout.tensor / self.products + self.machine.overhead)
+        besides = self.machine.overhead
+        if self.layout.tensor > 1:
+            besides += self.machine.split * self.work.tokens / (self.layout.tensor if self.layout.sequence else 1)
+        return passes * (self.work.layer_flops / self.layout.tensor / self.products + besides)
 
     @cached_property
     def head_products(self) -> float:
@@ -163,8 +166,9 @@ class _Model:
         elements, t = self.vectors / self.machine.value, self.layout.tensor
         if self.layout.recompute:
             return self.machine.value * elements / (t if self.layout.sequence else 1)
-        alike = self.machine.kept_alike / (t if self.layout.sequence else 1)
-        return elements * (alike + (self.machine.kept - self.machine.kept_alike) / t)
+        kept = self.machine.split_kept or self.machine.kept if t > 1 else self.machine.kept
+        alike = kept * self.machine.kept_alike / self.machine.kept
+        return elements * (alike / (t if self.layout.sequence else 1) + (kept - alike) / t)
 
     @property
     def whole(self) -> float:
@@ -272,7 +276,9 @@ class _Model:
         shards = self.machine.link(below).sum_seconds(size, layout.sharding)
         if layout.sharding_stage > 2:  # weights are fetched twice and gradients summed for every micro-batch
             layers = _WEIGHT * self.work.shape.layers * self.work.layer_weights
-            shards += (2 * self.micro_batches - 1) * self.machine.link(below).sum_seconds(layers, layout.sharding)
+            link, tensors = self.machine.link(below), 16 * self.work.shape.layers  # each by itself
+            each = link.sum_seconds(layers, layout.sharding) + (tensors - 1) * link.sum_seconds(0, layout.sharding)
+            shards += (2 * self.micro_batches - 1) * each
         span = below * layout.pipeline * layout.degree("data")
         data = self.machine.link(span).sum_seconds(size / layout.sharding, layout.degree("data"))
         tied = 0.0

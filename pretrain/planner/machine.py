@@ -49,9 +49,11 @@ class Machine:
     that the optimizer does.  `near` is the link between the `per_node` devices of a node, `far` that between nodes.
     `value` are the bytes of a number in a vector between layers, `copies` those of a weight's copy of lower precision.
     `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
-    `kept_alike` is the same in all processes of a tensor group.  `overhead` are seconds that each pass through a layer
-    takes besides, `base` bytes that a process takes before it has a model.  `at_once` is 0 where each process has a
-    device for itself; else all of them share what so many processes were measured with at the same time.
+    `kept_alike` is the same in all processes of a tensor group; `split_kept` is `kept` of layers that tensor
+    parallelism has split, 0 for the same.  `overhead` are seconds that each pass through a layer takes besides,
+    `split` those for each token of a layer that is split: what each process does for all tokens.  `base` are bytes
+    that a process takes before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
+    them share what so many processes were measured with at the same time.
     """
 
     name: str
@@ -62,10 +64,12 @@ class Machine:
     per_node: int = 8
     updates: float = math.inf
     overhead: float = 0.0
+    split: float = 0.0
     value: int = 2
     copies: int = 2
     kept: float = 34.0
     kept_alike: float = 10.0
+    split_kept: float = 0.0
     base: float = 0.0
     at_once: int = 0
 
@@ -75,7 +79,10 @@ class Machine:
         remedy = "`ernie plan CONFIG --devices N --calibrate` measures this machine."
         keys = {item.name: (float, int) for item in fields(cls)} | {"name": (str,), "near": (dict,), "far": (dict,)}
         tree = read_json(path, keys, remedy)
-        tree |= {key: Link(**tree[key]) for key in ("near", "far")}
+        try:
+            tree |= {key: Link(**tree[key]) for key in ("near", "far")}
+        except TypeError:
+            raise UserError(f"{path}: near, far: expected bandwidth and latency. {remedy}") from None
         return cls(**{key: tree[key] for key in keys})
 
     def write(self, path: Path) -> None:

@@ -52,7 +52,7 @@ class Plan:
         """The best few, one for each set of degrees."""
         first: dict[str, Cost] = {}
         for one in self.found:
-            first.setdefault(f"{one.layout.described()}, {one.work.micro_batches}", one)
+            first.setdefault(one.layout.described(), one)
         return list(first.values())[:count]
 
     def table(self, count: int = 8) -> list[list[str]]:

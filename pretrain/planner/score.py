@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import paddle
 
 from ernie import runtime
+from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
@@ -20,16 +21,20 @@ FIRST = 3  # steps that are not counted: kernels are loaded, memory is asked for
 
 @dataclass(frozen=True)
 class Score:
-    """The seconds of a step, and the bytes of the process that needs most; beside them what was predicted."""
+    """The seconds of a step, and the bytes of the process that needs most; beside them what was predicted.
+
+    `remark` says why nothing was, where something is wrong.
+    """
 
     seconds: float
     memory: float
     predicted: Cost | None
+    remark: str = ""
 
     def __str__(self) -> str:
         text = f"a step took {in_seconds(self.seconds)}, the process that needs most {in_bytes(self.memory)}"
         if self.predicted is None:
-            return text
+            return text + (f"; {self.remark}" if self.remark else "")
         return f"{text}; predicted: {in_seconds(self.predicted.seconds)}, {in_bytes(self.predicted.memory)}"
 
     def as_dict(self) -> dict[str, float]:
@@ -63,7 +68,10 @@ class Meter:
         if not times:
             return None
         seconds, memory = world.largest(statistics.median(times)), world.largest(self._memory)
-        return Score(seconds, memory, _predicted(config, shape, world))
+        try:
+            return Score(seconds, memory, _predicted(config, shape, world))
+        except UserError as error:  # a file of another version's does not spoil the end of a run
+            return Score(seconds, memory, None, str(error))
 
 
 def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Cost | None:

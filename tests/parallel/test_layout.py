@@ -90,6 +90,19 @@ def test_what_makes_no_layout_is_refused(given: dict[str, object], says: str) ->
         build(ParallelConfig, from_dict(given))
 
 
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_a_pipeline_is_cut_evenly_with_what_is_left_over_in_the_middle(layers: int, stages: int) -> None:
+    cut = ParallelConfig(pipeline=stages).cut(layers)
+    assert (len(cut), sum(cut)) == (stages, layers)
+    assert max(cut) - min(cut) <= 1
+    if layers >= stages > 2 and layers % stages <= stages - 2:
+        assert cut[0] == cut[-1] == layers // stages
+
+
+def test_stages_that_are_given_are_kept() -> None:
+    assert ParallelConfig(pipeline=3, stages=(5, 0, 1)).cut(6) == (5, 0, 1)
+
+
 def test_a_layout_is_described_by_its_degrees() -> None:
     assert ParallelConfig(data=2, tensor=4).described() == "data 2 x tensor 4"
     assert ParallelConfig().described() == "one process"

@@ -18,7 +18,9 @@ from helpers import ROOT
 from processes import run_ernie
 
 from ernie.cli import main
+from ernie.kernels import build
 from ernie.train.log import read_records
+from pretrain.planner.machine import Machine
 
 PARTS = {
     "vocab_size": 2000,
@@ -117,6 +119,37 @@ def test_the_numbers_are_those_of_one_process(
     assert (output / "model" / "model.safetensors").is_file()
     assert main(["verify", str(output), "--quiet"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # nothing is left lying about
+
+
+def test_a_run_says_what_the_plan_for_this_machine_had_predicted(spread: Path, tmp_path: Path) -> None:
+    cache, output = tmp_path / "cache" / "ernie-continual", tmp_path / "run"
+    cache.mkdir(parents=True)
+    (cache / "kernels").symlink_to(build.cache())  # not to be compiled again
+    home = {"XDG_CACHE_HOME": str(cache.parent)}
+    plan = run_ernie(["plan", str(spread), "--devices", "2", "--calibrate"], tmp_path, **home)
+    assert plan.returncode == 0, plan.stderr
+    assert "assumed: this machine, measured with layers of 32 x 64 in fp32" in plan.stderr
+    machine = Machine.read(cache / "machine.json")
+    assert 1e8 < machine.products < 1e13
+    assert 1e4 < machine.near.bandwidth < 1e12
+    assert 20 < machine.kept < 100
+    again = run_ernie(["plan", str(spread), "--devices", "2", "--kind", "here"], tmp_path, **home)
+    assert again.stdout == plan.stdout
+    done = run_ernie(
+        ["pretrain", str(spread), "--output", str(output), "--processes", "2", "--set", "parallel={data: 2}"],
+        tmp_path,
+        **home,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"a step took .* m?s, the process that needs most .*B; predicted: .* m?s, .*B", done.stderr)
+    [record] = read_records(output, "layout")
+    assert record["layout"] == "data 2"
+    assert 0.2 < record["predicted_memory"] / record["memory"] < 2
+    assert record["predicted_seconds"] > 0
+    (cache / "machine.json").write_text("{}", encoding="utf-8")
+    spoiled = run_ernie(["pretrain", str(spread), "--output", str(tmp_path / "alone")], tmp_path, **home)
+    assert spoiled.returncode == 0
+    assert "name: this key is missing" in spoiled.stderr
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ class _Pool:
 
 def _new(size: int) -> mmap.mmap:
     step = 1 << max(12, size.bit_length() - 4)  # room for up to an eighth more
-    piece = mmap.mmap(-1, -(-size // step) * step)
+    piece = mmap.mmap(-1, -(-size // step) * step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         piece.madvise(mmap.MADV_HUGEPAGE)
     return piece
