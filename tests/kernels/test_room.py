@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import random
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import paddle
@@ -127,3 +129,29 @@ def test_values_are_written_and_read_in_place() -> None:
     tensor.set_value(values)
     np.testing.assert_array_equal((tensor + tensor).numpy(), 2 * values)
     np.testing.assert_array_equal(tensor[100:200].numpy(), values[100:200])
+
+
+def test_tensors_that_are_freed_in_the_midst_of_requests_of_other_threads_are_nobodys_twice() -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        rng = random.Random(number)
+        alive: list[paddle.Tensor] = []
+        for _ in range(150):
+            ring: list[object] = [empty([rng.randrange(LARGE // 2, 2 * LARGE)]).fill_(number)]
+            ring.append(ring)  # freed by the collector, whenever that comes
+            alive.append(empty([rng.randrange(LARGE // 2, 2 * LARGE)]).fill_(number))
+            del alive[: rng.randrange(3)]
+            wrong.extend(number for tensor in alive if not bool((tensor == number).all()))
+
+    before = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*before)
+    assert not wrong

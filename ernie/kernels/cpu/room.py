@@ -13,6 +13,7 @@ import mmap
 import threading
 import weakref
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ def empty_like(x: Tensor) -> Tensor:
 
 def taken() -> int:
     """The bytes that tensors have at present."""
-    return _pool.taken
+    return _pool.count()
 
 
 class _Pool:
@@ -53,20 +54,33 @@ class _Pool:
 
     def __init__(self) -> None:
         self._free: list[tuple[int, int, mmap.mmap]] = []
-        self._requests, self.taken = 0, 0  # the latter in bytes
-        self._lock = threading.RLock()  # what Python frees meanwhile may be given back in the midst of a request
+        # Python may free a tensor at any moment, also in the midst of a request: what comes back then waits here.
+        self._returned: deque[mmap.mmap] = deque()
+        self._requests, self._taken = 0, 0  # the latter in bytes
+        self._lock = threading.Lock()
 
     def take(self, size: int) -> mmap.mmap:
         """The smallest free piece that is large enough, and not much too large; else a new one."""
         with self._lock:
+            self._sort_in()
             piece = self._found(size) or _new(size)
-            self.taken += len(piece)
+            self._taken += len(piece)
         return piece
 
     def give_back(self, piece: mmap.mmap) -> None:
         """Whoever took it does not need it any more."""
+        self._returned.append(piece)
+
+    def count(self) -> int:
+        """The bytes of all pieces that are taken."""
         with self._lock:
-            self.taken -= len(piece)
+            self._sort_in()
+            return self._taken
+
+    def _sort_in(self) -> None:
+        while self._returned:
+            piece = self._returned.popleft()
+            self._taken -= len(piece)
             insort(self._free, (len(piece), self._requests, piece), key=_size)
 
     def _found(self, size: int) -> mmap.mmap | None:
