@@ -47,15 +47,24 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
         file.write_bytes(b"")
     results = logs / _RESULTS
     results.write_bytes(b"")
+    try:
+        status = _until_done([module, *words], files, restarts)
+        if status < 128:
+            print(results.read_text(encoding="utf-8"), end="")
+    finally:
+        results.unlink()
+    return status
+
+
+def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> int:
+    """The exit status of the last attempt, 1 for what is none of a command's own."""
     for attempt in range(restarts + 1):
-        status, asked = _run([module, *words], files)
+        status, asked = _run(words, files)
         if asked is not None:
             return 128 + asked
         if status in _ENDED or attempt == restarts:
             break
         _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
-    print(results.read_text(encoding="utf-8"), end="")
-    results.unlink()
     return status if status in _ENDED else 1
 
 
