@@ -56,15 +56,19 @@ class ModelConfig:
 class DataConfig:
     """How the corpus becomes batches: the longest sample, the tokens of a micro-batch, and worker processes.
 
+    Of the training documents only a `share` is learnt from, chosen by chance; a smaller one lies in every larger one.
     With 0 `workers` a thread makes the batches, which is enough wherever a step takes longer than its data.
     """
 
     max_len: int = DEFAULT_MAX_LEN
     batch_tokens: int = 8192
     workers: int = 0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         _check_least(self, max_len=SHORTEST_MAX_LEN, workers=0)
+        if not 0 < self.share <= 1:
+            raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
         if self.batch_tokens < self.max_len:
             raise UserError(
                 f"batch_tokens: {self.batch_tokens} cannot hold one sample of max_len {self.max_len} tokens"

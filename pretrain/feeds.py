@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ernie.data.shards import Corpus
+from ernie.data.shards import Corpus, Share, Split
 from ernie.data.stream import Feed, Source, Stream
 from ernie.errors import about
 from pretrain.config import PretrainConfig
@@ -10,7 +10,7 @@ from pretrain.config import PretrainConfig
 
 def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
     """What each scheduled objective learns from (or is measured on).  Raises UserError when one cannot be learnt."""
-    split = corpus.held_out if held_out else corpus.train
+    split = corpus.held_out if held_out else learnt(config, corpus)
     found = []
     for name in config.schedule.task_names:
         task = config.objectives[name]
@@ -20,6 +20,11 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
         seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens))
     return found
+
+
+def learnt(config: PretrainConfig, corpus: Corpus) -> Split | Share:
+    """The documents that a run learns from."""
+    return corpus.train if config.data.share == 1 else Share(corpus.train, config.data.share)
 
 
 def open_streams(config: PretrainConfig, corpus: Corpus) -> tuple[Feed, dict[str, Stream]]:

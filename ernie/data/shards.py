@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ernie.config import build, from_dict
+from ernie.data import order
 from ernie.data.document import Document
 from ernie.data.index import damaged, read_index
 from ernie.text.tokenizer import Tokenizer
@@ -164,6 +165,26 @@ class Split(Sequence[Document]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": [None] * len(self._shards)}
+
+
+class Share(Sequence[Document]):
+    """Some of a split's documents, chosen by chance: a smaller share lies in every larger one."""
+
+    def __init__(self, split: Split, share: float):
+        self._split = split
+        self._count = max(1, round(share * len(split)))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: int) -> Document:  # type: ignore[override]
+        place = np.array([range(self._count)[i]])
+        return self._split[int(order.permute(place, len(self._split), order.key("share"))[0])]
+
+    @cached_property
+    def tokens(self) -> int:
+        """The number of tokens of all documents; reads where each of them ends."""
+        return sum(len(document.ids) for document in self)
 
 
 class _Shard(NamedTuple):

@@ -1,0 +1,1 @@
+"""Learning curves: how much text and how large a model an error needs."""

@@ -1,0 +1,131 @@
+"""What a learning curve says, and what it cannot say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pretrain.scaling.law import Fit, Interval, fit
+from pretrain.scaling.points import Point, best
+
+FAR = 100.0  # times the largest size measured: beyond, a law is a guess
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The best runs of each size, the law of all but the largest, and the law of all."""
+
+    points: tuple[Point, ...]
+    best: tuple[Point, ...]
+    before: Fit
+    whole: Fit
+
+    @property
+    def missed(self) -> float:
+        """How far the law of all but the largest size is from what that one came to, as a share."""
+        last = self.best[-1]
+        return self.before.error(last.size).value / last.error - 1
+
+    def models(self) -> tuple[float, float] | None:
+        """sigma and beta of the best model's weights, sigma size^beta; None where it does not change with the size."""
+        chosen = [point for point in self.best if point.weights]
+        if len({point.weights for point in chosen}) < 2:
+            return None
+        beta, logarithm = np.polyfit(
+            np.log([point.size for point in chosen]), np.log([point.weights for point in chosen]), 1
+        )
+        return float(np.exp(logarithm)), float(beta)
+
+
+def curve(points: Sequence[Point]) -> Curve:
+    """The learning curve of some runs.  Raises UserError when there are too few, or their errors do not fall."""
+    chosen = best(points)
+    sizes, errors = [point.size for point in chosen], [point.error for point in chosen]
+    whole = fit(sizes, errors)
+    return Curve(tuple(points), tuple(chosen), fit(sizes[:-1], errors[:-1], irreducible=len(sizes) > 4), whole)
+
+
+def needed(found: Curve, error: float) -> Iterator[str]:
+    """What an error needs, or why the runs do not tell."""
+    law, largest = found.whole, found.best[-1].size
+    size = law.size(error)
+    gamma = law.parameter("gamma")
+    if math.isinf(size.value):
+        yield (
+            f"an error of {error:g} lies below what the law can reach, {gamma.value:.3f} ({gamma.low:.3f} to "
+            f"{gamma.high:.3f}): more text does not lead there; another model or other text might"
+        )
+        return
+    yield f"an error of {error:g} needs {amount(size)} tokens, {size.value / largest:,.3g} times the largest size"
+    models = found.models()
+    if models is not None:
+        sigma, beta = models
+        yield f"the best model for it has about {sigma * size.value**beta / 1e6:,.1f} million weights (by {beta:.2f})"
+    if math.isinf(size.high):
+        yield "the interval has no upper end: the least error that the law can reach may lie above this one"
+    elif size.high > 10 * size.low:
+        yield f"the interval spans a factor of {size.high / size.low:,.0f}: measure more sizes, or more seeds"
+    if size.value > FAR * largest:
+        yield f"that is more than {FAR:g} times what was measured: the runs do not support an answer"
+
+
+def widths(found: Curve) -> list[list[str]]:
+    """For each width at the largest size, how long it took to an error that all reach; the head first.
+
+    Ardalani, Hestness and Diamos, SysML 2018: a larger model needs fewer steps, each of which takes longer.
+    """
+    largest = found.best[-1].size
+    runs = sorted(
+        (point for point in found.points if point.size == largest and point.course), key=lambda one: one.width
+    )
+    if len(runs) < 2:
+        return []
+    common = max(run.error for run in runs)
+    rows = [["width", "least error", f"steps to {common:.3f}", "seconds a step", "minutes to there"]]
+    for run in runs:
+        steps, seconds = run.until(common) or run.course[-1][:2]
+        rows.append([f"{run.width}", f"{run.error:.3f}", f"{steps:,}", f"{seconds / steps:.3f}", f"{seconds / 60:.1f}"])
+    return rows
+
+
+def sizes(found: Curve) -> list[list[str]]:
+    """The best run of each size as a table, the head first."""
+    rows = [["tokens", "width", "weights", "error", "law"]]
+    for point in found.best:
+        rows.append(
+            [
+                f"{point.size:,.0f}",
+                f"{point.width}" if point.width else "",
+                f"{point.weights / 1e6:.2f} million" if point.weights else "",
+                f"{point.error:.4f}",
+                f"{found.whole.law.error(point.size):.4f}",
+            ]
+        )
+    return rows
+
+
+def verdict(found: Curve) -> Iterator[str]:
+    """The law in words, and how well it predicted the largest size."""
+    beta, gamma = found.whole.parameter("beta"), found.whole.parameter("gamma")
+    law = found.whole.law
+    yield (
+        f"error = {law.alpha:.4g} x tokens^{law.beta:.3f} + {law.gamma:.3f}; exponent {beta.low:.3f} to "
+        f"{beta.high:.3f}, irreducible {gamma.low:.3f} to {gamma.high:.3f}; {found.whole.explained:.1%} of the variance"
+    )
+    last = found.best[-1]
+    told = found.before.error(last.size)
+    yield (
+        f"predicted from the sizes below for {last.size:,.0f} tokens: {told.value:.4f} ({told.low:.4f} to "
+        f"{told.high:.4f}); measured: {last.error:.4f}, which is {abs(found.missed):.1%} off"
+    )
+
+
+def amount(interval: Interval) -> str:
+    """A number of tokens with its interval."""
+    low, value, high = (
+        "endless" if math.isinf(x) else f"{x:,.3g}" for x in (interval.low, interval.value, interval.high)
+    )
+    return f"{value} ({low} to {high})"

@@ -1,0 +1,134 @@
+"""A power law with an irreducible term, fitted to measured errors: Hestness et al., 2017, arXiv 1712.00409, section 3.
+
+    error(m) = alpha m^beta + gamma,   -1 <= beta < 0 <= gamma
+
+m being the size of the training set.  For each gamma the other two are a line through the logarithms; gamma is the one
+with the least squares of the errors' logarithms.  Intervals are bootstrapped over the residuals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ernie.errors import UserError
+
+RESAMPLES = 400
+_STEEPEST = -1.0
+_GRID = np.concatenate([[0.0], 1 - np.geomspace(1.0, 1e-4, 120)[1:]])  # gamma, as shares of the smallest error
+
+
+@dataclass(frozen=True)
+class Law:
+    """error(m) = alpha m^beta + gamma."""
+
+    alpha: float
+    beta: float
+    gamma: float = 0.0
+
+    def error(self, size: float) -> float:
+        """The error that a size leads to."""
+        return float(self.alpha * size**self.beta + self.gamma)
+
+    def size(self, error: float) -> float:
+        """The size that an error needs; infinite where the law never gets there."""
+        if error <= self.gamma or self.beta >= 0:
+            return math.inf
+        return float(((error - self.gamma) / self.alpha) ** (1 / self.beta))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, (int, float)) and self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The law that fits best, and those that fit the resampled points."""
+
+    law: Law
+    resampled: tuple[Law, ...]
+    sizes: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the points around the law, as a share of the error."""
+        free = max(1, len(self.sizes) - 3)
+        squares = (math.log(e / self.law.error(m)) ** 2 for m, e in zip(self.sizes, self.errors, strict=True))
+        return math.sqrt(sum(squares) / free)
+
+    @property
+    def explained(self) -> float:
+        """The share of the variance of the errors' logarithms that the law explains."""
+        logs = np.log(self.errors)
+        rest = logs - np.log([self.law.error(size) for size in self.sizes])
+        return 1 - float((rest**2).sum() / ((logs - logs.mean()) ** 2).sum())
+
+    def error(self, size: float) -> Interval:
+        """What a size leads to."""
+        return self._interval(self.law.error(size), [law.error(size) for law in self.resampled])
+
+    def size(self, error: float) -> Interval:
+        """What an error needs."""
+        return self._interval(self.law.size(error), [law.size(error) for law in self.resampled])
+
+    def parameter(self, name: str) -> Interval:
+        """alpha, beta or gamma."""
+        return self._interval(getattr(self.law, name), [getattr(law, name) for law in self.resampled])
+
+    def _interval(self, value: float, values: Sequence[float]) -> Interval:
+        ordered = sorted(values)
+        low, high = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.025, 0.975))
+        return Interval(value, min(low, value), max(high, value))
+
+
+def fit(sizes: Sequence[float], errors: Sequence[float], *, irreducible: bool = True, seed: int = 0) -> Fit:
+    """Fit the law to errors at sizes; without an irreducible term gamma is 0.
+
+    Raises UserError with what is wrong: too few sizes, one that is not positive, errors that do not fall.
+    """
+    needed = 4 if irreducible else 3
+    if len(set(sizes)) < needed:
+        raise UserError(
+            f"{len(set(sizes))} sizes are too few for a law of {needed - 1} numbers; measure {needed} or more"
+        )
+    if min(*sizes, *errors) <= 0:
+        raise UserError(f"sizes and errors have to be above 0, found {min(*sizes, *errors):g}")
+    m, e = np.asarray(sizes, np.float64), np.asarray(errors, np.float64)
+    gammas = _GRID * e.min() if irreducible else np.zeros(1)
+    [law] = _laws(m, e[None], gammas)
+    if law.beta >= 0:
+        raise UserError(f"the error does not fall with the size (exponent {law.beta:+.3f}); there is no law to fit")
+    fitted = np.array([law.error(size) for size in m])
+    residuals = np.log(e / fitted)
+    residuals = (residuals - residuals.mean()) * math.sqrt(len(m) / max(1, len(m) - needed + 1))
+    draws = np.random.default_rng(seed).integers(0, len(m), (RESAMPLES, len(m)))
+    resampled = _laws(m, fitted * np.exp(residuals[draws]), gammas)
+    return Fit(law, tuple(resampled), tuple(map(float, sizes)), tuple(map(float, errors)))
+
+
+def _laws(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray) -> list[Law]:
+    """The best law for each row of errors."""
+    x = np.log(sizes)
+    centred = x - x.mean()
+    found = []
+    for row in errors:
+        usable = gammas[gammas < row.min() * (1 - 1e-9)]
+        y = np.log(row[None] - usable[:, None])
+        beta = np.clip((y * centred).sum(1) / (centred**2).sum(), _STEEPEST, None)
+        alpha = y.mean(1) - beta * x.mean()
+        fitted = np.exp(alpha[:, None] + beta[:, None] * x) + usable[:, None]
+        best = int(((np.log(fitted) - np.log(row)) ** 2).sum(1).argmin())
+        found.append(Law(float(np.exp(alpha[best])), float(beta[best]), float(usable[best])))
+    return found

@@ -1,0 +1,90 @@
+"""What runs have measured: the text and the weights of each, and the error it came to."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.train.log import METRICS_FILE, read_records
+from pretrain import folder
+from pretrain.feeds import learnt
+from pretrain.planner.cost import Work
+
+PERPLEXITY = "perplexity"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run: `size` tokens of text, `weights` of its encoder, `width` its vectors; the least `error` (nats a token).
+
+    `course` is how it came there: steps, seconds and error at each measurement.
+    """
+
+    size: float
+    error: float
+    weights: float = 0.0
+    width: int = 0
+    course: tuple[tuple[int, float, float], ...] = ()
+
+    def until(self, error: float) -> tuple[int, float] | None:
+        """The steps and seconds it took to come to an error, None when it did not."""
+        return next(((steps, seconds) for steps, seconds, found in self.course if found <= error), None)
+
+
+def read_run(run: Path) -> Point:
+    """The point of a pretraining run, by the first of its tasks that is measured by perplexity.
+
+    Raises UserError when the folder is none, or nothing of that kind was measured.
+    """
+    config, corpus = folder.read(run)
+    seconds, course = 0.0, []
+    probes = list(read_records(run, "probe"))
+    tasks = [probe["task"] for probe in probes if PERPLEXITY in probe["scores"]]
+    if not tasks:
+        raise UserError(f"{run / METRICS_FILE}: no task was measured by {PERPLEXITY}; is knowledge_masking scheduled?")
+    measured = {
+        probe["step"]: math.log(probe["scores"][PERPLEXITY]["value"]) for probe in probes if probe["task"] == tasks[0]
+    }
+    for step in read_records(run, "step"):
+        seconds += step["seconds"]
+        if step["step"] in measured:
+            course.append((step["step"] + 1, seconds, measured[step["step"]]))
+    shape = EncoderConfig.read(run / "model" / "config.json")
+    work = Work(shape, 1, 1, 1.0)
+    weights = shape.layers * work.layer_weights + work.table_weights + work.other_weights
+    tokens = learnt(config, corpus).tokens
+    return Point(tokens, min(measured.values()), weights, shape.hidden_size, tuple(course))
+
+
+def read_table(file: Path) -> list[Point]:
+    """The points of a TSV with the columns `size` and `error`, and perhaps `weights` and `width`.
+
+    Raises UserError with the line of a mistake.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file}: cannot be read: {error}") from None
+    found = []
+    rows = csv.DictReader(text.splitlines(), delimiter="\t")
+    missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
+    if missing:
+        raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
+    for number, row in enumerate(rows, 2):
+        try:
+            given = {name: float(row.get(name) or 0) for name in ("size", "error", "weights", "width")}
+        except ValueError as error:
+            raise UserError(f"{file}:{number}: {error}") from None
+        found.append(Point(given["size"], given["error"], given["weights"], int(given["width"])))
+    return found
+
+
+def best(points: Sequence[Point]) -> list[Point]:
+    """The point with the least error of each size, the smallest size first."""
+    sizes = sorted({point.size for point in points})
+    return [min((point for point in points if point.size == size), key=lambda one: one.error) for size in sizes]

@@ -1,0 +1,147 @@
+"""`ernie scaling`: nested shares, the runs of a ladder, and what is said of a curve."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ernie.cli import main
+from ernie.data.shards import Corpus, Share
+from ernie.errors import UserError
+from pretrain.scaling.answer import curve, needed, widths
+from pretrain.scaling.ladder import ladder
+from pretrain.scaling.law import Law
+from pretrain.scaling.points import Point, best, read_run, read_table
+
+SIZES = [2.0**k * 1e5 for k in range(6)]
+LAW = Law(80.0, -0.3, 3.0)
+
+
+def points(wiggle: float = 0.002) -> list[Point]:
+    return [Point(size, LAW.error(size) * (1 + wiggle * (-1) ** k)) for k, size in enumerate(SIZES)]
+
+
+def table(folder: Path, rows: list[str]) -> Path:
+    file = folder / "curve.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return file
+
+
+def test_a_smaller_share_lies_in_every_larger_one(corpus: Path) -> None:
+    train = Corpus.open(corpus).train
+    shares = [Share(train, 2.0**-power) for power in (3, 2, 1, 0)]
+    chosen = [{document.index for document in share} for share in shares]
+    assert [len(share) for share in shares] == [round(len(train) * 2.0**-power) for power in (3, 2, 1, 0)]
+    for smaller, larger in pairwise(chosen):
+        assert smaller < larger
+    assert chosen[-1] == set(range(len(train)))
+    assert shares[-1].tokens == train.tokens
+    with pytest.raises(IndexError):
+        shares[0][len(shares[0])]
+
+
+def test_a_ladder_doubles_the_text_and_begins_with_the_cheapest_runs(tmp_path: Path) -> None:
+    rungs = ladder(tmp_path, 5, [128, 64])
+    assert [(rung.share, rung.width) for rung in rungs][:3] == [(1 / 16, 64), (1 / 16, 128), (1 / 8, 64)]
+    assert rungs[-1].share == 1
+    assert len({rung.folder for rung in rungs}) == 10
+    assert "model.heads=2" in list(rungs[1].overrides())
+
+
+@pytest.mark.parametrize(
+    ("shards", "width", "says"),
+    [(4, 64, "leave 3 to fit a law of 3 numbers"), (6, 100, "100 is no multiple of 64"), (6, 0, "0 is no multiple")],
+)
+def test_a_ladder_that_tells_nothing_is_refused(shards: int, width: int, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=says):
+        ladder(tmp_path, shards, [width])
+
+
+def test_of_each_size_the_best_run_counts() -> None:
+    found = best([Point(2, 5.0, width=64), Point(1, 6.0), Point(2, 4.0, width=128)])
+    assert [(point.size, point.error) for point in found] == [(1, 6.0), (2, 4.0)]
+
+
+def test_what_an_error_needs_comes_with_its_interval() -> None:
+    found = curve(points())
+    size = found.whole.size(3.8)
+    assert size.low < LAW.size(3.8) < size.high
+    assert size.value == pytest.approx(LAW.size(3.8), rel=0.25)
+    assert abs(found.missed) < 0.02
+    assert next(needed(found, 3.8)).startswith("an error of 3.8 needs ")
+
+
+def test_questions_that_the_runs_do_not_support_are_told() -> None:
+    found = curve(points())
+    assert "lies below what the law can reach" in " ".join(needed(found, 2.0))
+    assert "do not support an answer" in " ".join(needed(found, 3.15))
+    noisy = curve(points(wiggle=0.03))
+    said = " ".join(needed(noisy, 3.5))
+    assert "the interval has no upper end" in said or "the interval spans a factor of" in said
+
+
+def test_the_best_model_grows_with_the_text() -> None:
+    grown = [Point(size, LAW.error(size), weights=5 * size**0.6) for size in SIZES]
+    models = curve(grown).models()
+    assert models is not None
+    assert models == (pytest.approx(5, rel=1e-3), pytest.approx(0.6))
+    assert "million weights" in " ".join(needed(curve(grown), 3.8))
+
+
+def test_widths_are_compared_where_all_of_them_came() -> None:
+    slow = tuple((10 * k, 1.0 * k, 6.0 - 0.1 * k) for k in range(1, 11))  # to 5.0
+    fast = tuple((10 * k, 3.0 * k, 6.0 - 0.3 * k) for k in range(1, 11))  # to 3.0
+    wide = [Point(SIZES[-1], 5.0, 1e6, 64, slow), Point(SIZES[-1], 3.0, 4e6, 128, fast)]
+    rows = widths(curve([*points()[:-1], *wide]))
+    assert rows[0][2] == "steps to 5.000"
+    assert [row[2] for row in rows[1:]] == ["100", "40"]
+    assert [row[3] for row in rows[1:]] == ["0.100", "0.300"]
+
+
+def test_a_table_is_read_with_its_lines(tmp_path: Path) -> None:
+    assert read_table(table(tmp_path, ["size\terror\twidth", "10\t2.5\t64"])) == [Point(10.0, 2.5, width=64)]
+    with pytest.raises(UserError, match=r"curve.tsv:3: could not convert string to float: 'much'"):
+        read_table(table(tmp_path, ["size\terror", "10\t2.5", "20\tmuch"]))
+    with pytest.raises(UserError, match=r"curve.tsv:1: the column 'error' is missing"):
+        read_table(table(tmp_path, ["size\tloss", "10\t2.5"]))
+
+
+def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["size\terror", *(f"{point.size}\t{point.error}" for point in points())]
+    words = ["scaling", str(table(tmp_path, rows)), "--error", "3.8", "--output", str(tmp_path / "out")]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"predicted from the sizes below for 3,200,000 tokens: .* measured: .*% off", said)
+    assert re.search(r"an error of 3.8 needs [\d.e+]+ \([\d.e+]+ to [\d.e+]+\) tokens", said)
+    assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
+    assert main(["scaling", str(tmp_path / "none.tsv")]) == 2
+    assert "none.tsv: cannot be read" in capsys.readouterr().err
+
+
+def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 5
+    assert list(tmp_path.iterdir()) == []
+    assert main(["scaling", str(config)]) == 2
+    assert "Give --output DIR" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scaling", str(config), "--output", str(tmp_path), "--shards", "5", "--widths", "32", "64", "--quiet"]
+    words += ["--set", "schedule.steps_per_task=4", "--set", "probe.every=3"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    runs = [read_run(run) for run in sorted(tmp_path.iterdir()) if run.is_dir()]
+    assert len(runs) == 10
+    assert {run.width for run in runs} == {32, 64}
+    assert len({run.size for run in runs}) == 5
+    assert all(len(run.course) >= 4 for run in runs)
+    assert all(0 < run.error < 1.1 * math.log(1000) for run in runs)
+    assert "| width | least error | steps to " in said
+    assert main(words) == 0  # nothing is run again
+    assert capsys.readouterr().out == said
