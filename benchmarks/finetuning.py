@@ -116,8 +116,11 @@ def main() -> None:
                 place = arguments.output / f"{name}-{side}-{seed}.json"
                 if place.exists():
                     continue
-                train, dev = write_rows(TASKS[name], arguments.data, arguments.output / "data" / name)
-                found = (ours if side == "ours" else theirs)(arguments, name, train, dev, seed)
+                rows = write_rows(TASKS[name], arguments.data, arguments.output / "data" / name)
+                if side == "ours":
+                    found = ours(name, arguments.model, arguments.output / "runs", rows, seed, RECIPE)
+                else:
+                    found = theirs(arguments, name, *rows, seed)
                 place.write_text(json.dumps(found) + "\n", encoding="utf-8")
                 print(place.stem, found, file=sys.stderr, flush=True)
     print(table(arguments.output, arguments.tasks))
@@ -143,24 +146,27 @@ def write_rows(task: Task, data: Path, folder: Path) -> tuple[Path, Path]:
     return paths[0], paths[1]
 
 
-def ours(arguments: argparse.Namespace, name: str, train: Path, dev: Path, seed: int) -> dict[str, Any]:
-    """Fine-tune with this library, by its own command."""
-    task = TASKS[name]
+def ours(
+    name: str, model: str, folder: Path, rows: tuple[Path, Path], seed: int, recipe: dict[str, Any]
+) -> dict[str, Any]:
+    """Fine-tune with this library, by its own command; the run and its configuration go into `folder`."""
+    task, (train, dev) = TASKS[name], rows
     kind = {"kind": "classify", "labels": ["0", "1"]} if task.labels else {"kind": "regress"}
     config = {
         "task": {
             **kind,
             "text": "a",
             "text_pair": "b" if task.text_pair else "",
-            "max_len": RECIPE["max_len"],
+            "max_len": recipe["max_len"],
             "metrics": list(task.measures),
         },
         "data": {"train": str(train), "dev": str(dev)},
-        "train": {"epochs": RECIPE["epochs"], "batch": RECIPE["batch"], "rate": {"peak": RECIPE["peak"]}},
+        "train": {"epochs": recipe["epochs"], "batch": recipe["batch"], "rate": {"peak": recipe["peak"]}},
     }
-    file, run = arguments.output / "data" / f"{name}.yaml", arguments.output / "runs" / f"{name}-{seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    file, run = folder / f"{name}.yaml", folder / f"{name}-{seed}"
     file.write_text(dump(config), encoding="utf-8")
-    words = ("finetune", str(file), "--model", arguments.model, "--seed", str(seed), "--output", str(run), "--quiet")
+    words = ("finetune", str(file), "--model", model, "--seed", str(seed), "--output", str(run), "--quiet")
     subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
     return {"scores": trial["scores"]["dev"], "seconds": trial["seconds"]}
