@@ -18,8 +18,8 @@ from pretrain.planner.cost import Cost
 from pretrain.planner.layouts import Candidate, Decision, Space
 
 Price = Callable[[Candidate], Cost | None]  # None where there is not memory enough
-_FIRST = 12  # layouts drawn by chance before the first move
-_ANY = 0.15  # the share of those after them
+_FIRST = 24  # layouts drawn by chance before the first move
+_ANY = 0.25  # the share of those after them
 _BEST = 3  # layouts from which a move may go
 _RANK = 0.5  # what a place further behind costs in preference
 _RATE, _STEEP = 0.5, 10.0  # how fast preferences are learnt; a tenth faster or slower is as good or bad as can be
