@@ -28,7 +28,7 @@ from ernie import runtime
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.errors import UserError
 from ernie.kernels.cpu.room import taken
-from ernie.kernels.precision import computing, is_low
+from ernie.kernels.precision import Precision, computing, is_low
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.parallel.launch import launch, ranks
@@ -43,10 +43,10 @@ SMALL, LARGE = 1 << 12, 1 << 22  # numbers of a tensor that is summed
 FEW, MANY = 1, 3  # layers
 PART = 4  # the tokens of a micro-batch are divided by this for the smaller one
 _VOCABULARY = 1000  # of the models that are measured: a table is no layer
-_REPEATS = 5
+_REPEATS = 9
 
 
-def calibrate(work: Work, processes: int, precision: str) -> Machine:
+def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
     """Measure this machine with so many processes, at most one a core but two at least, for a step's layers.
 
     Raises UserError when the processes cannot do it.
@@ -58,7 +58,12 @@ def calibrate(work: Work, processes: int, precision: str) -> Machine:
         words = [json.dumps(case), str(file)]
         if launch(words, count, Path(folder), module=__name__) or not file.is_file():
             raise UserError("this machine could not be measured; why is said above")
-        return Machine.read(file)
+        machine = Machine.read(file)
+    if not machine.at_once:
+        return machine
+    few = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
+    with computing(precision):
+        return replace(machine, alone=_Rate(few, World()).products)
 
 
 def main(words: Sequence[str]) -> None:
@@ -77,28 +82,21 @@ def main(words: Sequence[str]) -> None:
 
 def _measure(work: Work, precision: str, world: World) -> Machine:
     link = _link(world)
-    few, small = _Bench(replace(work, shape=replace(work.shape, layers=FEW)), world), work.tokens // PART
-    few.seconds(small)
-    many = _Bench(replace(work, shape=replace(work.shape, layers=MANY)), world)
-    more = MANY - FEW
-    long, short = (
-        (many.seconds(tokens) - few.seconds(tokens)) / more / 3 for tokens in (work.tokens, small)
-    )  # of a layer's pass
-    flops = work.layer_flops
-    products = flops * (1 - 1 / PART) / max(long - short, 0.1 * long)
-    kept = (many.kept(work.tokens) - few.kept(work.tokens)) / more / (work.tokens * work.shape.hidden_size)
+    rate = _Rate(work, world)
+    few, many = rate.few, rate.many
+    kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
     updates = many.weights / many.update_seconds()
     base = runtime.memory() - few.state - many.state - 2 * kept * MANY * work.tokens * work.shape.hidden_size
     machine = Machine(
         name=measured_with(work.shape, precision),
-        products=products,
+        products=rate.products,
         memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
         near=link,
         far=link,
         per_node=_devices(),
         updates=updates,
-        overhead=max(0.0, long - flops / products),
+        overhead=rate.overhead,
         value=2 if is_low() and not on_cpu else 4,
         copies=2 if is_low() else 0,
         kept=kept,
@@ -107,6 +105,20 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         at_once=world.layout.processes if on_cpu else 0,
     )
     return _with_split(machine, work, world) if world.layout.tensor > 1 else machine
+
+
+class _Rate:
+    """The products a second of a layer's passes, and the seconds that each pass takes besides."""
+
+    def __init__(self, work: Work, world: World):
+        self.few, self.many = (_Bench(replace(work, shape=replace(work.shape, layers=n)), world) for n in (FEW, MANY))
+        long, short = (
+            (self.many.seconds(tokens) - self.few.seconds(tokens)) / (MANY - FEW) / 3
+            for tokens in (work.tokens, work.tokens // PART)
+        )
+        flops = work.layer_flops
+        self.products = flops * (1 - 1 / PART) / max(long - short, 0.1 * long)
+        self.overhead = max(0.0, long - flops / self.products)
 
 
 def _with_split(machine: Machine, work: Work, world: World) -> Machine:

@@ -20,6 +20,7 @@ from pretrain.planner.machine import Machine
 
 MASKED = 0.15  # of the tokens are predicted
 _WEIGHT, _MOMENTS = 4, 8  # bytes
+_TENSORS = 16  # of a layer
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,12 @@ class _Model:
     @cached_property
     def products(self) -> float:
         """The rate of products of a process: fewer of them have more threads each, more of them may wait in turns."""
-        return self.machine.products / min(1.0, self.crowd)
+        if self.crowd >= 1:
+            return self.machine.products
+        # Between a process for each processor, and one for all of them.
+        more = (1 / self.crowd - 1) / (self.machine.at_once - 1)
+        alone = self.machine.alone or self.machine.products * self.machine.at_once
+        return self.machine.products + more * (alone - self.machine.products)
 
     @cached_property
     def layer_products(self) -> float:
@@ -273,12 +279,7 @@ class _Model:
     def _gradient_sums(self, weights: float) -> float:
         layout, size = self.layout, _WEIGHT * weights
         below = layout.tensor * layout.sharding
-        shards = self.machine.link(below).sum_seconds(size, layout.sharding)
-        if layout.sharding_stage > 2:  # weights are fetched twice and gradients summed for every micro-batch
-            layers = _WEIGHT * self.work.shape.layers * self.work.layer_weights
-            link, tensors = self.machine.link(below), 16 * self.work.shape.layers  # each by itself
-            each = link.sum_seconds(layers, layout.sharding) + (tensors - 1) * link.sum_seconds(0, layout.sharding)
-            shards += (2 * self.micro_batches - 1) * each
+        shards = self._shard_sums(size, below)
         span = below * layout.pipeline * layout.degree("data")
         data = self.machine.link(span).sum_seconds(size / layout.sharding, layout.degree("data"))
         tied = 0.0
@@ -286,3 +287,23 @@ class _Model:
             table = _WEIGHT * self.work.table_weights / layout.tensor
             tied = self.machine.link(below * layout.pipeline).sum_seconds(table, 2)
         return max(1.0, self.crowd) * (shards + data + tied)
+
+    def _shard_sums(self, size: float, span: int) -> float:
+        """Seconds to hand gradients to those who update, and weights back: each is half of a ring's sum.
+
+        From stage 2 on gradients are handed over after every micro-batch, tensor by tensor; with stage 3 the layers'
+        weights are fetched for every forward and every backward pass.
+        """
+        ranks, stage = self.layout.sharding, self.layout.sharding_stage
+        link, tensors = self.machine.link(span), _TENSORS * self.work.shape.layers
+
+        def half(size: float, messages: int) -> float:
+            return (link.sum_seconds(size, ranks) + (messages - 1) * link.sum_seconds(0, ranks)) / 2
+
+        if stage == 1:
+            return 2 * half(size, 1)
+        layers = _WEIGHT * self.work.shape.layers * self.work.layer_weights
+        gradients = self.micro_batches * half(size, tensors)
+        if stage == 2:
+            return gradients + half(size, 1)
+        return gradients + 2 * self.micro_batches * half(layers, tensors) + half(size - layers, 1)

@@ -53,7 +53,8 @@ class Machine:
     parallelism has split, 0 for the same.  `overhead` are seconds that each pass through a layer takes besides,
     `split` those for each token of a layer that is split: what each process does for all tokens.  `base` are bytes
     that a process takes before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
-    them share what so many processes were measured with at the same time.
+    them share what so many processes were measured with at the same time, and `alone` is the rate of products of one
+    process that has it all.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Machine:
     split_kept: float = 0.0
     base: float = 0.0
     at_once: int = 0
+    alone: float = 0.0
 
     @classmethod
     def read(cls, path: Path) -> Machine:
