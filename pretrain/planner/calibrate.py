@@ -63,7 +63,7 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
         return machine
     few = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
     with computing(precision):
-        return replace(machine, alone=_Rate(few, World()).products)
+        return replace(machine, alone=_Rate(few, World()).whole)
 
 
 def main(words: Sequence[str]) -> None:
@@ -119,6 +119,7 @@ class _Rate:
         flops = work.layer_flops
         self.products = flops * (1 - 1 / PART) / max(long - short, 0.1 * long)
         self.overhead = max(0.0, long - flops / self.products)
+        self.whole = flops / long  # a second, overhead included
 
 
 def _with_split(machine: Machine, work: Work, world: World) -> Machine:

@@ -131,17 +131,20 @@ class _Model:
     @cached_property
     def products(self) -> float:
         """The rate of products of a process: fewer of them have more threads each, more of them may wait in turns."""
-        if self.crowd >= 1:
+        if not self.spread:
             return self.machine.products
-        # Between a process for each processor, and one for all of them.
-        more = (1 / self.crowd - 1) / (self.machine.at_once - 1)
         alone = self.machine.alone or self.machine.products * self.machine.at_once
-        return self.machine.products + more * (alone - self.machine.products)
+        return self.machine.products + self.spread * (alone - self.machine.products)
+
+    @cached_property
+    def spread(self) -> float:
+        """How far a process has all processors for itself: from 0, where there is one for each, to 1."""
+        return (1 / self.crowd - 1) / (self.machine.at_once - 1) if self.crowd < 1 else 0.0
 
     @cached_property
     def layer_products(self) -> float:
         passes = 4 if self.layout.recompute else 3
-        besides = self.machine.overhead
+        besides = self.machine.overhead * (1 - self.spread)
         if self.layout.tensor > 1:
             besides += self.machine.split * self.work.tokens / (self.layout.tensor if self.layout.sequence else 1)
         return passes * (self.work.layer_flops / self.layout.tensor / self.products + besides)

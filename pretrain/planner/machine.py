@@ -54,7 +54,7 @@ class Machine:
     `split` those for each token of a layer that is split: what each process does for all tokens.  `base` are bytes
     that a process takes before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
     them share what so many processes were measured with at the same time, and `alone` is the rate of products of one
-    process that has it all.
+    process that has it all, `overhead` included.
     """
 
     name: str
