@@ -146,7 +146,7 @@ class _Model:
         passes = 4 if self.layout.recompute else 3
         besides = self.machine.overhead * (1 - self.spread)
         if self.layout.tensor > 1:
-            besides += self.machine.split * self.work.tokens / (self.layout.tensor if self.layout.sequence else 1)
+            besides += self.machine.split * self.work.tokens
         return passes * (self.work.layer_flops / self.layout.tensor / self.products + besides)
 
     @cached_property
