@@ -12,6 +12,8 @@ void check(int status, const char* what) {
 
 Device::Device() {
     static const dnnl_engine_t shared = [] {
+        // What is used again is kept where it is used; oneDNN would keep a thousand more, hundreds of megabytes.
+        check(dnnl_set_primitive_cache_capacity(0), "emptying its cache");
         dnnl_engine_t made;
         check(dnnl_engine_create(&made, dnnl_cpu, 0), "making an engine");
         return made;
