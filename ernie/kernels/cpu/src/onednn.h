@@ -30,6 +30,7 @@ enum { dnnl_query_weights_md = 131 };
 enum { dnnl_eltwise_relu = 0x20, dnnl_eltwise_gelu_erf = 0x31 };
 enum { DNNL_ARG_SRC = 1, DNNL_ARG_DST = 17, DNNL_ARG_WEIGHTS = 33, DNNL_ARG_BIAS = 41 };
 
+int dnnl_set_primitive_cache_capacity(int primitives);
 int dnnl_engine_create(dnnl_engine_t*, int kind, size_t index);
 int dnnl_stream_create(dnnl_stream_t*, dnnl_engine_t, unsigned flags);
 int dnnl_stream_wait(dnnl_stream_t);
