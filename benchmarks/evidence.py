@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from finetuning import TASKS, ours, write_rows
+from finetuning import TASKS, ours, spread, write_rows
 
 from ernie.train.log import read_records
 
@@ -153,11 +153,6 @@ def downstream(runs: dict[str, list[Path]]) -> str:
         columns = [spread(list(column)) for column in zip(*found, strict=True)]
         lines.append(f"| {arm} | {' | '.join(columns)} | {spread([statistics.mean(row) for row in found])} |")
     return "\n".join(lines)
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median, lowest to highest, in percent."""
-    return f"{statistics.median(values):.1%} ({min(values):.1%} to {max(values):.1%})"
 
 
 if __name__ == "__main__":

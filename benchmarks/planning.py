@@ -10,7 +10,6 @@ last line being the rank correlations of predicted and actual time and memory.  
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import yaml
 
 from ernie.parallel.layout import ParallelConfig
+from ernie.train.log import read_records
 from tasks.downstream.measures import spearman
 
 LAYOUTS = (
@@ -96,8 +96,7 @@ def ernie(folder: Path, *words: str) -> None:
 
 def read_score(run: Path) -> dict[str, Any]:
     """What a run says of its steps, and of the prediction."""
-    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return next(record for line in lines if (record := json.loads(line))["kind"] == "layout")
+    return next(iter(read_records(run, "layout")))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import numpy as np
 from paddle import Tensor, nn
 from steps_ours import batch, encoder
 
+from ernie import runtime
 from ernie.data.batch import Packed
 from ernie.kernels.precision import precision
 from ernie.model.heads import MaskedTokenHead
@@ -62,7 +63,7 @@ def main() -> None:
         found = {
             "seconds": (time.perf_counter() - began) / case["steps"],
             "sent": (wire() - before) / case["steps"],
-            "peak": peak(),
+            "peak": runtime.memory("VmHWM"),
         }
         (folder / f"{world.rank}.json").write_text(json.dumps(found), encoding="utf-8")
 
@@ -73,14 +74,6 @@ def wire() -> int:
         name, _, counters = line.partition(":")
         if name.strip() == "lo":
             return int(counters.split()[8])
-    return 0
-
-
-def peak() -> int:
-    """The most memory that this process had, in bytes."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("VmHWM:"):
-            return 1024 * int(line.split()[1])
     return 0
 
 

@@ -120,6 +120,11 @@ class ParallelConfig:
         order = [*range(1, self.pipeline - 1), 0, self.pipeline - 1]
         return tuple(each + (stage in order[:more]) for stage in range(self.pipeline))
 
+    def begins(self, layers: int) -> tuple[int, ...]:
+        """Where the stages of a pipeline begin, among the pieces of a model: embeddings, layers and heads."""
+        stages = self.cut(layers)
+        return (0, *(1 + sum(stages[:stage]) for stage in range(1, self.pipeline)))
+
     def described(self) -> str:
         """The degrees that are not 1, as `data 2 x tensor 2`."""
         degrees = [(item.name, self.degree(item.name)) for item in fields(self) if item.name in AXES]

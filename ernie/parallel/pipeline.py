@@ -177,8 +177,7 @@ def _cuts(layout: ParallelConfig, pieces: int) -> dict[str, Any]:
     """How fleet cuts the pieces of a model, the first and the last of which are no layers."""
     if layout.virtual_stages > 1:
         return {"num_virtual_pipeline_stages": layout.virtual_stages, "seg_method": f"layer:{_Piece.__name__}"}
-    stages = layout.cut(pieces - 2)
-    return {"seg_method": [0, *(1 + sum(stages[:k]) for k in range(1, layout.pipeline)), pieces]}
+    return {"seg_method": [*layout.begins(pieces - 2), pieces]}
 
 
 def _nothing() -> Iterator[tuple[Tensor, None]]:

@@ -101,7 +101,7 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         value=2 if is_low() and not on_cpu else 4,
         copies=2 if is_low() else 0,
         kept=kept,
-        kept_alike=kept * 10 / 34,
+        kept_alike=kept * Machine.kept_alike / Machine.kept,
         base=float(base),
         at_once=world.layout.processes if on_cpu else 0,
     )

@@ -71,6 +71,11 @@ class Work:
         shape, D = self.shape, self.shape.hidden_size
         return (shape.max_positions + shape.segments + shape.task_vocab_size) * D + 2 * D * D
 
+    @property
+    def weights(self) -> int:
+        """All weights."""
+        return self.shape.layers * self.layer_weights + self.table_weights + self.other_weights
+
 
 def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
     """A step of a run, in sequences of this length (left out: as long as they may be)."""
@@ -182,7 +187,7 @@ class _Model:
     @property
     def whole(self) -> float:
         """The bytes of all weights."""
-        return float(_WEIGHT * (self.work.shape.layers * self.work.layer_weights + self._ends(1)))
+        return float(_WEIGHT * self.work.weights)
 
     @property
     def gathered(self) -> float:
@@ -219,8 +224,7 @@ class _Model:
         pieces, stages = self.pieces(), self.layout.pipeline
         free = self.machine.memory - self.machine.base - self.gathered
         if self.layout.stages:
-            starts = (0, *(1 + sum(self.layout.stages[:stage]) for stage in range(1, stages)))
-            found = partition(pieces, starts, self.micro_batches, free)
+            found = partition(pieces, self.layout.begins(self.work.shape.layers), self.micro_batches, free)
         else:
             found = best_partition(pieces, stages, self.micro_batches, free)
         if found is None:

@@ -13,7 +13,7 @@ from ernie.model.config import EncoderConfig
 from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
 from pretrain.planner.cost import Cost, cost, work_of
-from pretrain.planner.machine import here, measured_with, named
+from pretrain.planner.machine import Machine, here, measured_with
 from pretrain.planner.plan import in_bytes, in_seconds
 
 FIRST = 3  # steps that are not counted: kernels are loaded, memory is asked for
@@ -50,23 +50,22 @@ class Meter:
 
     def __init__(self) -> None:
         self._times: list[float] = []
-        self._memory, self._steps_only = 0, True
+        self._memory = 0
 
     def step(self, seconds: float) -> None:
         """A step is done."""
         self._times.append(seconds)
-        if self._steps_only:
-            self._memory = _most_memory()
 
     def pause(self) -> None:
         """Something else than a step follows: what memory it takes is not the layout's."""
-        self._steps_only = False
+        self._memory = self._memory or _most_memory()
 
     def score(self, config: PretrainConfig, shape: EncoderConfig, world: World) -> Score | None:
         """What all processes together say, each of which has to ask; None after too few steps."""
         times = self._times[FIRST:]
         if not times:
             return None
+        self.pause()
         seconds, memory = world.largest(statistics.median(times)), world.largest(self._memory)
         try:
             return Score(seconds, memory, _predicted(config, shape, world))
@@ -78,7 +77,7 @@ def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Co
     """What the plan says, where this machine was measured with such layers."""
     if not here().is_file():
         return None
-    machine = named("here")
+    machine = Machine.read(here())
     if machine.name != measured_with(shape, config.train.precision):
         return None
     layout = world.layout

@@ -73,8 +73,8 @@ class _Walk:
             return False
         for _ in range(_TRIES):
             decision = self._space.draw(lambda below: int(self._rng.integers(below)))
-            if self._is_new(decision):
-                self._ask(decision)
+            if (candidate := self._new(decision)) is not None:
+                self._ask(decision, candidate)
                 return True
         return False
 
@@ -83,28 +83,27 @@ class _Walk:
         moves = [] if self._rng.random() < _ANY else list(self._moves())
         if not moves or self.asked >= self._budget:
             return self.draw()
-        preferences = np.array([self._preferences.get(kind, 0.0) - _RANK * rank for rank, kind, _ in moves])
+        preferences = np.array([self._preferences.get(kind, 0.0) - _RANK * rank for rank, kind, _, _ in moves])
         shares = np.exp(preferences - preferences.max())
-        rank, kind, decision = moves[self._rng.choice(len(moves), p=shares / shares.sum())]
+        rank, kind, decision, candidate = moves[self._rng.choice(len(moves), p=shares / shares.sum())]
         before = self._known[rank][0]
-        seconds = self._ask(decision)
+        seconds = self._ask(decision, candidate)
         gained = -1.0 if seconds is None else float(np.clip(_STEEP * np.log(before / seconds), -1.0, 1.0))
         self._preferences[kind] = self._preferences.get(kind, 0.0) + _RATE * gained
         return True
 
-    def _moves(self) -> Iterable[tuple[int, str, Decision]]:
+    def _moves(self) -> Iterable[tuple[int, str, Decision, Candidate]]:
         for rank, (_, decision) in enumerate(self._known[:_BEST]):
             for kind, moved in self._space.moves(decision):
-                if self._is_new(moved):
-                    yield rank, kind, moved
+                if (candidate := self._new(moved)) is not None:
+                    yield rank, kind, moved, candidate
 
-    def _is_new(self, decision: Decision) -> bool:
+    def _new(self, decision: Decision) -> Candidate | None:
+        """What a decision leads to, where that is a layout and was not asked for."""
         candidate = self._space.candidate(decision)
-        return candidate is not None and candidate not in self._prices
+        return None if candidate in self._prices else candidate
 
-    def _ask(self, decision: Decision) -> float | None:
-        candidate = self._space.candidate(decision)
-        assert candidate is not None
+    def _ask(self, decision: Decision, candidate: Candidate) -> float | None:
         cost = self._prices[candidate] = self._price(candidate)
         if cost is None:
             return None

@@ -62,13 +62,6 @@ class Fit:
     errors: tuple[float, ...]
 
     @property
-    def spread(self) -> float:
-        """The standard deviation of the points around the law, as a share of the error."""
-        free = max(1, len(self.sizes) - 3)
-        squares = (math.log(e / self.law.error(m)) ** 2 for m, e in zip(self.sizes, self.errors, strict=True))
-        return math.sqrt(sum(squares) / free)
-
-    @property
     def explained(self) -> float:
         """The share of the variance of the errors' logarithms that the law explains."""
         logs = np.log(self.errors)

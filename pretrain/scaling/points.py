@@ -55,8 +55,7 @@ def read_run(run: Path) -> Point:
         if step["step"] in measured:
             course.append((step["step"] + 1, seconds, measured[step["step"]]))
     shape = EncoderConfig.read(run / "model" / "config.json")
-    work = Work(shape, 1, 1, 1.0)
-    weights = shape.layers * work.layer_weights + work.table_weights + work.other_weights
+    weights = Work(shape, 1, 1, 1.0).weights
     tokens = learnt(config, corpus).tokens
     return Point(tokens, min(measured.values()), weights, shape.hidden_size, tuple(course))
 

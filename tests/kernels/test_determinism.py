@@ -11,6 +11,7 @@ import pytest
 from judging import Found, needs_bf16, needs_kernels, normal, run
 from paddle import Tensor
 
+from ernie import runtime
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.kernels.cpu.call import loaded
@@ -75,12 +76,6 @@ def test_any_number_of_threads_gives_the_same_bits_every_time(kernel, name) -> N
             assert computed(kernel, threads) == first
 
 
-def _peak() -> int:
-    """The most memory that this process has held since the last `_forget_peak`, in bytes."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
-
-
 def _forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
@@ -90,6 +85,7 @@ def test_the_memory_of_attention_does_not_grow_with_the_square_of_the_length() -
     tensors = [paddle.to_tensor(x, stop_gradient=False) for x in normal(*[(length, 16)] * 3)]
     layout = Layout.of_lengths([length])
     _forget_peak()
-    before = _peak()
+    before = runtime.memory("VmHWM")
     attention(*tensors, layout, 1).sum().backward()
-    assert _peak() - before < length * length // 2  # of the 4 bytes an element of a square matrix of scores
+    square = 4 * length * length  # bytes of a matrix of scores
+    assert runtime.memory("VmHWM") - before < square // 8
