@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
         from ernie.kernels.precision import resolve
         from pretrain.planner.calibrate import calibrate
 
-        print("measuring this machine: half a minute in which it should have nothing else to do", file=sys.stderr)
+        print("measuring this machine: a minute in which it should have nothing else to do", file=sys.stderr)
         calibrate(work, arguments.devices, resolve(config.train.precision)).write(here())
         arguments.kind = HERE
     machine = _machine(arguments)

@@ -1,8 +1,9 @@
 """What this machine can do, measured by processes that work at the same time, as those of a run do.
 
 Measured are: the sum of a small and of a large tensor over the processes; forward and backward of a few layers with
-few and with many tokens; an update; what a layer keeps for its backward pass; what a process takes before it has a
-model.  What two processes measure differently, the slower one says.
+few and with many tokens; an update; what a layer keeps for its backward pass; what it takes more where its weights
+are handed over, as stage 3 of sharding does; what a process takes before it has a model.  What two processes measure
+differently, the slower one says.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ from ernie.kernels.cpu.room import taken
 from ernie.kernels.precision import Precision, computing, is_low
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
+from ernie.model.losses import Loss
 from ernie.parallel.launch import launch, ranks
 from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.micro_batch import MicroBatch
 from ernie.parallel.world import World
 from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
-from pretrain.planner.cost import Work
+from pretrain.model import MultiTaskModel
+from pretrain.planner.cost import TENSORS, Work
 from pretrain.planner.machine import Link, Machine, measured_with
 
 SMALL, LARGE = 1 << 12, 1 << 22  # numbers of a tensor that is summed
@@ -56,9 +60,10 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
     case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length, "precision": precision}
     with tempfile.TemporaryDirectory(prefix="ernie-calibrate-") as folder:
         file = Path(folder) / "machine.json"
-        words = [json.dumps(case), str(file)]
-        if launch(words, count, Path(folder), module=__name__) or not file.is_file():
-            raise UserError("this machine could not be measured; why is said above")
+        for part in ("layers", "handing over"):
+            words = [part, json.dumps(case), str(file)]
+            if launch(words, count, Path(folder), module=__name__) or not file.is_file():
+                raise UserError("this machine could not be measured; why is said above")
         machine = Machine.read(file)
     if not machine.at_once:
         return machine
@@ -69,14 +74,21 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
 
 def main(words: Sequence[str]) -> None:
     """One of the processes; the first one writes what was found."""
-    case, file = json.loads(words[0]), Path(words[1])
+    part, case, file = words[0], json.loads(words[1]), Path(words[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
     divides = not (shape.heads % count or shape.intermediate_size % count)
-    world = World.start(ParallelConfig(1, tensor=count) if divides else ParallelConfig(count))
+    if part == "handing over":
+        layout = ParallelConfig(1, sharding=count, sharding_stage=3)
+    else:
+        layout = ParallelConfig(1, tensor=count) if divides else ParallelConfig(count)
+    world = World.start(layout)
     shape = replace(shape, vocab_size=_VOCABULARY * count)
     work = Work(shape, 1, case["tokens"], min(case["length"], case["tokens"]))
     with world.together(), computing(case["precision"]):
-        found = _measure(work, case["precision"], world)
+        if part == "handing over":
+            found = _with_handing_over(Machine.read(file), work, world)
+        else:
+            found = _measure(work, case["precision"], world)
         if world.is_first:
             found.write(file)
 
@@ -135,6 +147,15 @@ def _with_split(machine: Machine, work: Work, world: World) -> Machine:
     return replace(machine, split=max(0.0, besides) / work.tokens, split_kept=kept / (alike + (1 - alike) / ranks))
 
 
+def _with_handing_over(machine: Machine, work: Work, world: World) -> Machine:
+    """The same with what a tensor takes that is fetched for a pass, or whose gradient is handed over, by itself."""
+    work = replace(work, shape=replace(work.shape, layers=MANY))
+    apart, together = (_Bench(work, world, one) for one in (False, True))
+    rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, world.layout.sharding)
+    besides = (together.seconds(work.tokens) - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
+    return replace(machine, handed=max(0.0, besides / 3))
+
+
 def _devices() -> int:
     """The devices of this machine that processes can have for themselves."""
     return runtime.cores() if paddle.get_device() == "cpu" else int(paddle.device.cuda.device_count())
@@ -161,28 +182,30 @@ def _link(world: World) -> Link:
 
 
 class _Bench:
-    """A model to be measured in this process, while the others measure theirs."""
+    """A model to be measured in this process while the others measure theirs, or with them, by their layout."""
 
-    def __init__(self, work: Work, world: World, split: bool = False):
-        self._work, self._world, self._split = work, world, split
-        self._model = ErnieModel(work.shape)
+    def __init__(self, work: Work, world: World, together: bool = False):
+        self._work, self._world, self._together = work, world, together
+        self._own = world if together else World()
+        self._model = MultiTaskModel(ErnieModel(work.shape), {})
         self._model.train()
-        if split:
-            world.split(self._model)
-        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0)
+        self._own.split(self._model)
+        self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0, world=self._own)
         parameters = self._model.parameters()
         self.weights = sum(math.prod(parameter.shape) for parameter in parameters)
         self.state = 16 * self.weights + (2 * self.weights if is_low() else 0)
 
     def seconds(self, tokens: int) -> float:
         """Of forward and backward."""
-        batch = self._batch(tokens)
+        step = [MicroBatch("", self._batch(tokens), 1.0, 0)] * self._own.layout.replicas
+        parameters = list(self._trainer.optimizer.parameters.values())
 
         def run() -> None:
-            self._forward(batch).sum().backward()
+            for _ in self._own.backward(step, self._loss, parameters):
+                pass
             self._trainer.optimizer.clear()
 
-        return _seconds(run, self._world, together=self._split)
+        return _seconds(run, self._world, together=self._together)
 
     def update_seconds(self) -> float:
         """Of an update of all weights."""
@@ -203,8 +226,11 @@ class _Bench:
         self._trainer.optimizer.clear()
         return found
 
+    def _loss(self, task: str, batch: Packed) -> Loss:
+        return Loss(self._forward(batch).sum(), batch.targets, None, batch.ids)
+
     def _forward(self, batch: Packed) -> Tensor:
-        return self._model.encode_packed(batch, 0)
+        return self._model.ernie.encode_packed(batch, 0)
 
     def _batch(self, tokens: int) -> Packed:
         length = min(int(self._work.length), tokens)

@@ -20,7 +20,7 @@ from pretrain.planner.machine import Machine
 
 MASKED = 0.15  # of the tokens are predicted
 _WEIGHT, _MOMENTS = 4, 8  # bytes
-_TENSORS = 16  # of a layer
+TENSORS = 16  # of a layer
 
 
 @dataclass(frozen=True)
@@ -302,10 +302,11 @@ class _Model:
         weights are fetched for every forward and every backward pass.
         """
         ranks, stage = self.layout.sharding, self.layout.sharding_stage
-        link, tensors = self.machine.link(span), _TENSORS * self.work.shape.layers
+        link, tensors = self.machine.link(span), TENSORS * self.work.shape.layers
 
         def half(size: float, messages: int) -> float:
-            return (link.sum_seconds(size, ranks) + (messages - 1) * link.sum_seconds(0, ranks)) / 2
+            more = (messages - 1) * link.sum_seconds(0, ranks)
+            return (link.sum_seconds(size, ranks) + more) / 2 + (messages > 1) * messages * self.machine.handed
 
         if stage == 1:
             return 2 * half(size, 1)

@@ -51,8 +51,9 @@ class Machine:
     `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
     `kept_alike` is the same in all processes of a tensor group; `split_kept` is `kept` of layers that tensor
     parallelism has split, 0 for the same.  `overhead` are seconds that each pass through a layer takes besides,
-    `split` those for each token of a layer that is split: what each process does for all tokens.  `base` are bytes
-    that a process takes before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
+    `split` those for each token of a layer that is split: what each process does for all tokens, and `handed` those
+    for each tensor that is handed over by itself, besides what the link takes.  `base` are bytes that a process takes
+    before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
     them share what so many processes were measured with at the same time, and `alone` is the rate of products of one
     process that has it all, `overhead` included.
     """
@@ -66,6 +67,7 @@ class Machine:
     updates: float = math.inf
     overhead: float = 0.0
     split: float = 0.0
+    handed: float = 0.0
     value: int = 2
     copies: int = 2
     kept: float = 34.0
