@@ -78,30 +78,36 @@ def main() -> None:
     rows = {name: write_rows(task, arguments.data, arguments.output / "data" / name) for name, task in TASKS.items()}
     for seed in range(arguments.seeds):
         for name, schedule in chosen.items():
-            run = pretrain(arguments.corpus, schedule, folder / f"{name}-{seed}", seed)
-            for task in TASKS:
-                place = run / "downstream" / f"{task}.json"
-                if not place.exists():
-                    found = ours(task, str(run), run / "downstream", rows[task], seed, RECIPE)
-                    place.write_text(json.dumps(found) + "\n", encoding="utf-8")
+            run = pretrain(arguments.corpus, {"schedule": schedule, **COMMON}, folder / f"{name}-{seed}", seed)
+            fine_tune(run, run / "downstream", rows, seed)
             print(f"{run.name} is done", file=sys.stderr, flush=True)
     runs = {name: [folder / f"{name}-{seed}" for seed in range(arguments.seeds)] for name in chosen}
     print((ablation if arguments.experiment == "ablation" else each_task)(runs), end="\n\n")
     print(downstream(runs))
 
 
-def pretrain(corpus: Path, schedule: dict[str, Any], run: Path, seed: int) -> Path:
-    """The folder of a run that is done."""
+def pretrain(corpus: Path, tree: dict[str, Any], run: Path, seed: int) -> Path:
+    """The folder of a run that is done; `tree` is its configuration."""
     if not (run / "model").is_dir():
         run.parent.mkdir(parents=True, exist_ok=True)
         config = run.with_name(f"{run.name}.yaml")
-        used = [name for stage in schedule.get("stages", [schedule.get("tasks")]) for name in stage]
-        objectives = {name: value for name, value in COMMON["objectives"].items() if name in used}
-        tree = {"corpus": str(corpus.resolve()), "schedule": schedule, **COMMON, "objectives": objectives}
+        tree = {"corpus": str(corpus.resolve()), **tree}
         config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
         words = ("pretrain", str(config), "--seed", str(seed), "--output", str(run), "--quiet")
         subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
     return run
+
+
+def fine_tune(model: Path, folder: Path, rows: dict[str, tuple[Path, Path]], seed: int) -> list[float]:
+    """The headline of each task's dev scores after fine-tuning, in the order of TASKS; what is done is in `folder`."""
+    scores = []
+    for name, task in TASKS.items():
+        place = folder / f"{name}.json"
+        if not place.exists():
+            found = ours(name, str(model), folder, rows[name], seed, RECIPE)
+            place.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        scores.append(json.loads(place.read_text(encoding="utf-8"))["scores"][task.measures[0]])
+    return scores
 
 
 def measured(run: Path, task: str) -> list[dict[str, Any]]:

@@ -1,0 +1,107 @@
+"""The other side of benchmarks/time_to_quality.py: transformers' BertForMaskedLM with PyTorch at its fastest here.
+
+Run by an interpreter that has both.  bf16 with PyTorch's fused attention and fused AdamW, whole words masked by
+transformers' own collator, full rows without padding.  The learning rate follows the clock: it rises over the first
+twentieth of the time and falls to zero.  What it takes to save is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertTokenizerFast, DataCollatorForLanguageModeling
+
+WARMUP = 0.05
+
+
+def main() -> None:
+    """Pretrain for so long; save a model after each part of the time, and a line a step in steps.jsonl."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--ids", "--vocabulary", "--shape", "--output"):
+        parser.add_argument(name, required=True)
+    for name in ("--seconds", "--peak"):
+        parser.add_argument(name, type=float, required=True)
+    for name in ("--seed", "--rows", "--length", "--parts"):
+        parser.add_argument(name, type=int, required=True)
+    arguments = parser.parse_args()
+    random.seed(arguments.seed)
+    np.random.seed(arguments.seed)
+    torch.manual_seed(arguments.seed)
+    tokenizer = BertTokenizerFast(arguments.vocabulary)
+    shape = json.loads(arguments.shape)
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), attn_implementation="sdpa", **shape)).train()
+    optimizer = torch.optim.AdamW(groups(model), lr=arguments.peak, eps=1e-6, fused=True)
+    output = Path(arguments.output)
+    output.mkdir(parents=True, exist_ok=True)
+    spent, part = 0.0, 1
+    samples = batches(np.load(arguments.ids), tokenizer, arguments.rows, arguments.length, arguments.seed)
+    with (output / "steps.jsonl").open("w", encoding="utf-8") as log:
+        while part <= arguments.parts:
+            began = time.perf_counter()
+            for group in optimizer.param_groups:
+                group["lr"] = arguments.peak * rate(spent / arguments.seconds)
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(**next(samples)).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            spent += time.perf_counter() - began
+            log.write(json.dumps({"spent": spent, "loss": loss.item()}) + "\n")
+            while part <= arguments.parts and spent >= part * arguments.seconds / arguments.parts:
+                model.save_pretrained(output / f"part-{part}")
+                tokenizer.save_pretrained(output / f"part-{part}")
+                part += 1
+
+
+def rate(passed: float) -> float:
+    """The learning rate after a share of the time, as a share of its peak."""
+    return max(0.0, min(passed / WARMUP, (1 - passed) / (1 - WARMUP)))
+
+
+def groups(model: torch.nn.Module) -> list[dict]:
+    """Weight decay for matrices only."""
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    return [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+
+
+def batches(
+    ids: np.ndarray, tokenizer: BertTokenizerFast, rows: int, length: int, seed: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Rows of the text cut anew in every epoch, [CLS] before and [SEP] behind, in an order drawn by chance."""
+    collate = DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True)
+    tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    goes_on = np.array([token.startswith("##") for token in tokens])
+    rng = np.random.default_rng(seed)
+    inner = length - 2
+    while True:
+        start = int(rng.integers(inner))
+        count = (len(ids) - start) // inner
+        order = rng.permutation(count)
+        for first in range(0, count - rows + 1, rows):
+            found = []
+            for row in order[first : first + rows]:
+                part = ids[start + row * inner : start + (row + 1) * inner].astype(np.int64)
+                # Offsets as of a text whose words have a space between them: the collator knows words by those.
+                begins = np.cumsum(2 - goes_on[part].astype(np.int64))
+                offsets = [(0, 0), *((int(at), int(at) + 1) for at in begins), (0, 0)]
+                found.append(
+                    {
+                        "input_ids": [tokenizer.cls_token_id, *part.tolist(), tokenizer.sep_token_id],
+                        "special_tokens_mask": [1, *[0] * inner, 1],
+                        "offset_mapping": offsets,
+                    }
+                )
+            yield {name: value for name, value in collate(found).items() if name in ("input_ids", "labels")}
+
+
+if __name__ == "__main__":
+    main()
