@@ -45,7 +45,7 @@ MASKED = "knowledge_masking"
 FOUR = (MASKED, "capitalization", "token_document", "sentence_reordering")
 OTHERS = (*FOUR[1:], "sentence_distance", "discourse_relation", "ir_relevance")
 COMMON: dict[str, Any] = {
-    "model": {"preset": "mini"},
+    "model": {"preset": "mini", "dropout": 0.0, "attention_dropout": 0.0},  # no text is seen often
     "data": {"max_len": 128, "batch_tokens": 2048},
     "train": {"rate": {"peak": 7e-4, "warmup": 0.05}},
     "probe": {"batches": 32},
