@@ -57,10 +57,10 @@ def test_no_two_tensors_share_memory(requests: list[tuple[int, bool, int]]) -> N
 
 
 def test_what_nobody_has_any_more_is_the_next_ones() -> None:
-    first = empty([LARGE])
+    first = empty([LARGE * 100])  # for which nothing is there yet that others have left
     address = first.data_ptr()
     del first
-    second = empty([LARGE - 1000])  # of another batch, a little shorter
+    second = empty([LARGE * 100 - 1000])  # of another batch, a little shorter
     assert second.data_ptr() == address
 
 
