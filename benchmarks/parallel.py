@@ -1,10 +1,14 @@
 """What parallel layouts send and keep: bytes on the wire in a step beside the formula, memory and time of a rank.
 
   python benchmarks/parallel.py [--layouts '{data: 2}' ...] [--steps 5]
+  python benchmarks/parallel.py --scaling [--rounds 5]
 
 An encoder of 4 layers of 256 with a vocabulary of 30,522 learns masked tokens in fp32, 4 micro-batches of 1,024 tokens
 a step, on processes of one thread over Gloo.  The bytes are those that the machine sends to itself meanwhile, so
 nothing else should.
+
+`--scaling`: the time of one process beside that of two for the same step (strong scaling) and for one of twice as many
+micro-batches (weak scaling), in turns; two processes share the machine's memory and caches, which one has for itself.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,7 +47,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layouts", nargs="+", default=LAYOUTS, metavar="BLOCK")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    if arguments.scaling:
+        scaling(arguments.steps, arguments.rounds)
+        return
     print("| layout | sent in a step, MB | formula, MB | memory of a rank, MB | step, s |\n|---|---|---|---|---|")
     for text in arguments.layouts:
         layout = ParallelConfig(**yaml.safe_load(text))
@@ -56,10 +66,24 @@ def main() -> None:
         )
 
 
-def run(layout: ParallelConfig, steps: int) -> list[dict[str, Any]]:
+def scaling(steps: int, rounds: int) -> None:
+    """Measure and print how much faster two processes are, in medians."""
+    cases = {"one": (1, MICRO_BATCHES), "strong": (2, MICRO_BATCHES), "weak": (2, 2 * MICRO_BATCHES)}
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(rounds):
+        for name, (processes, micro_batches) in cases.items():
+            found[name].append(run(ParallelConfig(data=processes), steps, micro_batches)[0]["seconds"])
+    one, strong, weak = (statistics.median(times) for times in found.values())
+    print("| | processes | micro-batches | step, s | of twice as fast |\n|---|---|---|---|---|")
+    print(f"| one process | 1 | {MICRO_BATCHES} | {one:.2f} | |")
+    print(f"| strong scaling | 2 | {MICRO_BATCHES} | {strong:.2f} | {one / strong / 2:.0%} |")
+    print(f"| weak scaling | 2 | {2 * MICRO_BATCHES} | {weak:.2f} | {one / weak:.0%} |")
+
+
+def run(layout: ParallelConfig, steps: int, micro_batches: int = MICRO_BATCHES) -> list[dict[str, Any]]:
     """What each rank measured."""
     given = {name: value for name, value in vars(layout).items() if name != "stages"}
-    case = {"layout": given, "shape": SMALL, "micro_batches": MICRO_BATCHES, "tokens": TOKENS, "length": LENGTH}
+    case = {"layout": given, "shape": SMALL, "micro_batches": micro_batches, "tokens": TOKENS, "length": LENGTH}
     count = layout.processes
     with tempfile.TemporaryDirectory() as folder:
         words = [str(RANK), json.dumps({**case, "warm": 2, "steps": steps}), folder]
