@@ -5,7 +5,7 @@ one move: a factor from one degree to another, another stage of sharding, recomp
 micro-batches.  Which moves pay it learns as it goes: a kind of move has a preference, which rises with what such
 moves gained and falls with what they lost, and moves are drawn by their preferences (gradient bandits: Sutton and
 Barto, Reinforcement Learning, 2nd edition, section 2.8; that a policy may learn where to put a model: Mirhoseini et
-al., 2017, arXiv 1706.04972).
+al., 2017, arXiv 1706.04972).  Where no move has led to a faster layout for a while, it begins anew elsewhere.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Price = Callable[[Candidate], Cost | None]  # None where there is not memory eno
 _FIRST = 24  # layouts drawn by chance before the first move
 _ANY = 0.25  # the share of those after them
 _BEST = 3  # layouts from which a move may go
+_STUCK = 32  # layouts after which a start that led to no faster one is given up for another
 _RANK = 0.5  # what a place further behind costs in preference
 _RATE, _STEEP = 0.5, 10.0  # how fast preferences are learnt; a tenth faster or slower is as good or bad as can be
 _TRIES = 3000  # draws for one layout that is new
@@ -43,8 +44,6 @@ def drawn(space: Space, price: Price, budget: int, seed: int = 0) -> list[Cost]:
 def learned(space: Space, price: Price, budget: int, seed: int = 0) -> list[Cost]:
     """The costs of the layouts that the policy tried, the fastest first; it asks for at most `budget` prices."""
     walk = _Walk(space, price, budget, seed)
-    while walk.asked < _FIRST and walk.draw():
-        pass
     while walk.go_on():
         pass
     return walk.found()
@@ -59,6 +58,7 @@ class _Walk:
         self._prices: dict[Candidate, Cost | None] = {}
         self._known: list[tuple[float, Decision]] = []  # that fit, the fastest first
         self._preferences: dict[str, float] = {}
+        self._began = self._improved = 0  # the layouts asked for when this start began, and when it last gained
 
     @property
     def asked(self) -> int:
@@ -80,7 +80,10 @@ class _Walk:
 
     def go_on(self) -> bool:
         """Ask for one more layout, most often by a move."""
-        moves = [] if self._rng.random() < _ANY else list(self._moves())
+        if self.asked - self._improved > _STUCK:
+            self._known, self._began, self._improved = [], self.asked, self.asked
+        begins = self.asked - self._began < _FIRST
+        moves = [] if begins or self._rng.random() < _ANY else list(self._moves())
         if not moves or self.asked >= self._budget:
             return self.draw()
         preferences = np.array([self._preferences.get(kind, 0.0) - _RANK * rank for rank, kind, _, _ in moves])
@@ -108,4 +111,6 @@ class _Walk:
         if cost is None:
             return None
         self._known = sorted([*self._known, (cost.seconds, decision)])[:_BEST]
+        if self._known[0][1] == decision:
+            self._improved = self.asked
         return cost.seconds

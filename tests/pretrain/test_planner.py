@@ -23,7 +23,7 @@ from ernie.parallel.layout import ParallelConfig
 from pretrain.planner.cost import Cost, Work, cost
 from pretrain.planner.layouts import Candidate, Space, regrouped
 from pretrain.planner.machine import Link, Machine, named, quantity
-from pretrain.planner.plan import block, make_plan
+from pretrain.planner.plan import BUDGET, block, make_plan
 from pretrain.planner.search import drawn, learned
 
 SHAPE = EncoderConfig.preset("base")
@@ -128,14 +128,14 @@ def test_the_learned_search_comes_within_a_twentieth_of_the_best_and_beats_chanc
         best = min(one.seconds for one in prices.values() if one is not None)
         assert len(prices) > 1000
         for search in (learned, drawn):
-            for budget in (50, 100, 200):
+            for budget in (50, 100, 200, BUDGET):
                 ratios = [search(space, prices.__getitem__, budget, seed)[0].seconds / best for seed in range(20)]
                 found.setdefault((search.__name__, budget), []).extend(ratios)
-    for budget in (50, 100, 200):
+    for budget in (50, 100, 200, BUDGET):
         assert np.mean(found["learned", budget]) < np.mean(found["drawn", budget])
         assert np.median(found["learned", budget]) <= 1.05
     assert np.mean(np.array(found["learned", 100]) <= 1.05) >= 0.95
-    assert max(found["learned", 200]) <= 1.05
+    assert max(found["learned", BUDGET]) <= 1.05
 
 
 def test_a_search_asks_for_no_more_than_it_may_and_repeats_itself() -> None:
