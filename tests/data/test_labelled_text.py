@@ -99,7 +99,7 @@ class TestAnyFormat:
         with pytest.raises(UserError) as caught:
             rows(name)
         told = str(caught.value).splitlines()
-        assert told[0] == "a.tsv:2: has 1 cells, expected 2: a, b"
+        assert told[0] == "a.tsv:2: has 1 cell, expected 2: a, b"
         assert told[4].startswith("a.tsv:6: ")
         assert told[5:] == ["and 1 more row that cannot be used"]
 
@@ -156,7 +156,7 @@ class TestSeparated:
         with pytest.raises(UserError) as caught:
             rows(name)
         assert str(caught.value).splitlines() == [
-            f"{name}:2: has 1 cells, expected 2: text, label",
+            f"{name}:2: has 1 cell, expected 2: text, label",
             f"{name}:3: has 3 cells, expected 2: text, label",
         ]
 
@@ -166,7 +166,7 @@ class TestSeparated:
             {"label": "x", "text": "a"},
             {"label": "y", "text": "b"},
         ]
-        with pytest.raises(UserError, match=r"a\.tsv:3: has 1 cells, expected 2: label, text"):
+        with pytest.raises(UserError, match=r"a\.tsv:3: has 1 cell, expected 2: label, text"):
             rows(name, columns=("label", "text"))
 
     @pytest.mark.parametrize("form", ["tsv", "csv"])

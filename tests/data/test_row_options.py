@@ -56,7 +56,7 @@ def test_a_composed_text_that_cannot_be_made_says_what_is_missing(pattern: str, 
 def test_torn_rows_are_skipped_and_counted_only_when_asked(tmp_path: Path) -> None:
     file = tmp_path / "torn.tsv"
     file.write_text("a\tb\n1\t2\n3\n4\t5\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"torn\.tsv:3: has 1 cells, expected 2"):
+    with pytest.raises(UserError, match=r"torn\.tsv:3: has 1 cell, expected 2"):
         read_split("train", [str(file)], RowOptions())
     split = read_split("train", [str(file)], RowOptions(faulty="skip"))
     assert (len(split.rows), split.skipped) == (2, 1)

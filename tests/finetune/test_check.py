@@ -55,7 +55,7 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         ("data.dev=it.tsv", "text\ngood film\n", "data.dev: there is no column 'label' to judge by"),
         ("data.dev=[]", "", "data.dev: fine-tuning needs a labelled dev split"),
         ("data.train=[]", "", "data.train: fine-tuning needs a labelled train split"),
-        ("data.train=it.tsv", TWO + "film\n", "it.tsv:4: has 1 cells, expected 2: text, label"),
+        ("data.train=it.tsv", TWO + "film\n", "it.tsv:4: has 1 cell, expected 2: text, label"),
         ("data.train=it.tsv", TWO + "film\t\n", "it.tsv:4: label '' is not one of blame, praise"),
         (
             "data.train=it.tsv",

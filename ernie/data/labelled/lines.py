@@ -33,7 +33,9 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
         elif not columns:
             columns = _header(place, cells, options)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
-            yield Fault(place, f"has {len(cells)} cells, expected {len(columns)}: {', '.join(columns)}")
+            yield Fault(
+                place, f"has {len(cells)} cell{'s' * (len(cells) != 1)}, expected {len(columns)}: {', '.join(columns)}"
+            )
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
 
