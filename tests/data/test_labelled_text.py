@@ -105,7 +105,7 @@ class TestAnyFormat:
 
     def test_faults_of_all_files_of_a_split_are_told_together(self, write: Write) -> None:
         names = [write("a.tsv", "a\tb\n1\n"), write("b.jsonl", "[1]\n")]
-        with pytest.raises(UserError, match=r"a\.tsv:2: has 1 cells.*\nb\.jsonl:1: expected a JSON object"):
+        with pytest.raises(UserError, match=r"a\.tsv:2: has 1 cell.*\nb\.jsonl:1: expected a JSON object"):
             read_split("train", names, RowOptions())
 
     def test_another_name_needs_the_format_and_an_unknown_format_is_none(self, write: Write) -> None:

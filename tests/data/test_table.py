@@ -63,7 +63,7 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
         ("rows.csv", "a,b\n", "rows.csv: expected a file that ends in .tsv or .jsonl"),
         ("rows.tsv", "", "rows.tsv: is empty"),
         ("rows.tsv", "aa\tb\n", "rows.tsv:1: there is no column 'a'. Did you mean 'aa'?"),
-        ("rows.tsv", "a\tb\n1\t2\n1\n", "rows.tsv:3: has 1 cells, the header has 2"),
+        ("rows.tsv", "a\tb\n1\t2\n1\n", "rows.tsv:3: has 1 cell, the header has 2"),
         ("rows.tsv", b"a\tb\n1\t2\n\xff\t2\n", "rows.tsv:3: is not UTF-8 text"),
         ("rows.tsv", b"a\t\xff\n1\t2\n", "rows.tsv:1: is not UTF-8 text"),
         ("rows.jsonl", '{"a": 1}\n{"a": \n', "rows.jsonl:2: is not JSON: Expecting value"),

@@ -85,7 +85,7 @@ def test_mistakes_in_several_splits_are_told_together(work: Path, capsys: pytest
     (work / "test.tsv").write_text(TWO + "film\tpraise\tx\n", encoding="utf-8")
     assert main(["check", "task.yaml"]) == 2
     said = capsys.readouterr().err
-    assert "dev.tsv:4: has 1 cells" in said
+    assert "dev.tsv:4: has 1 cell" in said
     assert "test.tsv:4: has 3 cells" in said
     assert "(a run can do without the split test: take it out)" in said
 
