@@ -57,6 +57,10 @@ class Layout:
         """Each token's place in the padded batch (N * longest), (T,)."""
         return np.repeat(np.arange(self.sequences) * self.longest, self.lengths) + self.positions
 
+    def followed_by(self, more: Layout) -> Layout:
+        """Where each sequence is followed by as many tokens more as it has in `more`."""
+        return Layout(self.offsets + more.offsets)
+
     @property
     def is_rectangular(self) -> bool:
         """Whether all sequences have the same length, so that a padded batch would hold no padding."""

@@ -47,7 +47,12 @@ class Mask:
     @classmethod
     def wait(cls, layout: Layout, k: int) -> Mask:
         """Token t (from 0) sees the first k + t keys: the read-write schedule of wait-k (Ma et al., 2019, STACL)."""
-        return cls._of(np.zeros(layout.tokens), layout.positions + k)
+        return cls.until(layout.positions + k)
+
+    @classmethod
+    def until(cls, last: np.ndarray) -> Mask:
+        """Each token sees the first `last` (T,) keys."""
+        return cls._of(np.zeros_like(last), last)
 
     @classmethod
     def _of(cls, first: np.ndarray, last: np.ndarray) -> Mask:

@@ -1,0 +1,84 @@
+"""What attention remembers of sequences that grow: keys and values, layer by layer.
+
+Legend: T packed tokens, N sequences, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+
+Pairs = tuple[tuple[Tensor, Tensor], ...]  # keys and values (T, D) of each layer
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Keys and values of N sequences, one after the other; `layers` is empty before the first token.
+
+    Nothing is changed in place: from one memory one may go on twice, take some of its sequences, and put those of
+    several together.
+    """
+
+    layout: Layout
+    layers: Pairs = ()
+
+    @classmethod
+    def empty(cls, sequences: int) -> Memory:
+        """That of sequences of which nothing is known yet."""
+        return cls(Layout.of_lengths([0] * sequences))
+
+    @classmethod
+    def joined(cls, memories: Sequence[Memory]) -> Memory:
+        """The sequences of all of them, in their order."""
+        layout = Layout.of_lengths(np.concatenate([memory.layout.lengths for memory in memories]))
+        filled = [memory.layers for memory in memories if memory.layers]
+        pairs = zip(*filled, strict=True)
+        return cls(layout, tuple((_concat([k for k, _ in pair]), _concat([v for _, v in pair])) for pair in pairs))
+
+    def grown(self, more: Layout, layers: Pairs) -> Memory:
+        """With more tokens behind those of each sequence, as many as `more` has for it."""
+        place = self.places(more)
+        return Memory(self.layout.followed_by(more), tuple(place(n, pair) for n, pair in enumerate(layers)))
+
+    def places(self, more: Layout) -> Grown:
+        """How to put more tokens behind those of each sequence, for one layer after the other."""
+        return Grown(self, more)
+
+    def chosen(self, sequences: Sequence[int] | np.ndarray) -> Memory:
+        """These sequences only, in this order; one may be there several times."""
+        layout, chosen = self.layout, np.asarray(sequences, np.int64)
+        rows = [np.arange(layout.offsets[n], layout.offsets[n + 1]) for n in chosen]
+        found = Layout.of_lengths(layout.lengths[chosen])
+        if not found.tokens:
+            return Memory(found)
+        where = paddle.to_tensor(np.concatenate(rows))
+        return Memory(found, tuple((paddle.gather(k, where), paddle.gather(v, where)) for k, v in self.layers))
+
+
+class Grown:
+    """The keys and values of a memory's layers with those of more tokens behind them."""
+
+    def __init__(self, memory: Memory, more: Layout):
+        self._memory = memory
+        self.layout = memory.layout.followed_by(more)
+        both = [2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (memory.layout, more)]
+        self._order = np.argsort(np.concatenate([both[0], both[1] + 1]), kind="stable")
+
+    def __call__(self, layer: int, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Those of a layer, given the new ones."""
+        if not self._memory.layers:
+            return pair
+        where = paddle.to_tensor(self._order)
+        before = self._memory.layers[layer]
+        keys, values = (paddle.gather(paddle.concat(both), where) for both in zip(before, pair, strict=True))
+        return keys, values
+
+
+def _concat(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else paddle.concat(list(parts))
