@@ -10,9 +10,14 @@ from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
+from ernie.kernels.attention import attention
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.linear import linear
+from ernie.kernels.mask import Mask
+from ernie.kernels.norm import add_norm
 from ernie.kernels.stack import TransformerStack
 from ernie.model.config import EncoderConfig
+from ernie.model.memory import Grown, Memory
 
 
 class Encoder(nn.Layer):
@@ -38,22 +43,37 @@ class Encoder(nn.Layer):
         layout: Layout,
         states: list[Tensor] | None = None,
         needed: np.ndarray | None = None,
+        mask: Mask | None = None,
     ) -> Tensor:
         """Encode; `states`, if given, is extended by each layer's output.
 
         `needed`, in ascending order, are the tokens whose output is wanted, all if left out; the others' is zero.
+        `mask` says which tokens of its sequence each token sees, all if left out.
         """
-        if not self.training and not paddle.is_grad_enabled() and states is None:
+        if not self.training and not paddle.is_grad_enabled() and states is None and mask is None:
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
         for number, layer in enumerate(self.layers, 1):
             rows = needed if number == len(self.layers) else None
             # Without a gradient to its input, Paddle's recompute would drop those to the layer's weights.
             again = self.recompute and not x_TD.stop_gradient
-            x_TD = recompute(layer, x_TD, layout, rows) if again else layer(x_TD, layout, rows)
+            x_TD = recompute(layer, x_TD, layout, rows, mask) if again else layer(x_TD, layout, rows, mask)
             if states is not None:
                 states.append(x_TD)
         return x_TD
+
+    def go_on(self, x_TD: Tensor, layout: Layout, before: Memory) -> tuple[Tensor, Memory]:
+        """Encode tokens that follow those `before`, each of which sees no later ones; they join it in what is returned.
+
+        What comes out is what `forward` gives with `Mask.causal`.
+        """
+        grown = before.places(layout)
+        mask = Mask.until(layout.positions + np.repeat(before.layout.lengths, layout.lengths) + 1)
+        layers = []
+        for number, layer in enumerate(self.layers):
+            x_TD, pair = layer.go_on(x_TD, layout, grown, mask, number)
+            layers.append(pair)
+        return x_TD, Memory(grown.layout, tuple(layers))
 
 
 class EncoderLayer(nn.Layer):
@@ -71,11 +91,22 @@ class EncoderLayer(nn.Layer):
         self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
         self.dropout, self.attention_dropout = config.dropout, config.attention_dropout
 
-    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None) -> Tensor:
+    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None, mask: Mask | None = None) -> Tensor:
         settings = self._settings
         if self.training:
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
-        return transformer_layer(x_TD, layout, self.weights(), settings, rows=rows)
+        return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
+
+    def go_on(
+        self, x_TD: Tensor, layout: Layout, grown: Grown, mask: Mask, number: int
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The output for tokens that follow others, without dropout, and the keys and values of all of them."""
+        w, s = self.weights(), self._settings
+        pair = grown(number, (linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)))
+        mixed_TD = attention(linear(x_TD, w.q, w.q_bias), *pair, layout, s.heads, keys=grown.layout, mask=mask)
+        x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
+        inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
+        return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), pair
 
     def rows(self, layout: Layout) -> int:
         """How many rows the layer takes of a batch."""

@@ -39,6 +39,7 @@ from ernie.data import order
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
+from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm, layer_norm
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
@@ -167,7 +168,7 @@ class SplitLayer(nn.Layer):
                 mark_as_sequence_parallel_parameter(norm.weight)
                 mark_as_sequence_parallel_parameter(norm.bias)
 
-    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None) -> Tensor:
+    def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None, mask: Mask | None = None) -> Tensor:
         """All outputs, also where only `rows` are wanted."""
         settings, T = self._settings, layout.tokens
         dropped_weights = self.attention_dropout if self.training else 0.0
@@ -175,7 +176,7 @@ class SplitLayer(nn.Layer):
         given_TD = self._all(x_TD, T)
         q, k, v = (linear(given_TD, part.weight, part.bias) for part in (self.q, self.k, self.v))
         with _own_randomness(self._group) if dropped_weights else nullcontext():
-            mixed = attention(q, k, v, layout, heads, dropped_weights)
+            mixed = attention(q, k, v, layout, heads, dropped_weights, mask=mask)
         x_TD = self._norm(self.attention_norm, x_TD, self._sum(mixed, self.attention_out))
         inner = linear(self._all(x_TD, T), self.inner.weight, self.inner.bias, settings.activation)
         x_TD = self._norm(self.output_norm, x_TD, self._sum(inner, self.outer))

@@ -1,0 +1,67 @@
+"""An encoder that sees no later token: at once, or token by token as they come."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import paddle
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paddle import Tensor
+
+from ernie.data.batch import Layout
+from ernie.kernels.mask import Mask
+from ernie.model.config import EncoderConfig
+from ernie.model.encoder import Encoder
+from ernie.model.memory import Memory
+
+CONFIG = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48)
+
+
+def encoder(seed: int) -> Encoder:
+    paddle.seed(seed)
+    found = Encoder(CONFIG)
+    found.eval()
+    return found
+
+
+def vectors(rows: int, seed: int) -> Tensor:
+    return paddle.to_tensor(np.random.default_rng(seed).normal(size=(rows, 32)).astype("float32"))
+
+
+@settings(max_examples=20)
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=3), st.integers(0, 99))
+def test_in_any_pieces_it_gives_what_it_gives_at_once(pieces: list[list[int]], seed: int) -> None:
+    most = max(map(len, pieces))
+    pieces = [[*own, *[0] * (most - len(own))] for own in pieces]
+    for own in pieces:
+        own[0] += 1  # every sequence has a token
+    layout = Layout.of_lengths([sum(own) for own in pieces])
+    x_TD, model = vectors(layout.tokens, seed), encoder(seed)
+    with paddle.no_grad():
+        whole = model(x_TD, layout, mask=Mask.causal(layout)).numpy()
+        memory, done = Memory.empty(len(pieces)), np.zeros(len(pieces), np.int64)
+        for piece in np.array(pieces).T:
+            rows = np.concatenate([layout.starts[n] + done[n] + np.arange(piece[n]) for n in range(len(pieces))])
+            done += piece
+            if not len(rows):
+                continue
+            part = paddle.gather(x_TD, paddle.to_tensor(rows))
+            found, memory = model.go_on(part, Layout.of_lengths(piece), memory)
+            np.testing.assert_allclose(found.numpy(), whole[rows], atol=2e-5)
+    assert memory.layout.lengths.tolist() == layout.lengths.tolist()
+
+
+def test_a_later_token_changes_no_bit_of_an_earlier_one() -> None:
+    layout, model = Layout.of_lengths([5, 3]), encoder(1)
+    x_TD = vectors(8, 1)
+    for gradients in (False, True):
+        with paddle.set_grad_enabled(gradients):
+            found = model(x_TD, layout, mask=Mask.causal(layout)).numpy()
+            other = x_TD.numpy()
+            other[[3, 4, 7]] = 5.0
+            again = model(paddle.to_tensor(other), layout, mask=Mask.causal(layout)).numpy()
+            kept = [0, 1, 2, 5, 6]
+            assert (found[kept] == again[kept]).all()
+            assert (found[[3, 4, 7]] != again[[3, 4, 7]]).any(axis=1).all()
