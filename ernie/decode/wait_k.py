@@ -1,0 +1,40 @@
+"""When to read and when to write: the policies of simultaneous translation.
+
+Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (catch-up).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class WaitK:
+    """Stay `k` tokens behind the source; None reads all of it first.
+
+    Where the target is r times as long as the source, `catch_up` = 1 - 1/r keeps the distance: with 0.2 every fifth
+    token is written without reading another one; below 0, for shorter targets, more are read.
+    """
+
+    k: int | None
+    catch_up: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise UserError(f"wait_k: expected at least 1, found {self.k}")
+        if self.catch_up >= 1:
+            raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
+
+    def reads(self, steps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """g(t): how many tokens of a source are read before the target's token t, counted from 0, is written.
+
+        `lengths` are those of the sources; both arrays have one entry for each token that is written.
+        """
+        if self.k is None:
+            return np.asarray(lengths)
+        steps = np.asarray(steps)
+        return np.clip(self.k + steps - np.floor(self.catch_up * (steps + 1)).astype(np.int64), 1, lengths)
