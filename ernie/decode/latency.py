@@ -1,0 +1,66 @@
+"""How far a simultaneous translation stays behind its source.
+
+A delay is what was read of the source before a token of the target was written: a number of tokens, or seconds; with
+what it took to compute added to the seconds the same measures are computation-aware.  All need a sentence's delays,
+the length of its source in the same unit, and mostly that of a reference translation in tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
+    """AL: by how much the writer lags behind one that keeps pace with the source, until all of it is read.
+
+    Ma et al., 2019 (arXiv 1810.08398), section 4.1.
+    """
+    return _lagging(delays, source, reference)
+
+
+def length_adaptive_average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
+    """LAAL: as AL, but writing more than the reference has does not look like being early.
+
+    Papi et al., 2022 (arXiv 2206.05807), section 3.
+    """
+    return _lagging(delays, source, max(reference, len(delays)))
+
+
+def average_proportion(delays: Sequence[float], source: float, reference: int) -> float:
+    """AP: the mean share of the source that was read.  Cho and Esipova, 2016 (arXiv 1606.02012), section 3."""
+    return sum(delays) / (source * reference)
+
+
+def differentiable_average_lagging(delays: Sequence[float], source: float) -> float:
+    """DAL: as AL over all that is written, where each token takes the writer its share of the source's time.
+
+    Cherry and Foster, 2019 (arXiv 1906.00048), section 3.
+    """
+    pace = source / len(delays)
+    total, last = 0.0, -pace
+    for written, delay in enumerate(delays):
+        last = max(delay, last + pace)
+        total += last - written * pace
+    return total / len(delays)
+
+
+def consecutive_wait(delays: Sequence[float]) -> float:
+    """CW: how much is read at a time, in the mean of the times when anything is read.
+
+    Gu et al., 2017 (arXiv 1610.00388), section 4.2.
+    """
+    waits = [now - before for before, now in zip([0.0, *delays], delays, strict=False) if now > before]
+    return sum(waits) / len(waits) if waits else 0.0
+
+
+def _lagging(delays: Sequence[float], source: float, target: int) -> float:
+    """Raises ValueError where nothing was written."""
+    if not delays:
+        raise ValueError("the lag of a translation that has no token")
+    pace = source / target
+    total = 0.0
+    for written, delay in enumerate(delays):
+        total += delay - written * pace
+        if delay >= source:
+            break
+    return total / (written + 1)

@@ -1,0 +1,89 @@
+"""Latency by cases worked by hand, and by SimulEval's scorers where they are installed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.decode import latency
+from ernie.decode.wait_k import WaitK
+from ernie.errors import UserError
+
+
+def delays_of(policy: WaitK, source: int, written: int) -> list[float]:
+    return policy.reads(np.arange(written), np.full(written, source)).astype(float).tolist()
+
+
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_wait_k_on_equal_lengths_lags_by_k(k: int) -> None:
+    assert latency.average_lagging(delays_of(WaitK(k), 8, 8), 8, 8) == pytest.approx(k)
+
+
+def test_full_sentences_lag_by_their_length() -> None:
+    delays = delays_of(WaitK(None), 6, 9)
+    assert delays == [6.0] * 9
+    assert latency.average_lagging(delays, 6, 9) == 6
+    assert latency.average_proportion(delays, 6, 9) == 1
+    assert latency.consecutive_wait(delays) == 6
+
+
+def test_cases_worked_by_hand() -> None:
+    # Source of 4, reads 2 3 4 4 before its 4 tokens: until the third the lags are 2, 2, 2.
+    assert latency.average_lagging([2, 3, 4, 4], 4, 4) == 2
+    assert latency.average_proportion([2, 3, 4, 4], 4, 4) == 13 / 16
+    # With the last token, which cannot be written sooner than one pace after the third: 2, 2, 2 and 5 - 3.
+    assert latency.differentiable_average_lagging([2, 3, 4, 4], 4) == 2
+    assert latency.consecutive_wait([2, 3, 4, 4]) == 4 / 3
+    # Twice as much as the reference is written: AL takes that for being early, LAAL does not.
+    assert latency.average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0 + 0) / 3)
+    assert latency.length_adaptive_average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0.5 + 1) / 3)
+    # A target of 25 for a source of 20, wait-3: the lag grows, and catch-up keeps it (Ma et al., section 3.2).
+    assert latency.average_lagging(delays_of(WaitK(3), 20, 25), 20, 25) == pytest.approx(4.7)
+    assert latency.average_lagging(delays_of(WaitK(3, 0.2), 20, 25), 20, 25) == pytest.approx(3.19, abs=0.005)
+    assert latency.average_lagging(delays_of(WaitK(1), 25, 20), 25, 20) == pytest.approx(-1.38, abs=0.005)
+
+
+def test_what_nobody_can_wait_for_is_refused() -> None:
+    with pytest.raises(UserError, match="wait_k: expected at least 1, found 0"):
+        WaitK(0)
+    with pytest.raises(UserError, match="catch_up: expected less than 1, found 1"):
+        WaitK(3, 1.0)
+    with pytest.raises(ValueError, match="no token"):
+        latency.average_lagging([], 3, 3)
+
+
+@given(st.integers(1, 12), st.floats(-1, 0.9), st.integers(1, 30), st.integers(1, 40))
+def test_nothing_is_unread_and_nothing_is_read_twice(k: int, catch_up: float, source: int, written: int) -> None:
+    reads = delays_of(WaitK(k, catch_up), source, written)
+    assert all(1 <= now <= source for now in reads)
+    assert reads == sorted(reads)
+    assert reads[0] == min(source, max(1, k - int(np.floor(catch_up))))
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.integers(1, 15), st.integers(1, 20))
+def test_they_are_what_simuleval_says(given_delays: list[int], beyond: int, reference: int) -> None:
+    scorers: Any = pytest.importorskip("simuleval.evaluator.scorers.latency_scorer")
+    delays = sorted(given_delays)
+    source = max(1, delays[-1] - 3 + beyond // 4)
+    delays = [min(delay, source) for delay in delays]
+    instance = SimpleNamespace(
+        delays=delays,
+        elapsed=delays,
+        source_length=source,
+        reference_length=reference,
+        reference="x " * reference,
+        prediction_length=len(delays),
+    )
+    for name, found in (
+        ("AL", latency.average_lagging(delays, source, reference)),
+        ("LAAL", latency.length_adaptive_average_lagging(delays, source, reference)),
+        ("AP", latency.average_proportion(delays, source, reference)),
+        ("DAL", latency.differentiable_average_lagging(delays, source)),
+    ):
+        scorer = getattr(scorers, f"{name}Scorer")()
+        assert found == pytest.approx(scorer.compute(instance)), name
