@@ -1,6 +1,6 @@
 """A batch without padding.
 
-Legend: T tokens of the batch, N sequences, P labelled tokens.
+Legend: T tokens of the batch, N sequences, P labelled tokens, U tokens that are written.
 """
 
 from __future__ import annotations
@@ -77,11 +77,20 @@ class Labels(NamedTuple):
     positions: np.ndarray | None
 
 
+class Written(NamedTuple):
+    """What a decoder is given (U,), one sequence for each of the batch, and what it is to write next each time (U,)."""
+
+    ids: np.ndarray
+    next: np.ndarray
+    layout: Layout
+
+
 @dataclass(frozen=True)
 class Packed:
     """Samples of one task, one after the other.
 
-    `ids` and `segments` are (T,).  `samples` (N, 3) names each sample: epoch, item, number within the item.
+    `ids` and `segments` are (T,).  `samples` (N, 3) names each sample: epoch, item, number within the item.  `written`
+    is there where a decoder is to write.
     """
 
     ids: np.ndarray
@@ -89,11 +98,13 @@ class Packed:
     layout: Layout
     labels: dict[str, Labels]
     samples: np.ndarray
+    written: Written | None = None
 
     @property
     def targets(self) -> int:
         """How many targets the loss of this batch sums over."""
-        return sum(len(labels.values) for labels in self.labels.values())
+        written = 0 if self.written is None else len(self.written.next)
+        return written + sum(len(labels.values) for labels in self.labels.values())
 
     @property
     def padding(self) -> float:
@@ -110,6 +121,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         layout=layout,
         labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
+        written=_written([sample.written for sample in samples if sample.written is not None]),
     )
 
 
@@ -157,6 +169,15 @@ def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.nda
         if 0 < cut < len(indices) and ends[cut - 1] <= budget and ends[-1] - ends[cut - 1] <= budget:
             return [indices[:cut], indices[cut:]]
     return _fill(indices, lengths[indices], budget)
+
+
+def _written(texts: Sequence[np.ndarray]) -> Written | None:
+    if not texts:
+        return None
+    before, after = (np.concatenate([text[part] for text in texts]) for part in (slice(-1), slice(1, None)))
+    return Written(
+        before.astype(np.int64), after.astype(np.int64), Layout.of_lengths([len(text) - 1 for text in texts])
+    )
 
 
 def _labels(values: list[int | float | np.ndarray]) -> Labels:

@@ -92,12 +92,19 @@ class Sample:
     """One unpadded training example.
 
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
-    several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.
+    several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.  `written` (m,) is
+    what a decoder is to write: the token that it begins with, and those that follow.
     """
 
     ids: np.ndarray
     segments: np.ndarray
     labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
+    written: np.ndarray | None = None
+
+    @property
+    def size(self) -> int:
+        """All its tokens, those of a decoder among them."""
+        return len(self.ids) + (0 if self.written is None else len(self.written) - 1)
 
     def __len__(self) -> int:
         return len(self.ids)

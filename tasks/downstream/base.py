@@ -50,7 +50,7 @@ class Example:
     @property
     def tokens(self) -> int:
         """The tokens of all its samples."""
-        return sum(map(len, self.samples))
+        return sum(sample.size for sample in self.samples)
 
 
 @dataclass(frozen=True, kw_only=True)

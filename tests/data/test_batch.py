@@ -133,3 +133,16 @@ def test_labels_are_whole_numbers_of_64_bits_whatever_the_task_gave() -> None:
     batch = pack([Sample(ids, ones, {"label": np.array([IGNORE, 2, 1], np.int8)})])
     assert batch.labels["label"] == Labels(*(pytest.approx(np.array(expected)) for expected in ([2, 1], [1, 2])))
     assert {batch.ids.dtype, batch.segments.dtype, batch.labels["label"].values.dtype} == {np.dtype(np.int64)}
+
+
+def test_what_is_to_be_written_is_given_shifted_by_one() -> None:
+    ids = [np.array([5, 6]), np.array([7, 8, 9])]
+    texts = [np.array([1, 10, 11, 2]), np.array([1, 12, 2])]
+    samples = [Sample(own, np.zeros_like(own), written=text) for own, text in zip(ids, texts, strict=True)]
+    packed = pack(samples)
+    assert packed.written is not None
+    assert packed.written.ids.tolist() == [1, 10, 11, 1, 12]
+    assert packed.written.next.tolist() == [10, 11, 2, 12, 2]
+    assert packed.written.layout.lengths.tolist() == [3, 2]
+    assert (packed.targets, packed.layout.tokens, [sample.size for sample in samples]) == (5, 5, [5, 5])
+    assert pack([Sample(ids[0], ids[0])]).written is None
