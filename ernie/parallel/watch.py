@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -228,7 +228,9 @@ class _Hub(threading.Thread):
         self.address = f"{host}:{self._server.getsockname()[1]}"
         now = time.monotonic()
         self._seen = [Seen(rank, now + 10 * limit) for rank in range(ranks)]  # the time to come
-        self._connections: dict[socket.socket, tuple[Seen, bytearray]] = {}
+        self._received: dict[socket.socket, bytearray] = {}
+        self._speakers: dict[socket.socket, Seen] = {}  # those that have said who they are
+        self._passed = 0
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self.start()
@@ -242,20 +244,18 @@ class _Hub(threading.Thread):
                     self._read(key.fileobj)  # type: ignore[arg-type]
             verdict = judge(self._seen, time.monotonic(), self._limit)
             if verdict is not None:
-                self._tell({"verdict": list(verdict)})
+                self._tell({"verdict": list(verdict)}, self._received)
                 return
 
     def _accept(self) -> None:
         connection, _ = self._server.accept()
-        hello = connection.makefile("rb").readline()
-        seen = self._seen[json.loads(hello)["rank"]]
-        seen.heard = time.monotonic()
         connection.setblocking(False)
-        self._connections[connection] = seen, bytearray()
+        self._received[connection] = bytearray()
         self._selector.register(connection, selectors.EVENT_READ)
+        for _ in range(self._passed):  # it comes late
+            self._tell({"passed": True}, [connection])
 
     def _read(self, connection: socket.socket) -> None:
-        seen, received = self._connections[connection]
         try:
             found = connection.recv(65536)
         except BlockingIOError:
@@ -263,31 +263,35 @@ class _Hub(threading.Thread):
         except OSError:
             found = b""
         if not found:
-            seen.gone = True
+            if connection in self._speakers:
+                self._speakers.pop(connection).gone = True
             self._selector.unregister(connection)
-            del self._connections[connection]
+            del self._received[connection]
             return
-        seen.heard = time.monotonic()
-        received += found
-        while b"\n" in received:
-            line, _, rest = bytes(received).partition(b"\n")
-            received[:] = rest
-            self._hear(seen, json.loads(line))
+        *lines, rest = (self._received[connection] + found).split(b"\n")
+        self._received[connection] = rest
+        for line in lines:
+            message = json.loads(line)
+            if "rank" in message:
+                self._speakers[connection] = self._seen[message["rank"]]
+            self._hear(self._speakers[connection], message)
 
     def _hear(self, seen: Seen, message: dict[str, Any]) -> None:
+        seen.heard = time.monotonic()
         if "place" in message:
             *place, seen.stood = message["place"]
             seen.place = Place(*place)
         elif "done" in message:
             seen.done = True
         elif "passed" in message:
-            self._tell(message)
+            self._passed += 1
+            self._tell(message, self._received)
         elif "error" in message:
             seen.error, seen.symptom, seen.status = message["error"], message["symptom"], message["status"]
             seen.failed = time.monotonic()
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        for connection in list(self._connections):
+    def _tell(self, message: dict[str, Any], connections: Iterable[socket.socket]) -> None:
+        for connection in connections:
             try:
                 connection.sendall(json.dumps(message).encode() + b"\n")
             except OSError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from ernie.errors import UserError
-from ernie.parallel.watch import FAILED, Place, Seen, Verdict, Watch, judge
+from ernie.parallel.watch import FAILED, Place, Seen, Verdict, Watch, _Hub, judge
 
 LIMIT = 5.0
 NOW = 100.0
@@ -154,6 +156,32 @@ def test_one_that_passed_on_before_others_came_does_not_hold_them_up(three: Thre
     three.watches[0].pass_on()
     for _ in range(2):
         three.watches[2].wait_for_first()
+
+
+def test_what_a_process_says_with_its_name_in_one_breath_is_heard() -> None:
+    hub = _Hub(2, 1.0, "127.0.0.1")
+    with socket.create_connection(hub.address.split(":"), timeout=5) as other:
+        other.sendall(b'{"rank": 1}\n')
+        with socket.create_connection(hub.address.split(":"), timeout=5) as first:
+            first.sendall(b'{"rank": 0}\n{"passed": true}\n{"done": true}\n')
+            assert json.loads(other.makefile("rb").readline()) == {"passed": True}
+            other.sendall(b'{"done": true}\n')
+            hub.join(5)
+    assert not hub.is_alive()
+
+
+def test_one_that_comes_late_is_told_what_was_passed_on() -> None:
+    hub = _Hub(2, 1.0, "127.0.0.1")
+    with socket.create_connection(hub.address.split(":"), timeout=5) as first:
+        first.sendall(b'{"rank": 0}\n{"passed": true}\n')
+        assert json.loads(first.makefile("rb").readline()) == {"passed": True}
+        with socket.create_connection(hub.address.split(":"), timeout=5) as late:
+            late.sendall(b'{"rank": 1}\n')
+            assert json.loads(late.makefile("rb").readline()) == {"passed": True}
+            for one in (first, late):
+                one.sendall(b'{"done": true}\n')
+            hub.join(5)
+    assert not hub.is_alive()
 
 
 def test_a_run_that_ends_well_ends_without_a_word(three: Three) -> None:
