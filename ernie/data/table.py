@@ -100,7 +100,9 @@ class Table(Sequence[dict[str, str]]):
     def _parse_tsv(self, text: str, place: str) -> dict[str, str]:
         cells = text.split("\t")
         if len(cells) != len(self._columns):
-            raise UserError(f"{place}: has {len(cells)} cells, the header has {len(self._columns)}")
+            raise UserError(
+                f"{place}: has {len(cells)} cell{'s' * (len(cells) != 1)}, the header has {len(self._columns)}"
+            )
         return dict(zip(self._columns, cells, strict=True))
 
     def _parse_json(self, text: str, place: str) -> dict[str, str]:
