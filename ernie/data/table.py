@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError, nearest
+from ernie.report.words import plural
 
 
 class Table(Sequence[dict[str, str]]):
@@ -100,9 +101,7 @@ class Table(Sequence[dict[str, str]]):
     def _parse_tsv(self, text: str, place: str) -> dict[str, str]:
         cells = text.split("\t")
         if len(cells) != len(self._columns):
-            raise UserError(
-                f"{place}: has {len(cells)} cell{'s' * (len(cells) != 1)}, the header has {len(self._columns)}"
-            )
+            raise UserError(f"{place}: has {plural(len(cells), 'cell')}, the header has {len(self._columns)}")
         return dict(zip(self._columns, cells, strict=True))
 
     def _parse_json(self, text: str, place: str) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
@@ -52,10 +51,9 @@ class Decoder(nn.Layer):
     def go_on(self, x_TD: Tensor, layout: Layout, source: Source, written: Memory) -> tuple[Tensor, Memory]:
         """Decode tokens that follow those `written`, which they join in the memory that is returned."""
         grown = written.places(layout)
-        mask = Mask.until(layout.positions + np.repeat(written.layout.lengths, layout.lengths) + 1)
         layers = []
         for number, layer in enumerate(self.layers):
-            x_TD, pair = layer(x_TD, layout, source, grown, mask, number)
+            x_TD, pair = layer(x_TD, layout, source, grown, number)
             layers.append(pair)
         return x_TD, Memory(grown.layout, tuple(layers))
 
@@ -83,12 +81,12 @@ class DecoderLayer(nn.Layer):
         return _apply(self.source_k, source_SD), _apply(self.source_v, source_SD)
 
     def forward(
-        self, x_TD: Tensor, layout: Layout, source: Source, grown: Grown, mask: Mask, number: int
+        self, x_TD: Tensor, layout: Layout, source: Source, grown: Grown, number: int
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The output, and the keys and values of all that is written now."""
         heads, dropout = self._heads, self.attention_dropout if self.training else 0.0
         pair = grown(number, (_apply(self.k, x_TD), _apply(self.v, x_TD)))
-        mixed_TD = attention(_apply(self.q, x_TD), *pair, layout, heads, dropout, keys=grown.layout, mask=mask)
+        mixed_TD = attention(_apply(self.q, x_TD), *pair, layout, heads, dropout, keys=grown.layout, mask=grown.mask)
         x_TD = self._add(self.attention_norm, x_TD, _apply(self.attention_out, mixed_TD))
         keys, values = source.memory.layers[number]
         q_TD, lies = _apply(self.source_q, x_TD), source.memory.layout

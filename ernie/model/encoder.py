@@ -68,10 +68,9 @@ class Encoder(nn.Layer):
         What comes out is what `forward` gives with `Mask.causal`.
         """
         grown = before.places(layout)
-        mask = Mask.until(layout.positions + np.repeat(before.layout.lengths, layout.lengths) + 1)
         layers = []
         for number, layer in enumerate(self.layers):
-            x_TD, pair = layer.go_on(x_TD, layout, grown, mask, number)
+            x_TD, pair = layer.go_on(x_TD, layout, grown, number)
             layers.append(pair)
         return x_TD, Memory(grown.layout, tuple(layers))
 
@@ -97,13 +96,11 @@ class EncoderLayer(nn.Layer):
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
         return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
 
-    def go_on(
-        self, x_TD: Tensor, layout: Layout, grown: Grown, mask: Mask, number: int
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def go_on(self, x_TD: Tensor, layout: Layout, grown: Grown, number: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The output for tokens that follow others, without dropout, and the keys and values of all of them."""
         w, s = self.weights(), self._settings
         pair = grown(number, (linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)))
-        mixed_TD = attention(linear(x_TD, w.q, w.q_bias), *pair, layout, s.heads, keys=grown.layout, mask=mask)
+        mixed_TD = attention(linear(x_TD, w.q, w.q_bias), *pair, layout, s.heads, keys=grown.layout, mask=grown.mask)
         x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
         inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
         return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), pair

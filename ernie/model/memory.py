@@ -13,6 +13,7 @@ import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.kernels.mask import Mask
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # keys and values (T, D) of each layer
 
@@ -41,11 +42,6 @@ class Memory:
         pairs = zip(*filled, strict=True)
         return cls(layout, tuple((_concat([k for k, _ in pair]), _concat([v for _, v in pair])) for pair in pairs))
 
-    def grown(self, more: Layout, layers: Pairs) -> Memory:
-        """With more tokens behind those of each sequence, as many as `more` has for it."""
-        place = self.places(more)
-        return Memory(self.layout.followed_by(more), tuple(place(n, pair) for n, pair in enumerate(layers)))
-
     def places(self, more: Layout) -> Grown:
         """How to put more tokens behind those of each sequence, for one layer after the other."""
         return Grown(self, more)
@@ -62,11 +58,15 @@ class Memory:
 
 
 class Grown:
-    """The keys and values of a memory's layers with those of more tokens behind them."""
+    """The keys and values of a memory's layers with those of more tokens behind them.
+
+    `mask` has each of these see all that is before it in its sequence.
+    """
 
     def __init__(self, memory: Memory, more: Layout):
         self._memory = memory
         self.layout = memory.layout.followed_by(more)
+        self.mask = Mask.until(more.positions + np.repeat(memory.layout.lengths, more.lengths) + 1)
         both = [2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (memory.layout, more)]
         self._order = np.argsort(np.concatenate([both[0], both[1] + 1]), kind="stable")
 

@@ -53,9 +53,9 @@ class Machine:
     parallelism has split, 0 for the same.  `overhead` are seconds that each pass through a layer takes besides,
     `split` those for each token of a layer that is split: what each process does for all tokens, and `handed` those
     for each tensor that is handed over by itself, besides what the link takes.  `base` are bytes that a process takes
-    before it has a model.  `at_once` is 0 where each process has a device for itself; else all of
-    them share what so many processes were measured with at the same time, and `alone` is the rate of products of one
-    process that has it all, `overhead` included.
+    before it has a model.  `at_once` is 0 where each process has a device for itself; else all of them share what so
+    many processes were measured with at the same time, and `alone` is the rate of products of one process that has it
+    all, `overhead` included.
     """
 
     name: str

@@ -11,6 +11,7 @@ from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line
 from ernie.errors import UserError, nearest
+from ernie.report.words import plural
 
 csv.field_size_limit(1 << 24)
 
@@ -33,9 +34,7 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
         elif not columns:
             columns = _header(place, cells, options)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
-            yield Fault(
-                place, f"has {len(cells)} cell{'s' * (len(cells) != 1)}, expected {len(columns)}: {', '.join(columns)}"
-            )
+            yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
 
