@@ -11,10 +11,11 @@ vocabulary, the same shape (4 layers of 256), and the machine for itself:
   masked         this library, knowledge masking only
   transformers   BertForMaskedLM in bf16, whole words masked
 
-Each is pretrained for so long, seed by seed; what it has after every twelfth of the time is fine-tuned on five tasks by
-the same command.  What is done is kept, so that the command goes on where it was cut; the clock counts steps only, not
-what it takes to save.  `--search` gives transformers a few minutes for each of some batches and learning rates first,
-and says which of them has the lowest loss.
+First the seconds of a step are measured, the arms in turns; that alone needs the machine for itself.  They tell how
+many steps an arm has in the time, and so its learning rates; the runs themselves, seed by seed, may share the machine
+with other work, and saving is not counted.  What an arm has after every twelfth of the time is fine-tuned on five tasks
+by the same command.  What is done is kept, so that the command goes on where it was cut.  `--search` gives transformers
+a tenth of the time for each of some batches and learning rates first, and says which of them has the lowest loss.
 
 Set before the first run: continual has what transformers has after an hour within 20 minutes, and ends above it.
 """
@@ -38,7 +39,8 @@ from ernie.data.shards import Corpus
 from ernie.train.log import read_records
 
 WITHIN = 1 / 3  # of the time: when continual has to have what transformers ends with
-PARTS, TRIAL, WARM = 12, 60, 20  # parts of the time; steps of the trial that tells how many fit, of which not counted
+PARTS = 12  # parts of the time
+ROUNDS, TRIAL, WARM = 3, 60, 20  # turns in which steps are timed; steps of a turn, and how many of them are not counted
 # Without dropout on either side: no text is seen often.
 SHAPE = {
     **{"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
@@ -97,36 +99,49 @@ def main() -> None:
 
 def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) -> list[Part]:
     """What an arm has after each part of the time; it is pretrained where it was not."""
-    schedule = ARMS[arm]
+    schedule, pace = ARMS[arm], paces(arguments)[arm if ARMS[arm] else peer_at(CHOSEN[0])]
+    steps = round(60 * arguments.minutes / pace / PARTS) * PARTS
     if schedule is None:
         if not (run / f"part-{PARTS}").is_dir():
-            theirs(arguments, run, seed, 60 * arguments.minutes, PARTS, *CHOSEN)
-        return [Part(run / f"part-{n}", 60 * arguments.minutes * n / PARTS) for n in range(1, PARTS + 1)]
-    seconds = trial(arguments, arm)
-    steps = round(60 * arguments.minutes / seconds / len(schedule["tasks"]))
-    every = steps * len(schedule["tasks"]) // PARTS
-    tree = {**COMMON, "save": {"every": every, "keep_last": 10**6}}
-    pretrain(arguments.corpus, {"schedule": {**schedule, "steps_per_task": steps}, **tree}, run, seed)
-    passed = np.cumsum([record["seconds"] for record in read_records(run, "step")])
-    return [
-        Part(run / "checkpoints" / f"step-{step:08d}" / "model", float(passed[step - 1]))
-        for step in range(every, PARTS * every + 1, every)
-    ]
+            theirs(arguments, run, seed, steps, PARTS, *CHOSEN)
+        models = [run / f"part-{n}" for n in range(1, PARTS + 1)]
+    else:
+        tree = {**COMMON, "save": {"every": steps // PARTS, "keep_last": PARTS}}
+        tasks = len(schedule["tasks"])
+        pretrain(arguments.corpus, {"schedule": {**schedule, "steps_per_task": steps // tasks}, **tree}, run, seed)
+        models = [run / "checkpoints" / f"step-{n * steps // PARTS:08d}" / "model" for n in range(1, PARTS + 1)]
+    return [Part(model, pace * steps * n / PARTS) for n, model in enumerate(models, 1)]
 
 
-def trial(arguments: argparse.Namespace, arm: str) -> float:
-    """The seconds of a step of this library, in the mean over an arm's tasks."""
-    schedule = ARMS[arm]
-    assert schedule is not None
-    run = arguments.output / "trials" / arm
-    steps = {**schedule, "method": "joint", "steps_per_task": TRIAL // len(schedule["tasks"])}
-    pretrain(arguments.corpus, {"schedule": steps, **COMMON}, run, 0)
-    return statistics.mean([record["seconds"] for record in read_records(run, "step")][WARM:])
+def paces(arguments: argparse.Namespace) -> dict[str, float]:
+    """The seconds of a step of each arm, of the peer for each of its batches: medians of rounds in turns, once."""
+    place = arguments.output / "paces.json"
+    if not place.exists():
+        found: dict[str, list[float]] = {}
+        for turn in range(ROUNDS):
+            for arm, schedule in ARMS.items():
+                if schedule is None:
+                    continue
+                run = arguments.output / "trials" / f"{arm}-{turn}"
+                steps = {**schedule, "method": "joint", "steps_per_task": TRIAL // len(schedule["tasks"])}
+                pretrain(arguments.corpus, {"schedule": steps, **COMMON}, run, 0)
+                # The mean: a step of one task is longer than one of another.
+                seconds = [record["seconds"] for record in read_records(run, "step")]
+                found.setdefault(arm, []).append(statistics.mean(seconds[WARM:]))
+            for rows in dict.fromkeys(rows for rows, _ in TRIED):
+                run = arguments.output / "trials" / f"{peer_at(rows)}-{turn}"
+                theirs(arguments, run, 0, TRIAL, 1, rows, CHOSEN[1])
+                found.setdefault(peer_at(rows), []).append(statistics.mean(their_log(run, "seconds")[WARM:]))
+        place.write_text(json.dumps({name: statistics.median(seconds) for name, seconds in found.items()}) + "\n")
+    return json.loads(place.read_text(encoding="utf-8"))
 
 
-def theirs(
-    arguments: argparse.Namespace, run: Path, seed: int, seconds: float, parts: int, rows: int, peak: float
-) -> None:
+def peer_at(rows: int) -> str:
+    """What the peer is called where its batches have so many rows."""
+    return f"transformers, {rows} rows"
+
+
+def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, parts: int, rows: int, peak: float) -> None:
     """Pretrain with transformers on all training documents, one after the other."""
     corpus = Corpus.open(arguments.corpus)
     ids = arguments.output / "ids.npy"
@@ -137,7 +152,7 @@ def theirs(
         "vocabulary": arguments.corpus / "tokenizer" / "vocab.txt",
         "shape": json.dumps(SHAPE),
         "output": run,
-        "seconds": seconds,
+        "steps": steps,
         "parts": parts,
         "seed": seed,
         "rows": rows,
@@ -148,16 +163,22 @@ def theirs(
     subprocess.run([arguments.peer, str(PEER), *words], check=True)
 
 
+def their_log(run: Path, key: str) -> list[float]:
+    """A figure of every step of the peer."""
+    return [json.loads(line)[key] for line in (run / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def search(arguments: argparse.Namespace) -> None:
     """The loss that transformers ends with for some batches and learning rates, a tenth of the time each."""
     print("| rows | peak | steps | loss of the last tenth |\n|---|---|---|---|")
     for rows, peak in TRIED:
         run = arguments.output / "search" / f"{rows}-{peak:g}"
         if not (run / "part-1").is_dir():
-            theirs(arguments, run, 0, 6 * arguments.minutes, 1, rows, peak)
-        lines = (run / "steps.jsonl").read_text(encoding="utf-8").splitlines()
-        last = [json.loads(line)["loss"] for line in lines[-len(lines) // 10 :]]
-        print(f"| {rows} | {peak:g} | {len(lines):,} | {statistics.mean(last):.3f} |", flush=True)
+            theirs(arguments, run, 0, round(6 * arguments.minutes / paces(arguments)[peer_at(rows)]), 1, rows, peak)
+        losses = their_log(run, "loss")
+        print(
+            f"| {rows} | {peak:g} | {len(losses):,} | {statistics.mean(losses[-len(losses) // 10 :]):.3f} |", flush=True
+        )
 
 
 def table(curves: dict[str, list[list[tuple[float, float]]]]) -> str:

@@ -41,7 +41,9 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     put_text(folder / CONFIG, dump(config))
-    put_text(origin_file, json.dumps({"corpus": corpus.fingerprint, **origin()}, indent=2) + "\n")
+    put_text(
+        origin_file, json.dumps({"corpus": corpus.fingerprint, "data": _counts(corpus), **origin()}, indent=2) + "\n"
+    )
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
@@ -63,6 +65,18 @@ def read_config(folder: Path) -> PretrainConfig:
 def read_origin(folder: Path) -> dict[str, Any]:
     """What the run was made with: the corpus's fingerprint, and what `ernie.train.origin` tells."""
     return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
+
+
+def _counts(corpus: Corpus) -> dict[str, Any]:
+    """How much of what the corpus holds, for people; the fingerprint says which."""
+    return {
+        "language": corpus.language,
+        "documents": len(corpus.train),
+        "sentences": corpus.train.sentences,
+        "tokens": corpus.train.tokens,
+        "held_out": len(corpus.held_out),
+        "sources": len(corpus.train.sources),
+    }
 
 
 def _check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """The other side of benchmarks/time_to_quality.py: transformers' BertForMaskedLM with PyTorch at its fastest here.
 
 Run by an interpreter that has both.  bf16 with PyTorch's fused attention and fused AdamW, whole words masked by
-transformers' own collator, full rows without padding.  The learning rate follows the clock: it rises over the first
-twentieth of the time and falls to zero.  What it takes to save is not counted.
+transformers' own collator, full rows without padding.  The learning rate rises over the first twentieth of the steps
+and falls to zero.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ WARMUP = 0.05
 
 
 def main() -> None:
-    """Pretrain for so long; save a model after each part of the time, and a line a step in steps.jsonl."""
+    """Pretrain for so many steps; save a model after each part of them, and a line a step in steps.jsonl."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--ids", "--vocabulary", "--shape", "--output"):
         parser.add_argument(name, required=True)
-    for name in ("--seconds", "--peak"):
-        parser.add_argument(name, type=float, required=True)
-    for name in ("--seed", "--rows", "--length", "--parts"):
+    parser.add_argument("--peak", type=float, required=True)
+    for name in ("--steps", "--parts", "--seed", "--rows", "--length"):
         parser.add_argument(name, type=int, required=True)
     arguments = parser.parse_args()
     random.seed(arguments.seed)
@@ -40,29 +39,28 @@ def main() -> None:
     optimizer = torch.optim.AdamW(groups(model), lr=arguments.peak, eps=1e-6, fused=True)
     output = Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
-    spent, part = 0.0, 1
     samples = batches(np.load(arguments.ids), tokenizer, arguments.rows, arguments.length, arguments.seed)
     with (output / "steps.jsonl").open("w", encoding="utf-8") as log:
-        while part <= arguments.parts:
+        for step in range(1, arguments.steps + 1):
             began = time.perf_counter()
             for group in optimizer.param_groups:
-                group["lr"] = arguments.peak * rate(spent / arguments.seconds)
+                group["lr"] = arguments.peak * rate((step - 1) / arguments.steps)
             with torch.autocast("cpu", torch.bfloat16):
                 loss = model(**next(samples)).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            spent += time.perf_counter() - began
-            log.write(json.dumps({"spent": spent, "loss": loss.item()}) + "\n")
-            while part <= arguments.parts and spent >= part * arguments.seconds / arguments.parts:
-                model.save_pretrained(output / f"part-{part}")
-                tokenizer.save_pretrained(output / f"part-{part}")
-                part += 1
+            seconds = time.perf_counter() - began
+            log.write(json.dumps({"seconds": seconds, "loss": loss.item()}) + "\n")
+            if step % (arguments.steps // arguments.parts) == 0:
+                part = output / f"part-{step * arguments.parts // arguments.steps}"
+                model.save_pretrained(part)
+                tokenizer.save_pretrained(part)
 
 
 def rate(passed: float) -> float:
-    """The learning rate after a share of the time, as a share of its peak."""
+    """The learning rate after a share of the steps, as a share of its peak."""
     return max(0.0, min(passed / WARMUP, (1 - passed) / (1 - WARMUP)))
 
 

@@ -140,10 +140,11 @@ class Split(Sequence[Document]):
     def source(self, i: int) -> str:
         """Where document `i` was read, as 'file:line'."""
         shard, row = self._locate(range(len(self))[i])
-        return f"{self._sources[int(shard.docs[row, 2])]}:{int(shard.docs[row, 3])}"
+        return f"{self.sources[int(shard.docs[row, 2])]}:{int(shard.docs[row, 3])}"
 
     @cached_property
-    def _sources(self) -> list[str]:
+    def sources(self) -> list[str]:
+        """The names of the files that the documents were read from, those of the other split among them."""
         path = self.folder.parent / "sources.json"
         try:
             return build(list[str], from_dict(json.loads(path.read_text(encoding="utf-8")), str(path)))

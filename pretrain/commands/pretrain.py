@@ -1,6 +1,7 @@
 """Pretrain an encoder on a corpus, through the stages of a schedule.
 
-The run's folder gets the resolved configuration, checkpoints, metrics.jsonl, and at the end the encoder in model/.
+The run's folder gets the resolved configuration, checkpoints, metrics.jsonl, and at the end the encoder in model/
+with its card, README.md.
 A run that was interrupted goes on where it stopped when the same command is given again, bit for bit as if it had
 not been interrupted.  SIGTERM and Ctrl-C save first.
 
@@ -86,6 +87,8 @@ def _train(
     from pretrain import folder
     from pretrain.agreement import check_agreement
     from pretrain.loop import train
+    from pretrain.report.card import write_card
+    from pretrain.report.evidence import read_evidence
     from pretrain.run import Run
     from pretrain.schedule import Schedule
 
@@ -112,6 +115,7 @@ def _train(
             run.score()
             final = run.finish()
             if world.is_first:
+                write_card(read_evidence(output))
                 print(final)
         except TrainingStopped as error:  # in all processes alike
             if world.is_first:

@@ -2,10 +2,12 @@
 
 Writes report.html, one file that needs nothing else, and its figures and the ledger as data under report/ in the
 run's folder.  Prints the ledger as a table, and last the path of the page.  A run may be looked at while it goes on.
+Of a finished one the model card, README.md, is written too; with --downstream it says what fine-tuning came to.
 Of a fine-tuning run, which draws itself when it is done, the path of its page is all that is printed.
 
   ernie report runs/first
   ernie report runs/first --output first.html
+  ernie report runs/first --downstream runs/sst2 runs/glue
 """
 
 from __future__ import annotations
@@ -21,6 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page (default: RUN/report.html)")
+    parser.add_argument(
+        "--downstream",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="fine-tuning runs of this encoder, or folders of such, whose scores page and card show",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -30,12 +40,16 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
 
     from pretrain.ledger import markdown
+    from pretrain.report.card import write_card
+    from pretrain.report.downstream import read_downstream
     from pretrain.report.evidence import read_evidence
     from pretrain.report.summary import sentences, state, verdict
     from pretrain.report.write import write_report
 
     evidence = read_evidence(arguments.run)
-    page = write_report(evidence, arguments.output)
+    downstream = read_downstream(arguments.run, arguments.downstream)
+    page = write_report(evidence, arguments.output, downstream)
+    write_card(evidence, downstream)
     print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}")
     print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:

@@ -1,9 +1,10 @@
 """What this machine can do, measured by processes that work at the same time, as those of a run do.
 
 Measured are: the sum of a small and of a large tensor over the processes; forward and backward of a few layers with
-few and with many tokens; an update; what a layer keeps for its backward pass; what it takes more where its weights
-are handed over, as stage 3 of sharding does; what a process takes before it has a model.  What two processes measure
-differently, the slower one says.
+few and with many tokens; an update; what a layer keeps for its backward pass; what a process takes besides, after
+batches of many sizes, for each of which products have code of their own.  All of it is measured again, by other
+processes, of layers that are split, and the time of a step where weights are handed over, as stage 3 of sharding does.
+What two processes measure differently, the slower one says.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ SMALL, LARGE = 1 << 12, 1 << 22  # numbers of a tensor that is summed
 FEW, MANY = 1, 3  # layers
 PART = 4  # the tokens of a micro-batch are divided by this for the smaller one
 _VOCABULARY = 1000  # of the models that are measured: a table is no layer
+_LAYERS, _SPLIT, _HANDED = "layers", "split layers", "handing over"
 _REPEATS = 12
 _ROW = 50  # small sums, one after the other
+_SIZES, _LONGEST = 64, 1024  # batches of that many sizes, of at most so many tokens
 
 
 def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
@@ -60,7 +63,7 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
     case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length, "precision": precision}
     with tempfile.TemporaryDirectory(prefix="ernie-calibrate-") as folder:
         file = Path(folder) / "machine.json"
-        for part in ("layers", "handing over"):
+        for part in _parts(work.shape, count):
             words = [part, json.dumps(case), str(file)]
             if launch(words, count, Path(folder), module=__name__) or not file.is_file():
                 raise UserError("this machine could not be measured; why is said above")
@@ -72,23 +75,26 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
         return replace(machine, alone=_Rate(few, World()).whole)
 
 
+def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
+    """What is measured, each by processes of its own, and their layout."""
+    parts = {_LAYERS: ParallelConfig(processes), _HANDED: ParallelConfig(1, sharding=processes, sharding_stage=3)}
+    if not (shape.heads % processes or shape.intermediate_size % processes):
+        parts[_SPLIT] = ParallelConfig(1, tensor=processes)
+    return parts
+
+
 def main(words: Sequence[str]) -> None:
     """One of the processes; the first one writes what was found."""
     part, case, file = words[0], json.loads(words[1]), Path(words[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
-    divides = not (shape.heads % count or shape.intermediate_size % count)
-    if part == "handing over":
-        layout = ParallelConfig(1, sharding=count, sharding_stage=3)
-    else:
-        layout = ParallelConfig(1, tensor=count) if divides else ParallelConfig(count)
-    world = World.start(layout)
+    world = World.start(_parts(shape, count)[part])
     shape = replace(shape, vocab_size=_VOCABULARY * count)
     work = Work(shape, 1, case["tokens"], min(case["length"], case["tokens"]))
     with world.together(), computing(case["precision"]):
-        if part == "handing over":
-            found = _with_handing_over(Machine.read(file), work, world)
-        else:
+        if part == _LAYERS:
             found = _measure(work, case["precision"], world)
+        else:
+            found = (_with_split if part == _SPLIT else _with_handing_over)(Machine.read(file), work, world)
         if world.is_first:
             found.write(file)
 
@@ -100,8 +106,8 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
     updates = many.weights / many.update_seconds()
-    base = runtime.memory() - few.state - many.state - 2 * kept * MANY * work.tokens * work.shape.hidden_size
-    machine = Machine(
+    base = many.besides(kept) - few.state
+    return Machine(
         name=measured_with(work.shape, precision),
         products=rate.products,
         memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
@@ -117,7 +123,6 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         base=float(base),
         at_once=world.layout.processes if on_cpu else 0,
     )
-    return _with_split(machine, work, world) if world.layout.tensor > 1 else machine
 
 
 class _Rate:
@@ -144,16 +149,24 @@ def _with_split(machine: Machine, work: Work, world: World) -> Machine:
     besides = (seconds - sums) / 3 - work.layer_flops / ranks / machine.products - machine.overhead
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / elements
     alike = machine.kept_alike / machine.kept
-    return replace(machine, split=max(0.0, besides) / work.tokens, split_kept=kept / (alike + (1 - alike) / ranks))
+    return replace(
+        machine,
+        split=max(0.0, besides) / work.tokens,
+        split_kept=kept / (alike + (1 - alike) / ranks),
+        split_base=many.besides(kept) - few.state,
+    )
 
 
 def _with_handing_over(machine: Machine, work: Work, world: World) -> Machine:
     """The same with what a tensor takes that is fetched for a pass, or whose gradient is handed over, by itself."""
     work = replace(work, shape=replace(work.shape, layers=MANY))
-    apart, together = (_Bench(work, world, one) for one in (False, True))
+    together = _Bench(work, world, True)
+    handed = together.seconds(work.tokens)
+    base = together.besides(together.kept(work.tokens) / (MANY * work.tokens * work.shape.hidden_size))
+    apart = _Bench(work, world)
     rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, world.layout.sharding)
-    besides = (together.seconds(work.tokens) - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
-    return replace(machine, handed=max(0.0, besides / 3))
+    besides = (handed - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
+    return replace(machine, handed=max(0.0, besides / 3), handed_base=base)
 
 
 def _devices() -> int:
@@ -197,15 +210,13 @@ class _Bench:
 
     def seconds(self, tokens: int) -> float:
         """Of forward and backward."""
+        return _seconds(lambda: self._pass(tokens), self._world, together=self._together)
+
+    def _pass(self, tokens: int) -> None:
         step = [MicroBatch("", self._batch(tokens), 1.0, 0)] * self._own.layout.replicas
-        parameters = list(self._trainer.optimizer.parameters.values())
-
-        def run() -> None:
-            for _ in self._own.backward(step, self._loss, parameters):
-                pass
-            self._trainer.optimizer.clear()
-
-        return _seconds(run, self._world, together=self._together)
+        for _ in self._own.backward(step, self._loss, list(self._trainer.optimizer.parameters.values())):
+            pass
+        self._trainer.optimizer.clear()
 
     def update_seconds(self) -> float:
         """Of an update of all weights."""
@@ -215,6 +226,17 @@ class _Bench:
                 parameter.grad = paddle.ones_like(parameter)
 
         return _seconds(lambda: self._trainer.optimizer.step(1e-6), self._world, give_gradients)
+
+    def besides(self, kept: float) -> float:
+        """Bytes that the process takes besides this model and what its layers keep for each element, see `Machine`."""
+        longest = min(self._work.tokens, _LONGEST)
+        for tokens in range(max(1, longest - _SIZES), longest):
+            self._pass(tokens)
+        return float(
+            self._world.largest(runtime.memory())
+            - self.state
+            - kept * self._work.shape.layers * self._work.tokens * self._work.shape.hidden_size
+        )
 
     def kept(self, tokens: int) -> int:
         """Bytes that are kept after the forward pass."""
@@ -234,7 +256,7 @@ class _Bench:
 
     def _batch(self, tokens: int) -> Packed:
         length = min(int(self._work.length), tokens)
-        layout = Layout.of_lengths([length] * (tokens // length))
+        layout = Layout.of_lengths([length] * (tokens // length) + [tokens % length] * (tokens % length > 0))
         ids = np.random.default_rng(0).integers(0, _VOCABULARY, layout.tokens)
         samples = np.zeros((layout.sequences, 3), np.int64)
         return Packed(ids, np.zeros_like(ids), layout, {"label": Labels(ids[:1], np.zeros(1, np.int64))}, samples)

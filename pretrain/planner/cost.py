@@ -185,6 +185,13 @@ class _Model:
         return elements * (alike / (t if self.layout.sequence else 1) + (kept - alike) / t)
 
     @property
+    def base(self) -> float:
+        """Bytes that a process takes besides."""
+        machine, layout = self.machine, self.layout
+        split, handed = machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)
+        return max(split, handed) or machine.base
+
+    @property
     def whole(self) -> float:
         """The bytes of all weights."""
         return float(_WEIGHT * self.work.weights)
@@ -222,7 +229,7 @@ class _Model:
 
     def one_by_one(self) -> Cost | None:
         pieces, stages = self.pieces(), self.layout.pipeline
-        free = self.machine.memory - self.machine.base - self.gathered
+        free = self.machine.memory - self.base - self.gathered
         if self.layout.stages:
             found = partition(pieces, self.layout.begins(self.work.shape.layers), self.micro_batches, free)
         else:
@@ -242,7 +249,7 @@ class _Model:
         longest = each * pieces[1].seconds + max(pieces[0].seconds, pieces[-1].seconds) + v * self.message
         first = pieces[0].state + each * pieces[1].state
         held = stages * v + stages - 1  # passes on their way in the first stage, each of a v-th of its layers
-        memory = self.machine.base + self.gathered + first + min(held, n * v) * each / v * self.kept
+        memory = self.base + self.gathered + first + min(held, n * v) * each / v * self.kept
         if memory > self.machine.memory:
             return None
         return self._cost((each,) * stages, (n + (stages - 1) / v) * longest, memory)
@@ -253,7 +260,7 @@ class _Model:
             held = min(self.micro_batches, len(starts) - stage)
             own = sum(piece.state + held * piece.kept for piece in pieces[start:end])
             most = max(most, own + (self.gathered if stage == 0 else 0.0))
-        return self.machine.base + max(most, self.whole + self.gathered)  # all begin with the whole model
+        return self.base + max(most, self.whole + self.gathered)  # all begin with the whole model
 
     def _cost(self, layers: tuple[int, ...], seconds: float, memory: float) -> Cost:
         n, t = self.micro_batches, self.layout.tensor

@@ -50,10 +50,12 @@ class Machine:
     `value` are the bytes of a number in a vector between layers, `copies` those of a weight's copy of lower precision.
     `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
     `kept_alike` is the same in all processes of a tensor group; `split_kept` is `kept` of layers that tensor
-    parallelism has split, 0 for the same.  `overhead` are seconds that each pass through a layer takes besides,
+    parallelism has split.  `overhead` are seconds that each pass through a layer takes besides,
     `split` those for each token of a layer that is split: what each process does for all tokens, and `handed` those
     for each tensor that is handed over by itself, besides what the link takes.  `base` are bytes that a process takes
-    before it has a model.  `at_once` is 0 where each process has a device for itself; else all of them share what so
+    besides what its layers do: programs, and the code of products; `split_base` and `handed_base` are those of layers
+    that are split, and of stage 3 of sharding.  What is 0 of a layer that is split or handed over is that of others.
+    `at_once` is 0 where each process has a device for itself; else all of them share what so
     many processes were measured with at the same time, and `alone` is the rate of products of one process that has it
     all, `overhead` included.
     """
@@ -74,6 +76,8 @@ class Machine:
     kept_alike: float = 10.0
     split_kept: float = 0.0
     base: float = 0.0
+    split_base: float = 0.0
+    handed_base: float = 0.0
     at_once: int = 0
     alone: float = 0.0
 

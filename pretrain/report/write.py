@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from ernie.config import dump
@@ -12,13 +13,14 @@ from ernie.report.origin import origin_section
 from ernie.report.panels import style
 from ernie.report.table import table
 from pretrain.report.chapters import chapters
+from pretrain.report.downstream import Downstream, downstream_rows
 from pretrain.report.evidence import Evidence
 from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows, verdict
 
 FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
 
 
-def write_report(evidence: Evidence, output: Path | None = None) -> Path:
+def write_report(evidence: Evidence, output: Path | None = None, downstream: Sequence[Downstream] = ()) -> Path:
     """Write `report/*.png` and `report/ledger.json` into the run's folder, and the page that holds all of it.
 
     Returns the page's path: `output`, or `report.html` in the run's folder.
@@ -30,20 +32,26 @@ def write_report(evidence: Evidence, output: Path | None = None) -> Path:
     output.parent.mkdir(parents=True, exist_ok=True)
     with style():
         sections = write_chapters(chapters(evidence), pictures)
-    output.write_text(_page(evidence, sections), encoding="utf-8")
+    output.write_text(_page(evidence, sections, downstream), encoding="utf-8")
     return output
 
 
-def _page(evidence: Evidence, sections: list[str]) -> str:
+def _page(evidence: Evidence, sections: list[str], downstream: Sequence[Downstream]) -> str:
     history, schedule = evidence.history, evidence.schedule
     parts = [
         page.paragraph(verdict(history, evidence.ledger, schedule)),
         page.paragraph(sentences(history, schedule)),
         table("Tasks", task_rows(history, schedule)),
         page.paragraph(TASKS_NOTE, "note"),
+        *_worth(downstream),
         *sections,
         origin_section(evidence.origin),
         page.folded("The configuration, with every default", dump(evidence.config)),
     ]
     about = f"Pretraining run, {state(history, schedule)}"
     return page.page(evidence.folder.resolve().name, about, parts)
+
+
+def _worth(downstream: Sequence[Downstream]) -> list[str]:
+    title, note = "After fine-tuning", "The scores of fine-tuning runs that began with this encoder."
+    return [page.section(title, note, table(title, downstream_rows(downstream)))] if downstream else []

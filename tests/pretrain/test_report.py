@@ -215,6 +215,37 @@ def test_a_long_run_is_drawn_with_few_points(tmp_path: Path) -> None:
         assert max(len(line.get_xdata()) for line in axes.lines) <= 400
 
 
+def fine_tuned(folder: Path, model: Path, *values: float) -> Path:
+    """What a fine-tuning run leaves of its scores."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"model: {model}\n")
+    found = {"median": values[0], "lowest": min(values), "highest": max(values), "values": values}
+    (folder / "scores.json").write_text(json.dumps({"scores": {"dev": {"accuracy": found}}}))
+    return folder
+
+
+def test_the_page_shows_what_fine_tuning_came_to(tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run")
+    one = fine_tuned(tmp_path / "sst2", run, 0.825, 0.8125, 0.84)
+    fine_tuned(tmp_path / "suite" / "rte", run / "model", 0.567, 0.55, 0.58)
+    assert main(["report", str(run), "--downstream", str(one), str(tmp_path / "suite")]) == 0
+    page = (run / "report.html").read_text()
+    assert "median of 3 seeds" in page
+    assert "0.825 (0.812 to 0.840)" in page
+    assert "0.567 (0.550 to 0.580)" in page
+    assert not (run / "README.md").exists()  # a card is of an encoder, and this run has none
+
+
+def test_scores_of_another_encoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = made_up_run(tmp_path / "run")
+    other = fine_tuned(tmp_path / "sst2", tmp_path / "other", 0.8)
+    assert main(["report", str(run), "--downstream", str(other)]) == 2
+    assert f"was fine-tuned from {tmp_path / 'other'}, not from {run}" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["report", str(run), "--downstream", str(tmp_path / "empty")]) == 2
+    assert "holds no finished fine-tuning run" in capsys.readouterr().err
+
+
 def test_a_report_needs_neither_paddle_nor_the_corpus_nor_pyplot(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", done=30)
     heavy = "{'paddle', 'matplotlib.pyplot'} & set(sys.modules)"

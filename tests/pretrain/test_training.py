@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from running import CONFIG, build_corpus, made_up_text
 
 from ernie import ErnieModel
 from ernie.cli import main
+from ernie.data.shards import Corpus
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 
@@ -236,6 +238,17 @@ def test_a_task_from_outside_the_library_trains(
         "knowledge_masking",
         "shuffled_words",
     }
+
+
+def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again(finished: tuple[Path, Path]) -> None:
+    _, run = finished
+    card = (run / "README.md").read_text()
+    corpus = Corpus.open(yaml.safe_load((run / "config.yaml").read_text())["corpus"])
+    assert f"{len(corpus.train):,} documents" in card
+    assert f"{corpus.tokenizer.vocab_size:,} tokens" in card
+    assert "24 steps in 3 stages" in card
+    for task in ("knowledge_masking", "capitalization", "sentence_reordering"):
+        assert f"| {task} |" in card
 
 
 def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path], tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The model card of a pretraining run: what the encoder is, what it learnt from and how, how good, how to use it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from safetensors import safe_open
+
+from ernie import __version__
+from ernie.beside import put_text
+from ernie.model.config import EncoderConfig
+from ernie.report.words import amount, plural
+from pretrain.report.downstream import Downstream, downstream_rows
+from pretrain.report.evidence import Evidence
+from pretrain.report.summary import TASKS_NOTE, sentences, task_rows, verdict
+
+CARD = "README.md"
+_MODEL = "model"
+
+
+def write_card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> Path | None:
+    """Write README.md into the folder of a finished run; its path, or None where the run has no encoder yet."""
+    if not (evidence.folder / _MODEL).is_dir():
+        return None
+    path = evidence.folder / CARD
+    put_text(path, card(evidence, downstream))
+    return path
+
+
+def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
+    """The card of a finished run, in Markdown."""
+    history, schedule, folder = evidence.history, evidence.schedule, evidence.folder
+    parts = [
+        f"# {folder.resolve().name}",
+        f"{_what_it_is(folder / _MODEL)} Pretrained with ernie {__version__}.",
+        "## What it learnt from",
+        _data(evidence),
+        "## How",
+        f"{sentences(history, schedule)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
+        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. The same again, byte for byte on the same "
+        "kind of machine:",
+        f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
+        "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
+        "## What it knows",
+        f"{verdict(history, evidence.ledger, schedule)} {TASKS_NOTE}",
+        _table(task_rows(history, schedule)),
+    ]
+    if downstream:
+        parts += ["## What it is worth", "After fine-tuning:", _table(downstream_rows(downstream))]
+    parts += [
+        "## Use",
+        f"```console\nernie finetune CONFIG --model {folder} --output RUN\n```",
+        f'```python\nfrom ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained("{folder}")\n```',
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _what_it_is(model: Path) -> str:
+    shape = EncoderConfig.read(model / "config.json")
+    with safe_open(model / "model.safetensors", framework="numpy") as weights:
+        count = sum(_size(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    return (
+        f"An encoder of {plural(shape.layers, 'layer')} of {shape.hidden_size} with {plural(shape.heads, 'head')} and "
+        f"{shape.vocab_size:,} tokens: {amount(count)} weights."
+    )
+
+
+def _size(shape: Sequence[int]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _data(evidence: Evidence) -> str:
+    data = evidence.origin.get("data")
+    where = f"The corpus `{evidence.config.corpus}`"
+    if not data:
+        return f"{where}, of which no more is known here."
+    return (
+        f"{where}, language `{data['language']}`: {plural(data['documents'], 'document')} with "
+        f"{plural(data['sentences'], 'sentence')} and {amount(data['tokens'])} tokens, {data['held_out']:,} more "
+        f"documents held out to measure on, from {plural(data['sources'], 'file')}."
+    )
+
+
+def _paddle(evidence: Evidence) -> str:
+    versions = evidence.origin["versions"]
+    return next((versions[name] for name in ("paddlepaddle-gpu", "paddlepaddle") if name in versions), "of its own")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *others = (f"| {' | '.join(cells)} |" for cells in rows)
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *others])
