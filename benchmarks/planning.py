@@ -45,7 +45,7 @@ LAYOUTS = (
     "{tensor: 2, pipeline: 2}",
     "{pipeline: 4}",
 )
-STEPS = 12
+STEPS = 24
 RUN = {
     "schedule": {"stages": [{"knowledge_masking": STEPS}]},
     "model": {"preset": "mini", "vocab_size": 16000},

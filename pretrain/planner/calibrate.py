@@ -51,7 +51,7 @@ _VOCABULARY = 1000  # of the models that are measured: a table is no layer
 _LAYERS, _SPLIT, _HANDED = "layers", "split layers", "handing over"
 _REPEATS = 12
 _ROW = 50  # small sums, one after the other
-_SIZES, _LONGEST = 64, 1024  # batches of that many sizes, of at most so many tokens
+_SIZES, _LONGEST = 48, 1024  # batches of that many sizes, of at most so many tokens and at least half of them
 
 
 def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
@@ -229,9 +229,9 @@ class _Bench:
 
     def besides(self, kept: float) -> float:
         """Bytes that the process takes besides this model and what its layers keep for each element, see `Machine`."""
-        longest = min(self._work.tokens, _LONGEST)
-        for tokens in range(max(1, longest - _SIZES), longest):
-            self._pass(tokens)
+        most = min(self._work.tokens, _LONGEST)
+        for size in range(_SIZES):
+            self._pass(most - size * most // (2 * _SIZES))
         return float(
             self._world.largest(runtime.memory())
             - self.state
