@@ -15,4 +15,13 @@ if __name__ == "__main__":
                 os.dup2(opened.fileno(), number)
     import ernie  # noqa: F401 - before anyone imports Paddle, which it sets up
 
-    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            raise
+    # All is done.  What Paddle and Gloo take down at an ordinary exit, threads and connections in no certain order, has
+    # aborted a process here that had nothing left to do, and with it the run.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
