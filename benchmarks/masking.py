@@ -22,16 +22,11 @@ from pathlib import Path
 
 from evidence import COMMON, MASKED, pretrain
 from finetuning import spread
+from recipe import FINE_TUNING, RECIPES, sets
 
 UNITS = {"characters": ["token"], "words, phrases, entities": ["word", "phrase", "entity"]}
-# What is changed of each task's configuration: what an encoder of this size, and two cores, need.
-RECIPE = ("train.epochs=3", "train.batch=32", "train.rate.peak=2e-4")
-TASKS = {
-    "chnsenticorp": ("accuracy", ()),
-    "msra_ner": ("f1", ("local.train=zh_ner_msra/dh_msra.txt[:12000]",)),
-    "ocnli": ("accuracy", ()),
-    "tnews": ("accuracy", ()),
-}
+TASKS = RECIPES["zh"].tasks
+MEASURES = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
 CONFIGS = Path(__file__).parent / "finetune"
 
 
@@ -59,19 +54,18 @@ def main() -> None:
 def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
     """The dev score of a task after fine-tuning."""
     run = pretrained / "downstream" / task
-    measure, changes = TASKS[task]
     if not (run / "scores.json").exists():
-        changed = [word for change in (*RECIPE, *changes) for word in ("--set", change)]
+        changed = sets([*FINE_TUNING, *TASKS[task]])
         words = [str(CONFIGS / f"{task}.yaml"), "--data", str(data), "--model", str(pretrained), *changed]
         command = [sys.executable, "-m", "ernie.cli", "finetune", *words, "--seed", str(seed), "--output", str(run)]
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
-    return float(trial["scores"]["dev"][measure])
+    return float(trial["scores"]["dev"][MEASURES[task]])
 
 
 def table(found: dict[str, list[list[float]]]) -> str:
     """Each task's dev score, and their mean."""
-    heads = [f"{name} ({measure})" for name, (measure, _) in TASKS.items()]
+    heads = [f"{name} ({MEASURES[name]})" for name in TASKS]
     lines = [f"| masked | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 2)}"]
     for name, rows in found.items():
         columns = [spread(list(column)) for column in zip(*rows, strict=True)]

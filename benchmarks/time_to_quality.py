@@ -40,7 +40,7 @@ from ernie.train.log import read_records
 
 WITHIN = 1 / 3  # of the time: when continual has to have what transformers ends with
 PARTS = 12  # parts of the time
-ROUNDS, TRIAL, WARM = 3, 60, 20  # turns in which steps are timed; steps of a turn, and how many of them are not counted
+ROUNDS, TRIAL, WARM = 3, 32, 12  # turns in which steps are timed; steps of a turn, and how many of them are not counted
 # Without dropout on either side: no text is seen often.
 SHAPE = {
     **{"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},

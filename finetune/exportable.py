@@ -22,6 +22,7 @@ from ernie.text.frame import frame
 from finetune.folder import read_run
 from finetune.model import TASK_FILE, FinetunedModel
 from finetune.rows import input_rows, split_rows
+from tasks.downstream.base import LogitsTask
 
 _ROWS = 32
 
@@ -54,17 +55,19 @@ class ExportableTask(Exportable):
     def __init__(self, run: Path) -> None:
         self._run, self._model = run, FinetunedModel.load(run)
         head, task = self._model.head, self._model.task
-        if not isinstance(head, SequenceHead | TokenHead):
+        if not isinstance(task, LogitsTask) or not isinstance(head, SequenceHead | TokenHead):
             raise UserError(
                 f"{run}: the kind {task.variant_name} has a head that is no SequenceHead or TokenHead of this library, "
                 "and only those can be exported"
             )
+        self._task = task
         self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)
         self.longest, self.labels = task.max_len, tuple(getattr(task, "labels", ()))
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
-            return [self._model.logits(batch).numpy()]
+            hidden_TD = self._task.encode(self._model.ernie, batch, self._model.task_id)
+            return [self._task.float_logits(self._model.head, hidden_TD, batch.layout).numpy()]
 
     def rows(self, name: str | None) -> list[Sample]:
         task = self._model.task

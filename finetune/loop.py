@@ -15,9 +15,11 @@ from paddle import nn
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
+from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
@@ -190,9 +192,9 @@ def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
 
 def _set_dropout(model: FinetunedModel, dropout: float) -> None:
     for layer in model.sublayers():
-        if isinstance(layer, TextEmbedding | EncoderLayer):
+        if isinstance(layer, TextEmbedding | EncoderLayer | DecoderLayer | TranslationHead):
             layer.dropout = dropout
-        if isinstance(layer, EncoderLayer):
+        if isinstance(layer, EncoderLayer | DecoderLayer):
             layer.attention_dropout = dropout
         if isinstance(layer, nn.Dropout):  # of the head
             layer.p = dropout

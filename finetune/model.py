@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import nn
 
 from ernie.config import build, from_dict, to_dict
-from ernie.data.batch import Packed, pack, plan_by_length
+from ernie.data.batch import Packed, plan_by_length
+from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
@@ -51,7 +52,7 @@ class FinetunedModel(nn.Layer):
 
     def loss(self, batch: Packed) -> Loss:
         """The loss of one batch."""
-        return self.task.loss(self.logits(batch), batch)
+        return self.judge("", self.task.encode(self.ernie, batch, self.task_id), batch)
 
     def task_embedding(self, _: str) -> int:
         """The task embedding that is used."""
@@ -59,14 +60,7 @@ class FinetunedModel(nn.Layer):
 
     def judge(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
         """The loss of one batch, from the encoder's vectors."""
-        return self.task.loss(self._logits(hidden_TD, batch), batch)
-
-    def logits(self, batch: Packed) -> paddle.Tensor:
-        """The head's output, (N, C) or (T, C), in float32."""
-        return self._logits(self.ernie.encode_packed(batch, self.task_id, self.task.reads(batch.layout)), batch)
-
-    def _logits(self, hidden_TD: paddle.Tensor, batch: Packed) -> paddle.Tensor:
-        return self.task.logits(self.head, hidden_TD, batch.layout).astype("float32")  # from a GPU's half precision
+        return self.task.judge(self.head, hidden_TD, batch)
 
     def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
@@ -98,17 +92,9 @@ class FinetunedModel(nn.Layer):
     def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
         found: dict[int, Answer] = {}
         for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
-            samples = [sample for i in chosen for sample in examples[i].samples]
-            packed = pack([_without_labels(sample) for sample in samples])
-            parts = self._parts(packed)
-            for i in chosen:
-                own = [next(parts) for _ in examples[i].samples]
-                found[i] = self.task.answer(examples[i], own)
+            batch = [_without_labels(examples[i]) for i in chosen]
+            found |= zip(chosen, self.task.answer_all(self.ernie, self.head, batch, self.task_id), strict=True)
         return [found[i] for i in range(len(examples))]
-
-    def _parts(self, packed: Packed) -> Iterator[np.ndarray]:
-        logits = self.logits(packed).numpy()
-        return iter(np.split(logits, packed.layout.offsets[1:-1]) if self.task.per_token else logits)
 
     def save(self, folder: Path) -> None:
         """Write encoder, tokenizer, head and task into a folder from which `load` makes them again."""
@@ -146,5 +132,5 @@ def read_task(path: Path) -> tuple[FinetuneTask, int]:
         raise UserError(f"{path}: is damaged: {error}") from None
 
 
-def _without_labels(sample: Any) -> Any:
-    return type(sample)(sample.ids, sample.segments)
+def _without_labels(example: Example) -> Example:
+    return replace(example, samples=tuple(Sample(sample.ids, sample.segments) for sample in example.samples))

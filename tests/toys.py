@@ -18,12 +18,16 @@ from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
 from tasks.downstream.tag import Tag
+from tasks.downstream.translate import Translate
 
 COLOURS = ("blue", "green", "red")
+FARBEN = {"blue": "blau", "green": "gruen", "red": "rot"}
 FILLERS = "a film it the very was".split()
 GRADES = {"poor": 0.0, "fair": 1.5, "great": 3.0}
 PEOPLE, PLACES = ("anna", "paul"), ("paris", "london")
-TOKENIZER = vocabulary(" ".join([*COLOURS, *FILLERS, *GRADES, *PEOPLE, *PLACES, "q0 q1 q2 new who ? ."]))
+TOKENIZER = vocabulary(
+    " ".join([*COLOURS, *FILLERS, *GRADES, *PEOPLE, *PLACES, "q0 q1 q2 new who ? .", *FARBEN.values()])
+)
 
 Write = Callable[[np.random.Generator], dict[str, Any]]
 
@@ -34,7 +38,8 @@ class Toy:
 
     `write` makes the cells of a row, `perfect` the answer that is right for one.  `wrong` is a cell that the column
     with what is right must not have, of which a message quotes `quoted`.  `needs` are the columns that are read,
-    `nothing` are cells in which there is no token, `unaware` the fields as they are before labels are learnt.
+    `nothing` are cells in which there is no token, `unaware` the fields as they are before labels are learnt, `lessons`
+    how many rows it takes to learn the task.
     """
 
     task: FinetuneTask
@@ -45,6 +50,7 @@ class Toy:
     needs: tuple[str, ...] = ("text",)
     nothing: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
     unaware: dict[str, Any] = field(default_factory=dict)
+    lessons: int = 160
 
     @property
     def right(self) -> str:
@@ -101,6 +107,11 @@ def _extract(rng: np.random.Generator) -> dict[str, Any]:
     context = " ".join(_words(rng, answer, most=14))
     answers = {"text": [answer], "answer_start": [f" {context} ".index(f" {answer} ")]}
     return {"question": "who was it ?", "context": context, "answers": answers}
+
+
+def _translate(rng: np.random.Generator) -> dict[str, Any]:
+    colours = [str(colour) for colour in rng.choice(COLOURS, rng.integers(4, 6))]
+    return {"source": " ".join(colours), "target": " ".join(FARBEN[colour] for colour in colours)}
 
 
 TOYS = {
@@ -162,6 +173,16 @@ TOYS = {
         needs=("token",),
         nothing={"token": []},
         unaware={"labels": ()},
+    ),
+    "translate": Toy(
+        Translate(max_len=16, wait_k=(2, 1), smoothing=0.0, layers=1),
+        _translate,
+        lambda row: {"translation": row["target"]},
+        wrong=" ",
+        quoted="target",
+        needs=("source",),
+        nothing={"source": " \u200b"},
+        lessons=480,
     ),
 }
 

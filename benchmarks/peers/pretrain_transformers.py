@@ -22,7 +22,10 @@ WARMUP = 0.05
 
 
 def main() -> None:
-    """Pretrain for so many steps; save a model after each part of them, and a line a step in steps.jsonl."""
+    """Pretrain for so many steps; save a model after each part of them, and a line a step in steps.jsonl.
+
+    Given again, it goes on after the last part.
+    """
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("--ids", "--vocabulary", "--shape", "--output"):
         parser.add_argument(name, required=True)
@@ -39,9 +42,22 @@ def main() -> None:
     optimizer = torch.optim.AdamW(groups(model), lr=arguments.peak, eps=1e-6, fused=True)
     output = Path(arguments.output)
     output.mkdir(parents=True, exist_ok=True)
-    samples = batches(np.load(arguments.ids), tokenizer, arguments.rows, arguments.length, arguments.seed)
-    with (output / "steps.jsonl").open("w", encoding="utf-8") as log:
-        for step in range(1, arguments.steps + 1):
+    log_file, state_file, done = output / "steps.jsonl", output / "state.pt", 0
+    if state_file.exists():
+        state = torch.load(state_file, weights_only=False)
+        done = state["step"]
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    lines = log_file.read_text(encoding="utf-8").splitlines(keepends=True)[:done] if done else []
+    log_file.write_text("".join(lines), encoding="utf-8")
+    samples = batches(np.load(arguments.ids), tokenizer, arguments.rows, arguments.length, arguments.seed, done)
+    if done:
+        drawn = state["random"]
+        torch.set_rng_state(drawn[0])
+        np.random.set_state(drawn[1])
+        random.setstate(drawn[2])
+    with log_file.open("a", encoding="utf-8") as log:
+        for step in range(done + 1, arguments.steps + 1):
             began = time.perf_counter()
             for group in optimizer.param_groups:
                 group["lr"] = arguments.peak * rate((step - 1) / arguments.steps)
@@ -57,6 +73,11 @@ def main() -> None:
                 part = output / f"part-{step * arguments.parts // arguments.steps}"
                 model.save_pretrained(part)
                 tokenizer.save_pretrained(part)
+                log.flush()
+                state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                drawn = torch.get_rng_state(), np.random.get_state(), random.getstate()
+                torch.save({**state, "random": drawn}, output / "state.tmp")
+                (output / "state.tmp").rename(state_file)
 
 
 def rate(passed: float) -> float:
@@ -72,9 +93,12 @@ def groups(model: torch.nn.Module) -> list[dict]:
 
 
 def batches(
-    ids: np.ndarray, tokenizer: BertTokenizerFast, rows: int, length: int, seed: int
+    ids: np.ndarray, tokenizer: BertTokenizerFast, rows: int, length: int, seed: int, skip: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Rows of the text cut anew in every epoch, [CLS] before and [SEP] behind, in an order drawn by chance."""
+    """Rows of the text cut anew in every epoch, [CLS] before and [SEP] behind, in an order drawn by chance.
+
+    The first batches, `skip` of them, were had before.
+    """
     collate = DataCollatorForLanguageModeling(tokenizer, whole_word_mask=True)
     tokens = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     goes_on = np.array([token.startswith("##") for token in tokens])
@@ -85,6 +109,9 @@ def batches(
         count = (len(ids) - start) // inner
         order = rng.permutation(count)
         for first in range(0, count - rows + 1, rows):
+            if skip:
+                skip -= 1
+                continue
             found = []
             for row in order[first : first + rows]:
                 part = ids[start + row * inner : start + (row + 1) * inner].astype(np.int64)

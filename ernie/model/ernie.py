@@ -15,6 +15,7 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError
+from ernie.kernels.mask import Mask
 from ernie.model import published
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -67,15 +68,18 @@ class ErnieModel(nn.Layer):
         else:
             super().__setattr__(name, value)
 
-    def encode_packed(self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None) -> Tensor:
+    def encode_packed(
+        self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None, mask: Mask | None = None
+    ) -> Tensor:
         """Encode a packed batch, (T, D).
 
         `needed`, in ascending order, are the tokens whose vectors are wanted, all if left out; those of others are
-        zero, and the last layer does not compute them.
+        zero, and the last layer does not compute them.  `mask` says which tokens of its sequence each token sees, all
+        if left out.
         """
         layout = batch.layout
         x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
-        return self.encoder(x_TD, layout, needed=needed)
+        return self.encoder(x_TD, layout, needed=needed, mask=mask)
 
     def forward(
         self,

@@ -42,6 +42,11 @@ class Memory:
         pairs = zip(*filled, strict=True)
         return cls(layout, tuple((_concat([k for k, _ in pair]), _concat([v for _, v in pair])) for pair in pairs))
 
+    def extended(self, more: Layout, layers: Pairs) -> Memory:
+        """The same with the keys and values of more tokens behind those of each sequence."""
+        grown = self.places(more)
+        return Memory(grown.layout, tuple(grown(number, pair) for number, pair in enumerate(layers)))
+
     def places(self, more: Layout) -> Grown:
         """How to put more tokens behind those of each sequence, for one layer after the other."""
         return Grown(self, more)

@@ -1,14 +1,15 @@
 """What this machine can do, measured by processes that work at the same time, as those of a run do.
 
 Measured are: the sum of a small and of a large tensor over the processes; forward and backward of a few layers with
-few and with many tokens; an update; what a layer keeps for its backward pass; what a process takes besides, after
-batches of many sizes, for each of which products have code of their own.  All of it is measured again, by other
-processes, of layers that are split, and the time of a step where weights are handed over, as stage 3 of sharding does.
-What two processes measure differently, the slower one says.
+few and with many tokens; an update; what a layer keeps for its backward pass; what is different about layers that are
+split, and about weights that are handed over, as stage 3 of sharding does.  In each of these ways, and in a pipeline, a
+small model takes some steps, with batches of many sizes as real ones have: what memory that takes, and the formula does
+not know of, every process is said to need besides.  What two processes measure differently, the slower one says.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import math
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import paddle
@@ -41,17 +43,20 @@ from ernie.parallel.world import World
 from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 from pretrain.model import MultiTaskModel
-from pretrain.planner.cost import TENSORS, Work
+from pretrain.planner.cost import MASKED, TENSORS, Work, cost
 from pretrain.planner.machine import Link, Machine, measured_with
+from pretrain.planner.score import most_memory
+from tasks.objectives.knowledge_masking import KnowledgeMasking
 
 SMALL, LARGE = 1 << 12, 1 << 22  # numbers of a tensor that is summed
 FEW, MANY = 1, 3  # layers
 PART = 4  # the tokens of a micro-batch are divided by this for the smaller one
 _VOCABULARY = 1000  # of the models that are measured: a table is no layer
-_LAYERS, _SPLIT, _HANDED = "layers", "split layers", "handing over"
+_LAYERS, _SPLIT, _HANDED, _PIPED = "layers", "split layers", "handing over", "pipeline"
+_BASES = {_LAYERS: "base", _SPLIT: "split_base", _HANDED: "handed_base", _PIPED: "piped_base"}
 _REPEATS = 12
 _ROW = 50  # small sums, one after the other
-_SIZES, _LONGEST = 48, 1024  # batches of that many sizes, of at most so many tokens and at least half of them
+_STEPS = 24  # of a small model
 
 
 def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
@@ -77,7 +82,11 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
 
 def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
     """What is measured, each by processes of its own, and their layout."""
-    parts = {_LAYERS: ParallelConfig(processes), _HANDED: ParallelConfig(1, sharding=processes, sharding_stage=3)}
+    parts = {
+        _LAYERS: ParallelConfig(processes),
+        _HANDED: ParallelConfig(1, sharding=processes, sharding_stage=3),
+        _PIPED: ParallelConfig(1, pipeline=processes, stages=(2,) * processes),
+    }
     if not (shape.heads % processes or shape.intermediate_size % processes):
         parts[_SPLIT] = ParallelConfig(1, tensor=processes)
     return parts
@@ -88,15 +97,40 @@ def main(words: Sequence[str]) -> None:
     part, case, file = words[0], json.loads(words[1]), Path(words[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
     world = World.start(_parts(shape, count)[part])
-    shape = replace(shape, vocab_size=_VOCABULARY * count)
-    work = Work(shape, 1, case["tokens"], min(case["length"], case["tokens"]))
+    length = min(case["length"], case["tokens"])
+    whole = replace(shape, layers=2 * count, vocab_size=-(-shape.vocab_size // count) * count)
+    small = Work(whole, 2 * count, case["tokens"], length)
+    work = Work(replace(shape, vocab_size=_VOCABULARY * count), 1, case["tokens"], length)
     with world.together(), computing(case["precision"]):
+        taken = _rehearsed(small, world)  # first, before anything else takes memory
         if part == _LAYERS:
             found = _measure(work, case["precision"], world)
         else:
-            found = (_with_split if part == _SPLIT else _with_handing_over)(Machine.read(file), work, world)
+            found = Machine.read(file)
+            found = _with_split(found, work, world) if part == _SPLIT else found
+            found = _with_handing_over(found, work, world) if part == _HANDED else found
+        without: dict[str, Any] = dict.fromkeys(_BASES.values(), 0.0)
+        formula = cost(small, world.layout, replace(found, memory=math.inf, **without))
+        assert formula is not None
+        base: dict[str, Any] = {_BASES[part]: max(0.0, taken - formula.memory)}
+        found = replace(found, **base)
         if world.is_first:
             found.write(file)
+
+
+def _rehearsed(work: Work, world: World) -> float:
+    """The most bytes that a process takes in some steps of a small model, its batches of at least half the tokens."""
+    model = MultiTaskModel(ErnieModel(work.shape), {"": KnowledgeMasking()})
+    whole = copy.deepcopy(model) if world.splits and world.is_first else None  # as a run has it, to measure and save
+    model.train()
+    world.split(model)
+    trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0, world=world)
+    sizes = np.random.default_rng(0).integers(work.tokens // 2, work.tokens + 1, (_STEPS, work.micro_batches))
+    for step, tokens in enumerate(sizes.tolist()):
+        trainer.step(step, [("", _batch(size, int(work.length), masked=True)) for size in tokens], model.loss, 1e-4)
+    found = world.largest(most_memory())
+    del whole
+    return found
 
 
 def _measure(work: Work, precision: str, world: World) -> Machine:
@@ -106,7 +140,6 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
     kept = (many.kept(work.tokens) - few.kept(work.tokens)) / (MANY - FEW) / (work.tokens * work.shape.hidden_size)
     on_cpu = paddle.get_device() == "cpu"
     updates = many.weights / many.update_seconds()
-    base = many.besides(kept) - few.state
     return Machine(
         name=measured_with(work.shape, precision),
         products=rate.products,
@@ -120,7 +153,6 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         copies=2 if is_low() else 0,
         kept=kept,
         kept_alike=kept * Machine.kept_alike / Machine.kept,
-        base=float(base),
         at_once=world.layout.processes if on_cpu else 0,
     )
 
@@ -153,20 +185,16 @@ def _with_split(machine: Machine, work: Work, world: World) -> Machine:
         machine,
         split=max(0.0, besides) / work.tokens,
         split_kept=kept / (alike + (1 - alike) / ranks),
-        split_base=many.besides(kept) - few.state,
     )
 
 
 def _with_handing_over(machine: Machine, work: Work, world: World) -> Machine:
     """The same with what a tensor takes that is fetched for a pass, or whose gradient is handed over, by itself."""
     work = replace(work, shape=replace(work.shape, layers=MANY))
-    together = _Bench(work, world, True)
-    handed = together.seconds(work.tokens)
-    base = together.besides(together.kept(work.tokens) / (MANY * work.tokens * work.shape.hidden_size))
-    apart = _Bench(work, world)
+    apart, together = (_Bench(work, world, one) for one in (False, True))
     rings = 3 / 2 * machine.near.sum_seconds(4 * work.layer_weights / TENSORS, world.layout.sharding)
-    besides = (handed - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
-    return replace(machine, handed=max(0.0, besides / 3), handed_base=base)
+    besides = (together.seconds(work.tokens) - apart.seconds(work.tokens)) / (MANY * TENSORS) - rings
+    return replace(machine, handed=max(0.0, besides / 3))
 
 
 def _devices() -> int:
@@ -206,17 +234,18 @@ class _Bench:
         self._trainer = Trainer(self._model, AdamConfig(), clip=1.0, patience=5, seed=0, world=self._own)
         parameters = self._model.parameters()
         self.weights = sum(math.prod(parameter.shape) for parameter in parameters)
-        self.state = 16 * self.weights + (2 * self.weights if is_low() else 0)
 
     def seconds(self, tokens: int) -> float:
         """Of forward and backward."""
-        return _seconds(lambda: self._pass(tokens), self._world, together=self._together)
-
-    def _pass(self, tokens: int) -> None:
         step = [MicroBatch("", self._batch(tokens), 1.0, 0)] * self._own.layout.replicas
-        for _ in self._own.backward(step, self._loss, list(self._trainer.optimizer.parameters.values())):
-            pass
-        self._trainer.optimizer.clear()
+        parameters = list(self._trainer.optimizer.parameters.values())
+
+        def run() -> None:
+            for _ in self._own.backward(step, self._loss, parameters):
+                pass
+            self._trainer.optimizer.clear()
+
+        return _seconds(run, self._world, together=self._together)
 
     def update_seconds(self) -> float:
         """Of an update of all weights."""
@@ -226,17 +255,6 @@ class _Bench:
                 parameter.grad = paddle.ones_like(parameter)
 
         return _seconds(lambda: self._trainer.optimizer.step(1e-6), self._world, give_gradients)
-
-    def besides(self, kept: float) -> float:
-        """Bytes that the process takes besides this model and what its layers keep for each element, see `Machine`."""
-        most = min(self._work.tokens, _LONGEST)
-        for size in range(_SIZES):
-            self._pass(most - size * most // (2 * _SIZES))
-        return float(
-            self._world.largest(runtime.memory())
-            - self.state
-            - kept * self._work.shape.layers * self._work.tokens * self._work.shape.hidden_size
-        )
 
     def kept(self, tokens: int) -> int:
         """Bytes that are kept after the forward pass."""
@@ -255,11 +273,17 @@ class _Bench:
         return self._model.ernie.encode_packed(batch, 0)
 
     def _batch(self, tokens: int) -> Packed:
-        length = min(int(self._work.length), tokens)
-        layout = Layout.of_lengths([length] * (tokens // length) + [tokens % length] * (tokens % length > 0))
-        ids = np.random.default_rng(0).integers(0, _VOCABULARY, layout.tokens)
-        samples = np.zeros((layout.sequences, 3), np.int64)
-        return Packed(ids, np.zeros_like(ids), layout, {"label": Labels(ids[:1], np.zeros(1, np.int64))}, samples)
+        return _batch(tokens, int(self._work.length))
+
+
+def _batch(tokens: int, length: int, masked: bool = False) -> Packed:
+    """Sequences of so many tokens, the last one of what is left; one token is to be predicted, or the usual share."""
+    length = min(length, tokens)
+    layout = Layout.of_lengths([length] * (tokens // length) + [tokens % length] * (tokens % length > 0))
+    ids = np.random.default_rng(0).integers(0, _VOCABULARY, layout.tokens)
+    places = np.arange(0, tokens, round(1 / MASKED)) if masked else np.zeros(1, np.int64)
+    samples = np.zeros((layout.sequences, 3), np.int64)
+    return Packed(ids, np.zeros_like(ids), layout, {"label": Labels(ids[places], places)}, samples)
 
 
 def _allocated() -> int:

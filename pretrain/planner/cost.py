@@ -188,8 +188,8 @@ class _Model:
     def base(self) -> float:
         """Bytes that a process takes besides."""
         machine, layout = self.machine, self.layout
-        split, handed = machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)
-        return max(split, handed) or machine.base
+        found = [machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)]
+        return max(*found, machine.piped_base * (layout.pipeline > 1)) or machine.base
 
     @property
     def whole(self) -> float:

@@ -53,11 +53,11 @@ class Machine:
     parallelism has split.  `overhead` are seconds that each pass through a layer takes besides,
     `split` those for each token of a layer that is split: what each process does for all tokens, and `handed` those
     for each tensor that is handed over by itself, besides what the link takes.  `base` are bytes that a process takes
-    besides what its layers do: programs, and the code of products; `split_base` and `handed_base` are those of layers
-    that are split, and of stage 3 of sharding.  What is 0 of a layer that is split or handed over is that of others.
-    `at_once` is 0 where each process has a device for itself; else all of them share what so
-    many processes were measured with at the same time, and `alone` is the rate of products of one process that has it
-    all, `overhead` included.
+    besides what its layers do: programs, and the code of products; `split_base`, `handed_base` and `piped_base` are
+    those where layers are split, in stage 3 of sharding and in a pipeline.  What is 0 of these is as it is elsewhere.
+    `at_once` is 0 where each process has a device for itself; else all of them share what so many processes were
+    measured with at the same time, and `alone` is the rate of products of one process that has it all, `overhead`
+    included.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Machine:
     base: float = 0.0
     split_base: float = 0.0
     handed_base: float = 0.0
+    piped_base: float = 0.0
     at_once: int = 0
     alone: float = 0.0
 

@@ -58,7 +58,7 @@ class Meter:
 
     def pause(self) -> None:
         """Something else than a step follows: what memory it takes is not the layout's."""
-        self._memory = self._memory or _most_memory()
+        self._memory = self._memory or most_memory()
 
     def score(self, config: PretrainConfig, shape: EncoderConfig, world: World) -> Score | None:
         """What all processes together say, each of which has to ask; None after too few steps."""
@@ -86,7 +86,8 @@ def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Co
     return cost(work_of(config, shape), layout, machine)
 
 
-def _most_memory() -> int:
+def most_memory() -> int:
+    """The most bytes that this process has taken so far, of the device that it computes on."""
     if paddle.get_device() == "cpu":
         return runtime.memory("VmHWM")
     return int(paddle.device.cuda.max_memory_allocated())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ernie.data.batch import Layout, Packed
+from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError, nearest
@@ -66,7 +66,6 @@ class FinetuneTask(ABC):
 
     measures: ClassVar[Mapping[str, Measure]] = {}  # those of the kind, the usual ones first
     usual: ClassVar[int] = 1  # how many of them are used unless `metrics` says
-    per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
     answer_field: ClassVar[str] = "label"  # the field that names the column with what is right
     variant_key: ClassVar[str] = "kind"
 
@@ -121,7 +120,32 @@ class FinetuneTask(ABC):
 
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
-        """What turns the encoder's output into logits."""
+        """What turns the encoder's output into what is wanted."""
+
+    @abstractmethod
+    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+        """The encoder's vectors of a batch, as `judge` takes them."""
+
+    @abstractmethod
+    def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        """The sum of the loss over the batch's targets."""
+
+    @abstractmethod
+    def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        """The answers to the rows of one batch, which have no labels any more."""
+
+    def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
+        """The measures of the answers to these rows, the deciding one first."""
+        right = [self.truth(row) for row in rows]
+        given = [self.answered(answer) for answer in answers]
+        return {name: float(self.measures[name](right, given)) for name in self.scored_by}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsTask(FinetuneTask):
+    """A kind whose head gives logits: some for each sequence, or for each token."""
+
+    per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
 
     def reads(self, layout: Layout) -> np.ndarray | None:
         """The tokens, ascending, whose vectors `logits` looks at; None for all of them.
@@ -142,15 +166,25 @@ class FinetuneTask(ABC):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         """The answer to a row; `logits` holds, for each of its samples, (C,), or (n, C) where `per_token`."""
 
-    def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
-        """The measures of the answers to these rows, the deciding one first."""
-        right = [self.truth(row) for row in rows]
-        given = [self.answered(answer) for answer in answers]
-        return {name: float(self.measures[name](right, given)) for name in self.scored_by}
+    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+        return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
+
+    def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        return self.loss(self.float_logits(head, hidden_TD, batch.layout), batch)
+
+    def float_logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
+        """The logits in float32, also from a GPU's half precision."""
+        return self.logits(head, hidden_TD, layout).astype("float32")
+
+    def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        packed = pack([sample for example in examples for sample in example.samples])
+        found = self.float_logits(head, self.encode(ernie, packed, task_id), packed.layout).numpy()
+        parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
+        return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTask(FinetuneTask):
+class TextTask(LogitsTask):
     """A task on a text or on a pair of texts, with one output a sequence.
 
     `text` and, for pairs, `text_pair` name the columns that are read, `label` the column with what is right.

@@ -12,7 +12,7 @@ from ernie.data.document import IGNORE
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task, rounded, softmax, text_example
+from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded, softmax, text_example
 from tasks.downstream.measures import accuracy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @finetune_task("choose")
 @dataclass(frozen=True, kw_only=True)
-class Choose(FinetuneTask):
+class Choose(LogitsTask):
     """The right one of a row's choices; each is read with the text as a pair, and their scores are compared.
 
     `text` names the column of the text and `question`, where there is one, a column that goes before each choice.

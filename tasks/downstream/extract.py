@@ -15,7 +15,7 @@ from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, squad_exact, squad_f1
 from tasks.downstream.windows import Window, has_most_context, touched, window_starts
 
@@ -31,7 +31,7 @@ _CANDIDATES = 20  # beginnings and ends of a window that are combined
 
 @finetune_task("extract")
 @dataclass(frozen=True, kw_only=True)
-class Extract(FinetuneTask):
+class Extract(LogitsTask):
     """The answer to `question` in `context`, as it stands there.
 
     `answers` is a column {text: [...], answer_start: [...]}, as of SQuAD's files; all of them count as right, the

@@ -1,4 +1,5 @@
-"""How good answers are: measures of classification, regression, ranking and tagging, from scikit-learn, SciPy, seqeval.
+"""How good answers are: measures of classification, regression, ranking and tagging, from scikit-learn, SciPy, seqeval,
+sacreBLEU.
 
 Each takes what is right and what was answered, one item a row, and returns a number; higher is better unless its name
 is in ernie.metrics.LOWER_IS_BETTER.
@@ -10,8 +11,11 @@ import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+
+from ernie.errors import UserError
 
 Tags = Sequence[Sequence[str]]
 Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
@@ -184,3 +188,30 @@ def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[T
         if any(relevant for _, _, relevant in ties):
             values.append(value(ties))
     return float(np.mean(values)) if values else 0.0
+
+
+def bleu(right: Sequence[str], given: Sequence[str]) -> float:
+    """BLEU of the corpus by sacreBLEU (Post, 2018, arXiv 1804.08771), as a share.
+
+    Words are those of its tokenizer 13a, or zh where the translations are Chinese.
+    """
+    scorer = _sacrebleu()
+    return float(scorer.corpus_bleu(given, [right], tokenize="zh" if _is_chinese(right) else "13a").score / 100)
+
+
+def chrf(right: Sequence[str], given: Sequence[str]) -> float:
+    """chrF2 of the corpus by sacreBLEU (Popović, 2015), as a share."""
+    return float(_sacrebleu().corpus_chrf(given, [right]).score / 100)
+
+
+def _is_chinese(texts: Sequence[str]) -> bool:
+    joined = "".join(texts)
+    return sum("\u4e00" <= character <= "\u9fff" for character in joined) > len(joined) / 4
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu
+    except ImportError:
+        raise UserError("bleu and chrf need sacrebleu: pip install 'ernie-continual[translation]'") from None
+    return sacrebleu

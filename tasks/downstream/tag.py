@@ -14,7 +14,7 @@ from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import entity_f1, entity_precision, entity_recall, tag_accuracy
 
@@ -29,7 +29,7 @@ OUTSIDE = "O"
 
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
-class Tag(FinetuneTask):
+class Tag(LogitsTask):
     """A tag for each word of a row; a word's first token carries it.
 
     `tokens` names a column with a list of words (or characters), or with text that the tokenizer cuts; `tags` a

@@ -1,0 +1,42 @@
+"""The streaming contract: input is pushed as it comes, output that is committed comes back and is never taken back.
+
+A decoder holds no state of its own.  What it knows of some streams is a state, which nothing changes in place: one may
+keep it, go on from it twice, put those of several together so that one batch serves all, and take single streams out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+
+class State(Protocol):
+    """What is known of some streams."""
+
+    @property
+    def streams(self) -> int:
+        """How many."""
+
+    def chosen(self: S, streams: Sequence[int]) -> S:
+        """These streams only, in this order."""
+
+    def with_others(self: S, others: Sequence[S]) -> S:
+        """The streams of this state and those of others, in their order."""
+
+
+S = TypeVar("S", bound=State)
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out")
+
+
+class StreamDecoder(Protocol[S, In, Out]):
+    """What turns input that comes in pieces into output that is committed."""
+
+    def begin(self, streams: int = 1) -> S:
+        """The state of streams of which nothing has come yet."""
+
+    def push(self, state: S, pieces: Sequence[In]) -> tuple[S, list[Out]]:
+        """More input, a piece for each stream; the output of each that is committed now."""
+
+    def finish(self, state: S) -> tuple[S, list[Out]]:
+        """The input of all streams is over; the rest of their output."""

@@ -1,0 +1,285 @@
+"""Simultaneous translation of token streams, greedily while a source is read and by beam search once it is over.
+
+Ma et al., 2019, "STACL" (arXiv 1810.08398), sections 3 and 4.  Legend: N streams, V vocabulary, B hypotheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ernie.data.batch import Layout
+from ernie.decode.wait_k import WaitK
+from ernie.errors import UserError
+from ernie.kernels.mask import Mask
+from ernie.model.decoder import Source
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.memory import Memory
+from ernie.model.reading import sources_of
+from ernie.model.translation import TranslationHead
+
+_LONGER, _MORE = 2, 10  # a target has at most so many times the tokens of its source, and so many more
+_PENALTY = 0.6  # of short hypotheses: Wu et al., 2016 (arXiv 1609.08144), section 7
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a stream is: tokens `read` after [CLS], [SEP] being the last where it has `ended`; tokens `written`.
+
+    `delays` are how many tokens were read before each that is written.  It is `done` when nothing follows.
+    """
+
+    read: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+    delays: tuple[int, ...] = ()
+    ended: bool = False
+    done: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Translations:
+    """The state of N streams: how far each is, and what the layers remember of it.
+
+    `encoder` are the keys and values of the encoder's own layers where it is causal, `seen` those that the decoder
+    looks at, and `own` those of what it has written.
+    """
+
+    progress: tuple[Progress, ...]
+    encoder: Memory
+    seen: Memory
+    own: Memory
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return len(self.progress)
+
+    def chosen(self, streams: Sequence[int]) -> Translations:
+        """These streams only, in this order; one may be there several times."""
+        memories = (memory.chosen(streams) for memory in (self.encoder, self.seen, self.own))
+        return Translations(tuple(self.progress[n] for n in streams), *memories)
+
+    def with_others(self, others: Sequence[Translations]) -> Translations:
+        """The streams of this state and those of others, in their order."""
+        every = [self, *others]
+        progress = tuple(one for state in every for one in state.progress)
+        return Translations(
+            progress,
+            Memory.joined([state.encoder for state in every]),
+            Memory.joined([state.seen for state in every]),
+            Memory.joined([state.own for state in every]),
+        )
+
+
+class TokenTranslator:
+    """Translates streams of tokens, a `policy` saying when to read and when to write.
+
+    With `causal` the encoder sees no later tokens and every token is encoded once; otherwise what was read so far is
+    encoded anew, all of its tokens seeing one another, whenever more of it is needed.  `beam` hypotheses are followed
+    once a source is over; with 1 the likeliest token is taken each time.
+    """
+
+    def __init__(
+        self,
+        ernie: ErnieModel,
+        head: TranslationHead,
+        policy: WaitK,
+        *,
+        causal: bool = True,
+        beam: int = 1,
+        task_id: int = 0,
+    ):
+        self._ernie, self._head, self._policy, self._task_id = ernie, head, policy, task_id
+        self._causal, self._beam = causal, beam
+        tokenizer = tokenizer_of(ernie)
+        self._begin, self._end = tokenizer.cls_id, tokenizer.sep_id
+        self._never = [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id]
+
+    def begin(self, streams: int = 1) -> Translations:
+        """The state of streams of which nothing has been read."""
+        state = Translations((Progress(),) * streams, *(Memory.empty(streams),) * 3)
+        return self._read(state, [np.array([self._begin])] * streams) if self._causal else state
+
+    def push(self, state: Translations, pieces: Sequence[np.ndarray]) -> tuple[Translations, list[list[int]]]:
+        """Read more tokens of each source, (n,); the tokens that are written now.
+
+        Raises UserError for a source with more tokens than the encoder has positions, and for one that is over.
+        """
+        return self._go_on(state, [np.asarray(piece, np.int64) for piece in pieces], [False] * state.streams)
+
+    def finish(self, state: Translations) -> tuple[Translations, list[list[int]]]:
+        """All sources are over; the rest of what is written."""
+        pieces = [np.array([], np.int64) if one.ended else np.array([self._end]) for one in state.progress]
+        return self._go_on(state, pieces, [True] * state.streams)
+
+    def _go_on(
+        self, state: Translations, pieces: Sequence[np.ndarray], ends: Sequence[bool]
+    ) -> tuple[Translations, list[list[int]]]:
+        before = [len(one.written) for one in state.progress]
+        longest = self._ernie.config.max_positions - 1
+        progress = []
+        for one, piece, end in zip(state.progress, pieces, ends, strict=True):
+            if one.ended and len(piece):
+                raise UserError("the source of this stream is over; begin another one")
+            if len(one.read) + len(piece) + (not end) > longest:
+                raise UserError(
+                    f"a source has more than {longest - 1} tokens, as many as this model has positions for; cut it"
+                )
+            progress.append(replace(one, read=(*one.read, *piece.tolist()), ended=one.ended or end))
+        with evaluating(self._ernie), evaluating(self._head):
+            state = replace(state, progress=tuple(progress))
+            if self._causal:
+                state = self._read(state, pieces)
+            state = self._write(state)
+        return state, [list(one.written[n:]) for one, n in zip(state.progress, before, strict=True)]
+
+    def _read(self, state: Translations, pieces: Sequence[np.ndarray]) -> Translations:
+        """Encode tokens behind those that were encoded."""
+        if not any(len(piece) for piece in pieces):
+            return state
+        batch, before = sources_of(pieces), state.encoder
+        places = batch.layout.positions + np.repeat(before.layout.lengths, batch.layout.lengths)
+        with evaluating(self._ernie), evaluating(self._head):
+            x_SD = self._ernie.embedding(batch.ids, batch.segments, places, self._task_id)
+            hidden_SD, encoder = self._ernie.encoder.go_on(x_SD, batch.layout, before)
+            seen = state.seen.extended(batch.layout, self._head.decoder.read(hidden_SD))
+        return replace(state, encoder=encoder, seen=seen)
+
+    def _write(self, state: Translations) -> Translations:
+        """Write for as long as the policy lets any stream."""
+        while True:
+            ready = [n for n, one in enumerate(state.progress) if not one.done and self._reads(one) <= len(one.read)]
+            over = [n for n in ready if self._is_over(state.progress[n])] if self._beam > 1 else []
+            if over:
+                state = self._search(state, over)
+            elif ready:
+                state = self._step(state, ready)
+            else:
+                return state
+
+    def _reads(self, one: Progress) -> int:
+        """How many tokens are to be read before the next one is written."""
+        most = len(one.read) if one.ended else self._ernie.config.max_positions
+        return int(self._policy.reads(np.array([len(one.written)]), np.array([most]))[0])
+
+    def _is_over(self, one: Progress) -> bool:
+        return one.ended and self._reads(one) == len(one.read)
+
+    def _most(self, one: Progress) -> int:
+        """How many tokens a target may have."""
+        return min(_LONGER * len(one.read) + _MORE, self._ernie.config.max_positions - 1)
+
+    def _step(self, state: Translations, ready: list[int]) -> Translations:
+        """Write one token in each of these streams."""
+        progress = state.progress
+        reads = np.array([self._reads(progress[n]) for n in ready])
+        state, source = self._source(state, ready, reads)
+        now = np.isin(np.arange(state.streams), ready).astype(np.int64)
+        scores_NV, own = self._scores([progress[n] for n in ready], Layout.of_lengths(now), source, state.own)
+        changed = list(progress)
+        for n, read, scores_V in zip(ready, reads, scores_NV, strict=True):
+            one = progress[n]
+            if not self._is_over(one):
+                scores_V[self._end] = -np.inf  # a sentence is not over before its source is
+            token = int(scores_V.argmax())
+            changed[n] = self._with_token(one, token, int(read))
+        return replace(state, progress=tuple(changed), own=own)
+
+    def _with_token(self, one: Progress, token: int, read: int) -> Progress:
+        if token == self._end:
+            return replace(one, done=True)
+        written = (*one.written, token)
+        return replace(one, written=written, delays=(*one.delays, read), done=len(written) >= self._most(one))
+
+    def _source(self, state: Translations, streams: list[int], reads: np.ndarray) -> tuple[Translations, Source]:
+        """What these streams look at, after so many tokens of each; they are encoded first where need be."""
+        now = np.isin(np.arange(state.streams), streams).astype(np.int64)
+        layout = Layout.of_lengths(now)
+        if self._causal:
+            return state, Source(state.seen, layout, Mask.until(reads + 1))
+        stale = [
+            (n, int(read)) for n, read in zip(streams, reads, strict=True) if state.seen.layout.lengths[n] != read + 1
+        ]
+        if stale:
+            batch = sources_of([np.array([self._begin, *state.progress[n].read[:read]]) for n, read in stale])
+            hidden_SD = self._ernie.encode_packed(batch, self._task_id)
+            found = Memory(batch.layout, self._head.decoder.read(hidden_SD))
+            order = np.arange(state.streams)
+            order[[n for n, _ in stale]] = state.streams + np.arange(len(stale))
+            state = replace(state, seen=Memory.joined([state.seen, found]).chosen(order))
+        return state, Source(state.seen, layout)
+
+    def _scores(
+        self, ready: Sequence[Progress], layout: Layout, source: Source, own: Memory
+    ) -> tuple[np.ndarray, Memory]:
+        """The scores (N, V) of what may follow in the streams that have a token in `layout`, and what they remember."""
+        last = np.array([one.written[-1] if one.written else self._begin for one in ready], np.int64)
+        x_ND, own = self._head.go_on(last, layout, source, own)
+        scores_NV = self._head.scores(x_ND)
+        scores_NV[:, self._never] = -np.inf
+        return scores_NV, own
+
+    def _search(self, state: Translations, streams: list[int]) -> Translations:
+        """Finish these streams, whose sources are over, by beam search."""
+        B = self._beam
+        reads = np.array([len(state.progress[n].read) for n in streams])
+        state, source = self._source(state, streams, reads)
+        beams = [_Beam([(0.0, state.progress[n])], []) for n in streams]
+        rows = list(streams)  # of the memories, one for each hypothesis that goes on
+        own = state.own.chosen(rows)
+        while rows:
+            alive = [one for beam in beams for _, one in beam.alive]
+            layout = Layout.of_lengths([1] * len(alive))
+            scores_HV, own = self._scores(alive, layout, Source(source.memory.chosen(rows), layout), own)
+            first, parents, rows_now = 0, [], []
+            for n, beam in zip(streams, beams, strict=True):
+                count = len(beam.alive)
+                kept = beam.step(scores_HV[first : first + count], B, self._with_token)
+                parents += [first + parent for parent in kept]
+                rows_now += [n] * len(kept)
+                first += count
+            own, rows = own.chosen(parents), rows_now
+        changed = list(state.progress)
+        for n, beam in zip(streams, beams, strict=True):
+            changed[n] = beam.best()
+        return replace(state, progress=tuple(changed))
+
+
+@dataclass
+class _Beam:
+    """The hypotheses of one stream with the sums of their scores: those that go on, and those that are done."""
+
+    alive: list[tuple[float, Progress]]
+    done: list[tuple[float, Progress]]
+
+    def step(self, scores_HV: np.ndarray, most: int, with_token: Callable[[Progress, int, int], Progress]) -> list[int]:
+        """Go on with the `most` best hypotheses of one token more; for each, which one it goes on from."""
+        if not self.alive:
+            return []
+        sums_HV = scores_HV + np.array([score for score, _ in self.alive])[:, None]
+        flat = sums_HV.ravel()
+        best = np.argpartition(-flat, 2 * most)[: 2 * most]
+        alive: list[tuple[float, Progress]] = []
+        parents: list[int] = []
+        for place in best[np.argsort(-flat[best], kind="stable")]:
+            parent, token = divmod(int(place), sums_HV.shape[1])
+            one = self.alive[parent][1]
+            grown = with_token(one, token, len(one.read))
+            if grown.done:
+                self.done.append((float(flat[place]) / _penalty(len(grown.written) + 1), grown))
+            elif len(alive) < most:
+                alive.append((float(flat[place]), grown))
+                parents.append(parent)
+        enough = len(self.done) >= most
+        self.alive = [] if enough else alive
+        return [] if enough else parents
+
+    def best(self) -> Progress:
+        return max(self.done, key=lambda scored: scored[0])[1]
+
+
+def _penalty(length: int) -> float:
+    return ((5 + length) / 6) ** _PENALTY

@@ -1,0 +1,73 @@
+"""A decoder on an encoder: it writes tokens of the encoder's own vocabulary.
+
+Legend: U tokens that are written, N sequences, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor, nn
+
+from ernie.data.batch import Layout
+from ernie.kernels.embedding import embed
+from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.model.decoder import Decoder, Source
+from ernie.model.losses import Loss
+from ernie.model.memory import Memory
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+
+class TranslationHead(nn.Layer):
+    """A Transformer decoder with positions of its own and the encoder's table of tokens, on both its sides.
+
+    Vaswani et al. (2017, arXiv 1706.03762), section 3; the shared table is that of section 3.4.
+    """
+
+    def __init__(self, model: ErnieModel, layers: int | None = None):
+        super().__init__()
+        config = replace(model.config, layers=layers or model.config.layers)
+        D = config.hidden_size
+        self.decoder = Decoder(config)
+        self.position = nn.Embedding(config.max_positions, D)
+        self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
+        self.bias = self.create_parameter([config.vocab_size], is_bias=True)
+        self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
+        # In a tuple: the encoder's own table, not to be registered a second time under this layer.
+        self._table = (model.embedding.token.weight,)
+
+    def forward(self, ids_U: np.ndarray, layout: Layout, source: Source) -> Tensor:
+        """The vectors (U, D) of what is to follow each token, all of which are there, as in learning."""
+        return self.go_on(ids_U, layout, source, Memory.empty(layout.sequences))[0]
+
+    def go_on(self, ids_U: np.ndarray, layout: Layout, source: Source, written: Memory) -> tuple[Tensor, Memory]:
+        """The same for tokens that follow those `written`, which they join."""
+        places_U = layout.positions + np.repeat(written.layout.lengths, layout.lengths)
+        tables, dropout = [self._table[0], self.position.weight], self.dropout if self.training else 0.0
+        x_UD = embed([ids_U, places_U], tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
+        return self.decoder.go_on(x_UD, layout, source, written)
+
+    def loss(self, x_UD: Tensor, labels_U: np.ndarray, smoothing: float = 0.0) -> Loss:
+        """The cross entropy of what follows, (U,), of whose probability so much is spread over the vocabulary.
+
+        Label smoothing: Szegedy et al., 2016 (arXiv 1512.00567), section 7.
+        """
+        total = vocabulary_cross_entropy(x_UD, self._table[0], self.bias, labels_U)
+        if smoothing:
+            # The mean over all tokens of -log p is -log p of the right one, plus its logit, less the mean logit.
+            labels = paddle.to_tensor(labels_U)
+            rows_UD = F.embedding(labels, self._table[0]) - self._table[0].mean(0, keepdim=True)
+            biases_U = paddle.gather(self.bias, labels) - self.bias.mean()
+            total = total + smoothing * ((x_UD * rows_UD).sum() + biases_U.sum())
+        return Loss(total, len(labels_U), None, labels_U)
+
+    def scores(self, x_ND: Tensor) -> np.ndarray:
+        """The logarithm of each token's probability to come next, (N, V)."""
+        logits_NV = paddle.matmul(x_ND, self._table[0], transpose_y=True) + self.bias
+        return F.log_softmax(logits_NV.astype("float32"), -1).numpy()

@@ -1,0 +1,155 @@
+"""Translation, of whole sentences or simultaneously: a decoder writes what an encoder reads in another language.
+
+Ma et al., 2019, "STACL" (arXiv 1810.08398): learnt from prefix to prefix, with the policy that is used afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ernie.data import order
+from ernie.data.batch import Packed
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.text.frame import frame
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import single
+from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.measures import bleu, chrf
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.decode.translator import TokenTranslator
+    from ernie.decode.wait_k import WaitK
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+    from ernie.model.reading import Reading
+
+
+@finetune_task("translate")
+@dataclass(frozen=True, kw_only=True)
+class Translate(FinetuneTask):
+    """The text of the column `text`, written in the language of the column `label`.
+
+    Left out, `wait_k` reads whole sentences; a number stays so many tokens behind the source; of several one is drawn
+    for each batch (multi-path), and the first is that which answers.  `catch_up` keeps the distance where the two
+    languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it never sees what has
+    not been read: `causal`, each token is encoded once and sees none behind it, or `prefixes`, what is read so far is
+    encoded anew, which takes more time.  `layers` are those of the decoder (as many as the encoder has), `smoothing`
+    the share of label smoothing, `beam` the hypotheses that are followed once a source is over.
+    """
+
+    text: str = "source"
+    label: str = "target"
+    wait_k: int | tuple[int, ...] | None = None
+    catch_up: float = 0.0
+    encoder: Literal["causal", "prefixes"] = "causal"
+    layers: int | None = None
+    smoothing: float = 0.1
+    beam: int = 1
+
+    measures: ClassVar = {"bleu": bleu, "chrf": chrf}
+    usual: ClassVar = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for k in self.paths:
+            self.policy(k)
+        if self.beam < 1:
+            raise UserError(f"beam: expected at least 1, found {self.beam}")
+        if not 0 <= self.smoothing < 1:
+            raise UserError(f"smoothing: expected a share below 1, found {self.smoothing:g}")
+
+    @property
+    def paths(self) -> tuple[int | None, ...]:
+        """The distances that are learnt, the one that answers first; None is the whole sentence."""
+        return self.wait_k if isinstance(self.wait_k, tuple) and self.wait_k else (self.wait_k or None,)  # type: ignore[return-value]
+
+    def policy(self, k: int | None) -> WaitK:
+        """When to read and when to write."""
+        from ernie.decode.wait_k import WaitK
+
+        return WaitK(k, self.catch_up)
+
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        ids = tokenizer.encode(row.text(self.text)).ids
+        return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=_over(ids, self.max_len), empty=not len(ids))
+
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.example(row, tokenizer)
+        ids = tokenizer.encode(self.truth(row)).ids
+        written, _ = frame(tokenizer, ids[: self.max_len - 2])
+        unknown = int((ids == tokenizer.unk_id).sum())
+        return replace(
+            given,
+            samples=(replace(given.samples[0], written=written),),
+            cut=given.cut + _over(ids, self.max_len),
+            odd=("a translation that the vocabulary lacks characters of",) * (unknown > 0),
+        )
+
+    def truth(self, row: Row) -> str:
+        text = row.text(self.label)
+        if not text.strip():
+            raise UserError(f"column '{self.label}': the translation is empty")
+        return text
+
+    def answered(self, answer: Answer) -> str:
+        return answer["translation"]
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.translation import TranslationHead
+
+        return TranslationHead(model, self.layers)
+
+    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+        reading = self._reading(batch)
+        return ernie.encode_packed(reading.sources, task_id, mask=reading.mask)
+
+    def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+        written = batch.written
+        assert written is not None
+        source = self._reading(batch).source(head.decoder, hidden_TD)
+        return head.loss(head(written.ids, written.layout, source), written.next, self.smoothing)
+
+    def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        from ernie.model.inference import tokenizer_of
+
+        translator = self.translator(ernie, head, task_id)
+        state = translator.begin(len(examples))
+        state, _ = translator.push(state, [example.samples[0].ids[1:-1] for example in examples])
+        state, _ = translator.finish(state)
+        decode = tokenizer_of(ernie).decode
+        return [{"translation": decode(one.written), "delays": list(one.delays)} for one in state.progress]
+
+    def translator(
+        self, ernie: ErnieModel, head: Any, task_id: int, policy: WaitK | None = None, beam: int | None = None
+    ) -> TokenTranslator:
+        """What translates streams of tokens, under another policy than the task's own if one is given."""
+        from ernie.decode.translator import TokenTranslator
+
+        policy = policy or self.policy(self.paths[0])
+        causal = self.encoder == "causal" and self.paths != (None,)
+        return TokenTranslator(ernie, head, policy, causal=causal, beam=beam or self.beam, task_id=task_id)
+
+    def _reading(self, batch: Packed) -> Reading:
+        """What encoder and decoder see of a batch, the distance being drawn by the names of its samples."""
+        from ernie.model.reading import Reading, source_lengths
+
+        assert batch.written is not None
+        layout, paths = batch.written.layout, self.paths
+        drawn = order.generator(0, "wait_k", *batch.samples[0].tolist()).integers(len(paths)) if len(paths) > 1 else 0
+        k = paths[drawn]
+        if paths == (None,):
+            return Reading.whole(batch, layout)
+        lengths = np.repeat(source_lengths(batch.layout), layout.lengths)
+        reads_U = self.policy(k).reads(layout.positions, lengths)
+        return (Reading.causal if self.encoder == "causal" else Reading.prefixes)(batch, layout, reads_U)
+
+
+def _over(ids: np.ndarray, max_len: int) -> int:
+    return max(0, len(ids) + 2 - max_len)

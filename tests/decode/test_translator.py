@@ -1,0 +1,208 @@
+"""Simultaneous translation of tokens: the same however the source arrives, and blind to what was not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import paddle
+import pytest
+from helpers import numbered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.data.batch import Layout
+from ernie.decode.translator import TokenTranslator, Translations
+from ernie.decode.wait_k import WaitK
+from ernie.errors import UserError
+from ernie.kernels.precision import computing
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating
+from ernie.model.reading import Reading, source_lengths, sources_of
+from ernie.model.translation import TranslationHead
+from ernie.model.weights import initialize
+
+VOCABULARY = 60
+POLICIES = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
+
+
+@cache
+def model() -> tuple[ErnieModel, TranslationHead]:
+    """An encoder and a decoder that know nothing, whose choices differ from step to step all the same."""
+    paddle.seed(5)
+    shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=48)
+    ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.4))
+    ernie.tokenizer = numbered(VOCABULARY)
+    head = TranslationHead(ernie, 2)
+    initialize(head, 0.4)
+    return ernie, head
+
+
+def translator(policy: WaitK, causal: bool = True, beam: int = 1) -> TokenTranslator:
+    return TokenTranslator(*model(), policy, causal=causal, beam=beam)
+
+
+def texts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(5, VOCABULARY, length) for length in lengths]
+
+
+def at_once(decoder: TokenTranslator, sources: list[np.ndarray]) -> Translations:
+    state, _ = decoder.push(decoder.begin(len(sources)), sources)
+    return decoder.finish(state)[0]
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    with computing("fp32"):
+        yield
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(POLICIES),
+    st.booleans(),
+    st.lists(st.integers(0, 3), min_size=1, max_size=8),
+    st.integers(0, 10**6),
+)
+def test_it_writes_the_same_in_whatever_pieces_the_source_arrives(
+    policy: WaitK, causal: bool, pieces: list[int], seed: int
+) -> None:
+    decoder, (source,) = translator(policy, causal), texts([sum(pieces)], seed)
+    state, written = decoder.begin(), []
+    for piece in np.split(source, np.cumsum(pieces)[:-1]):
+        state, (new,) = decoder.push(state, [piece])
+        written += new
+    state, (new,) = decoder.finish(state)
+    (whole,) = at_once(decoder, [source]).progress
+    assert tuple(written + new) == whole.written == state.progress[0].written
+    assert state.progress[0].delays == whole.delays
+    assert whole.done
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_streams_of_a_batch_do_not_disturb_each_other(policy: WaitK, causal: bool) -> None:
+    decoder, sources = translator(policy, causal), texts([4, 1, 9, 0, 6])
+    together = at_once(decoder, sources)
+    for source, one in zip(sources, together.progress, strict=True):
+        assert at_once(decoder, [source]).progress == (one,)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_streams_can_be_put_together_and_taken_apart_at_any_time(causal: bool) -> None:
+    decoder, (a, b) = translator(WaitK(2), causal), texts([7, 5])
+    one, _ = decoder.push(decoder.begin(), [a[:4]])
+    other, _ = decoder.push(decoder.begin(), [b[:2]])
+    both, _ = decoder.push(one.with_others([other]), [a[4:6], b[2:]])
+    other, one = both.chosen([1]), both.chosen([0])
+    one, _ = decoder.push(one, [a[6:]])
+    for state, source in ((one, a), (other, b)):
+        assert decoder.finish(state)[0].progress == at_once(decoder, [source]).progress
+
+
+def test_a_kept_state_can_be_gone_on_from_twice() -> None:
+    decoder, (source,) = translator(WaitK(2)), texts([6])
+    kept, _ = decoder.push(decoder.begin(), [source[:3]])
+    first, second = (decoder.finish(decoder.push(kept, [source[3:]])[0])[0] for _ in range(2))
+    assert first.progress == second.progress == at_once(decoder, [source]).progress
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_it_reads_as_much_as_the_policy_says_before_each_token(policy: WaitK, causal: bool) -> None:
+    (one,) = at_once(translator(policy, causal), texts([9])).progress
+    steps = np.arange(len(one.written))
+    assert one.written
+    assert one.delays == tuple(policy.reads(steps, np.full(len(steps), 10)))
+
+
+@pytest.mark.parametrize("kind", ["causal", "prefixes"])
+@pytest.mark.parametrize("policy", POLICIES[:4], ids=str)
+def test_what_was_not_read_does_not_change_a_bit_of_what_is_learnt_from_it(policy: WaitK, kind: str) -> None:
+    written = Layout.of_lengths([7])
+    ids = np.arange(5, 12)
+    (source,) = texts([9])
+    reads = policy.reads(written.positions, np.full(7, 10))
+    first = learnt_vectors(kind, [source], ids, written, reads)
+    for step in range(7):
+        other = source.copy()
+        other[reads[step] :] = texts([9], seed=1)[0][reads[step] :]
+        changed = learnt_vectors(kind, [other], ids, written, reads)
+        assert (changed[: step + 1] == first[: step + 1]).all()
+
+
+def learnt_vectors(
+    kind: str, sources: list[np.ndarray], ids: np.ndarray, written: Layout, reads: np.ndarray
+) -> np.ndarray:
+    ernie, head = model()
+    batch = sources_of([np.array([ernie.tokenizer.cls_id, *one, ernie.tokenizer.sep_id]) for one in sources])
+    with evaluating(ernie), evaluating(head):
+        reading = getattr(Reading, kind)(batch, written, reads)
+        hidden = ernie.encode_packed(reading.sources, mask=reading.mask)
+        return head(ids, written, reading.source(head.decoder, hidden)).numpy()
+
+
+@pytest.mark.parametrize("kind", ["causal", "prefixes"])
+def test_learning_sees_what_writing_sees(kind: str) -> None:
+    """The likeliest token after each prefix, computed as in learning, is the one that was written."""
+    policy, sources = WaitK(2, 0.2), texts([5, 8, 3])
+    decoder = translator(policy, kind == "causal")
+    done = at_once(decoder, sources).progress
+    ernie, head = model()
+    ids = np.concatenate([[ernie.tokenizer.cls_id, *one.written[:-1]] for one in done])
+    written = Layout.of_lengths([len(one.written) for one in done])
+    lengths = np.repeat([len(source) + 1 for source in sources], written.lengths)
+    vectors = learnt_vectors(kind, sources, ids, written, policy.reads(written.positions, lengths))
+    scores = head.scores(paddle.to_tensor(vectors))
+    tokenizer = ernie.tokenizer
+    scores[:, [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id]] = -np.inf
+    unread = np.concatenate([one.delays for one in done]) < lengths
+    scores[unread, tokenizer.sep_id] = -np.inf
+    assert scores.argmax(-1).tolist() == [token for one in done for token in one.written]
+
+
+def total_score(source: np.ndarray, written: tuple[int, ...]) -> float:
+    """The logarithm of the probability of a translation, with its end, of a source that was read to its end."""
+    ernie, head = model()
+    ids = np.array([ernie.tokenizer.cls_id, *written])
+    layout = Layout.of_lengths([len(ids)])
+    reads = np.full(len(ids), len(source) + 1)
+    scores = head.scores(paddle.to_tensor(learnt_vectors("causal", [source], ids, layout, reads)))
+    return float(sum(row[token] for row, token in zip(scores, [*written, ernie.tokenizer.sep_id], strict=True)))
+
+
+def test_beam_search_finds_translations_that_are_at_least_as_likely() -> None:
+    better = 0
+    for seed in range(6):
+        (source,) = texts([3], seed)
+        greedy, wide = (at_once(translator(WaitK(None), beam=beam), [source]).progress[0] for beam in (1, 8))
+        if len(greedy.written) == len(wide.written) and greedy.written != wide.written:
+            assert total_score(source, wide.written) >= total_score(source, greedy.written)
+        better += total_score(source, wide.written) > total_score(source, greedy.written)
+    assert better >= 1
+
+
+def test_while_the_source_is_read_a_beam_takes_the_likeliest_token() -> None:
+    (source,) = texts([8])
+    decoders = [translator(WaitK(2), beam=beam) for beam in (1, 4)]
+    heard = [decoder.push(decoder.begin(), [source])[1] for decoder in decoders]
+    assert heard[0] == heard[1] != [[]]
+    for decoder in decoders:
+        assert at_once(decoder, [source]).progress[0].written[: len(heard[0][0])] == tuple(heard[0][0])
+
+
+def test_a_source_that_is_too_long_or_over_is_refused_in_a_sentence() -> None:
+    decoder = translator(WaitK(1))
+    state, _ = decoder.push(decoder.begin(), texts([46]))
+    with pytest.raises(UserError, match="more than 46 tokens"):
+        decoder.push(state, texts([1]))
+    state, _ = decoder.finish(state)
+    with pytest.raises(UserError, match="is over"):
+        decoder.push(state, texts([1]))
+
+
+def test_lengths_of_sources_do_not_count_their_first_token() -> None:
+    assert source_lengths(Layout.of_lengths([4, 2])).tolist() == [3, 1]
