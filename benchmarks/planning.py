@@ -3,8 +3,9 @@
   python benchmarks/planning.py CORPUS [--output FOLDER] [--layouts '{data: 2}' ...]
 
 An encoder of 4 layers of 256 learns masked tokens of a corpus in fp32, 8 micro-batches of 1,024 tokens a step.  Each
-layout is a run of `ernie pretrain`; what the run itself says of its steps and of the prediction makes the table, the
-last line being the rank correlations of predicted and actual time and memory.  What was run is kept.
+layout is a run of `ernie pretrain`, which says what its steps took; beside it stands what the plan says for the machine
+as it was measured.  The last lines are the rank correlations of predicted and actual time and memory.  What was run is
+kept, and so is the measurement of the machine.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import argparse
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ernie.model.config import EncoderConfig
 from ernie.parallel.layout import ParallelConfig
 from ernie.train.log import read_records
+from pretrain.config import load
+from pretrain.planner.cost import cost, work_of
+from pretrain.planner.machine import Machine
 from tasks.downstream.measures import spearman
 
 LAYOUTS = (
@@ -76,14 +82,13 @@ def main() -> None:
             block = [f"parallel={text}", f"parallel.data={layout.degree('data')}"]
             overrides = [word for item in block for word in ("--set", item)]
             ernie(folder, "pretrain", str(file), "--output", str(run), "--processes", str(layout.processes), *overrides)
-        score = read_score(run)
-        found.append(score)
+        found.append(score := {**read_score(run), **predicted(file, layout, folder)})
         cells = [text.strip("{}"), f"{score['seconds']:.2f}", f"{score['predicted_seconds']:.2f}"]
         cells += [f"{score[key] / 1e6:.0f}" for key in ("memory", "predicted_memory")]
         print(f"| {' | '.join(cells)} |", flush=True)
     for what in ("seconds", "memory"):
-        actual, predicted = ([score[key] for score in found] for key in (what, f"predicted_{what}"))
-        print(f"\nrank correlation of {what} over {len(found)} layouts: {spearman(predicted, actual):.3f}")
+        actual, planned = ([score[key] for score in found] for key in (what, f"predicted_{what}"))
+        print(f"\nrank correlation of {what} over {len(found)} layouts: {spearman(planned, actual):.3f}")
 
 
 def ernie(folder: Path, *words: str) -> None:
@@ -95,8 +100,18 @@ def ernie(folder: Path, *words: str) -> None:
 
 
 def read_score(run: Path) -> dict[str, Any]:
-    """What a run says of its steps, and of the prediction."""
+    """What a run says of its steps."""
     return next(iter(read_records(run, "layout")))
+
+
+def predicted(file: Path, layout: ParallelConfig, folder: Path) -> dict[str, float]:
+    """What the plan says of a layout."""
+    config, machine = load(file), Machine.read(folder / "cache" / "ernie-continual" / "machine.json")
+    shape = replace(EncoderConfig.preset(config.model.preset), **config.model.changes())
+    stages = layout.cut(shape.layers) if layout.pipeline > 1 else ()
+    found = cost(work_of(config, shape), replace(layout, stages=stages), machine)
+    assert found is not None, f"{layout}: this machine has not memory enough"
+    return {"predicted_seconds": found.seconds, "predicted_memory": found.memory}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,115 @@
+"""Translation of text as it comes in: words are pushed, words come back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ernie.decode.translator import Progress, Translations
+from ernie.decode.wait_k import WaitK
+from ernie.errors import UserError
+from finetune.model import FinetunedModel
+from tasks.downstream.translate import Translate
+
+# What more letters may still be added to: the last run of letters, but for those of scripts without spaces.
+_OPEN = re.compile(r"[^\s\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]+$")
+
+
+@dataclass(frozen=True, eq=False)
+class Translating:
+    """The state of some streams of text: that of their tokens, and how much of each translation was handed out."""
+
+    tokens: Translations
+    given: tuple[str, ...]
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return self.tokens.streams
+
+    @property
+    def progress(self) -> tuple[Progress, ...]:
+        """How far each stream is, in tokens."""
+        return self.tokens.progress
+
+    def chosen(self, streams: Sequence[int]) -> Translating:
+        """These streams only, in this order."""
+        return Translating(self.tokens.chosen(streams), tuple(self.given[n] for n in streams))
+
+    def with_others(self, others: Sequence[Translating]) -> Translating:
+        """The streams of this state and those of others, in their order."""
+        given = tuple(text for state in (self, *others) for text in state.given)
+        return Translating(self.tokens.with_others([state.tokens for state in others]), given)
+
+
+class TextTranslator:
+    """Translates streams of text; what is committed is handed out word by word, once nothing can join the word.
+
+    It keeps no state: `push` and `finish` take one and give the next (see `ernie.decode.stream`).
+    """
+
+    def __init__(self, model: FinetunedModel, policy: WaitK | None = None, beam: int | None = None):
+        task = model.task
+        if not isinstance(task, Translate):
+            raise UserError(f"this model is of the kind {task.variant_name}; only those of the kind translate translate")
+        self._tokenizer = model.tokenizer
+        self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
+
+    @classmethod
+    def load(cls, run: str | Path, wait_k: int | None = None, beam: int | None = None) -> TextTranslator:
+        """The translator of a fine-tuning run; `wait_k` is another distance than that which it learnt."""
+        model = FinetunedModel.load(run)
+        policy = WaitK(wait_k, getattr(model.task, "catch_up", 0.0)) if wait_k is not None else None
+        return cls(model, policy, beam)
+
+    def begin(self, streams: int = 1) -> Translating:
+        """The state of streams of which nothing has come yet."""
+        return Translating(self._tokens.begin(streams), ("",) * streams)
+
+    def push(self, state: Translating, pieces: Sequence[str]) -> tuple[Translating, list[str]]:
+        """More text of each stream, which ends where a word does; what is translated of it so far and was not before.
+
+        Raises UserError for more text than the model has positions for.
+        """
+        ids = [self._tokenizer.encode(piece).ids for piece in pieces]
+        return self._told(state, self._tokens.push(state.tokens, ids)[0])
+
+    def finish(self, state: Translating) -> tuple[Translating, list[str]]:
+        """All texts are over; the rest of the translations."""
+        return self._told(state, self._tokens.finish(state.tokens)[0])
+
+    def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
+        given, new = [], []
+        for before, one in zip(state.given, tokens.progress, strict=True):
+            text = self._tokenizer.decode(np.array(one.written, np.int64).tolist())
+            sure = text if one.done else _OPEN.sub("", text).rstrip()
+            # A decoder may close up to a word what comes before it: what was handed out stays.
+            more = sure.removeprefix(before) if sure.startswith(before) else sure[len(before) :]
+            given.append(before + more)
+            new.append(more)
+        return replace(state, tokens=tokens, given=tuple(given)), new
+
+
+class Stream:
+    """One text, translated as it comes in: `push(words)` gives new words, `finish()` the last ones.
+
+    `state` may be kept and set again at any time.
+    """
+
+    def __init__(self, translator: TextTranslator):
+        self._translator = translator
+        self.state = translator.begin()
+
+    def push(self, words: str) -> str:
+        """More of the text; more of its translation."""
+        self.state, (new,) = self._translator.push(self.state, [words])
+        return new
+
+    def finish(self) -> str:
+        """The rest of the translation."""
+        self.state, (new,) = self._translator.finish(self.state)
+        return new
