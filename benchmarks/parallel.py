@@ -1,11 +1,11 @@
 """What parallel layouts send and keep: bytes on the wire in a step beside the formula, memory and time of a rank.
 
-  python benchmarks/parallel.py [--layouts '{data: 2}' ...] [--steps 5]
+  python benchmarks/parallel.py [--layouts '{data: 2}' ...] [--steps 5] [--shape base] [--tokens 256]
   python benchmarks/parallel.py --scaling [--rounds 5]
 
 An encoder of 4 layers of 256 with a vocabulary of 30,522 learns masked tokens in fp32, 4 micro-batches of 1,024 tokens
-a step, on processes of one thread over Gloo.  The bytes are those that the machine sends to itself meanwhile, so
-nothing else should.
+a step, on processes of one thread over Gloo; `--shape base` is one of 12 layers of 768.  The bytes are those that the
+machine sends to itself meanwhile, so nothing else should.
 
 `--scaling`: the time of one process beside that of two for the same step (strong scaling) and for one of twice as many
 micro-batches (weak scaling), in turns; two processes share the machine's memory and caches, which one has for itself.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from steps import SMALL
+from steps import BASE, SMALL
 
 from ernie.parallel.layout import ParallelConfig
 
@@ -38,7 +38,8 @@ LAYOUTS = (
     "{tensor: 2, sequence: true}",
     "{pipeline: 2}",
 )
-MICRO_BATCHES, TOKENS, LENGTH = 4, 1024, 128
+MICRO_BATCHES, LENGTH = 4, 128
+SHAPES = {"small": SMALL, "base": BASE}
 RANK = Path(__file__).with_name("peers") / "parallel_steps.py"
 
 
@@ -47,21 +48,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layouts", nargs="+", default=LAYOUTS, metavar="BLOCK")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--tokens", type=int, default=1024, help="of a micro-batch")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if arguments.scaling:
         scaling(arguments.steps, arguments.rounds)
         return
+    shape, tokens = SHAPES[arguments.shape], arguments.tokens
     print("| layout | sent in a step, MB | formula, MB | memory of a rank, MB | step, s |\n|---|---|---|---|---|")
     for text in arguments.layouts:
         layout = ParallelConfig(**yaml.safe_load(text))
-        ranks = run(layout, arguments.steps)
+        ranks = run(layout, arguments.steps, shape=shape, tokens=tokens)
         sent, peak = ranks[0]["sent"] / 1e6, max(rank["peak"] for rank in ranks) / 1e6
         name = layout.described() + (f", stage {layout.sharding_stage}" if layout.sharding > 1 else "")
         name += ", sequence" if layout.sequence else ""
         print(
-            f"| {name} | {sent:.1f} | {formula(layout) / 1e6:.1f} | {peak:.0f} | {ranks[0]['seconds']:.2f} |",
+            f"| {name} | {sent:.1f} | {formula(layout, shape, tokens) / 1e6:.1f} | {peak:.0f} "
+            f"| {ranks[0]['seconds']:.2f} |",
             flush=True,
         )
 
@@ -80,10 +85,16 @@ def scaling(steps: int, rounds: int) -> None:
     print(f"| weak scaling | 2 | {2 * MICRO_BATCHES} | {weak:.2f} | {one / weak:.0%} |")
 
 
-def run(layout: ParallelConfig, steps: int, micro_batches: int = MICRO_BATCHES) -> list[dict[str, Any]]:
+def run(
+    layout: ParallelConfig,
+    steps: int,
+    micro_batches: int = MICRO_BATCHES,
+    shape: dict[str, int] = SMALL,
+    tokens: int = 1024,
+) -> list[dict[str, Any]]:
     """What each rank measured."""
     given = {name: value for name, value in vars(layout).items() if name != "stages"}
-    case = {"layout": given, "shape": SMALL, "micro_batches": micro_batches, "tokens": TOKENS, "length": LENGTH}
+    case = {"layout": given, "shape": shape, "micro_batches": micro_batches, "tokens": tokens, "length": LENGTH}
     count = layout.processes
     with tempfile.TemporaryDirectory() as folder:
         words = [str(RANK), json.dumps({**case, "warm": 2, "steps": steps}), folder]
@@ -102,13 +113,13 @@ def run(layout: ParallelConfig, steps: int, micro_batches: int = MICRO_BATCHES) 
         return [json.loads(Path(folder, f"{rank}.json").read_text(encoding="utf-8")) for rank in range(count)]
 
 
-def formula(layout: ParallelConfig) -> float:
+def formula(layout: ParallelConfig, shape: dict[str, int], tokens: int) -> float:
     """The bytes that all ranks together send in a step, with rings: an all-reduce of K is 2 K (N - 1)."""
-    D, F, L, V = SMALL["hidden"], SMALL["inner"], SMALL["layers"], SMALL["vocabulary"]
+    D, F, L, V = shape["hidden"], shape["inner"], shape["layers"], shape["vocabulary"]
     layers = 4 * L * (4 * (D * D + D) + 2 * D * F + F + D + 4 * D)
     # Token, position and segment embeddings with their norm, and the head; the pooler learns nothing here.
     others = 4 * (V * D + (512 + 2) * D + 2 * D + D * D + D + 2 * D + V)
-    vectors = 4 * TOKENS * D
+    vectors = 4 * tokens * D
     total = 2 * (layers + others) * (layout.degree("data") - 1)
     shards = layout.sharding - 1
     each = MICRO_BATCHES / layout.replicas

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from ernie.data.shards import Corpus
+from ernie.kernels.precision import computing, resolve
 from ernie.train.log import Log, read_records
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig, SaveConfig, complete
 from pretrain.loop import train
@@ -119,13 +120,14 @@ def _run(
         config = _config(corpus, preset, steps, max_len, batch_tokens, tasks)
         log = Log(folder, steps, quiet=True)
         run = Run(config, folder, corpus, log)
-        for step in range(steps):
-            slot = run.schedule[step]
-            started = time.perf_counter()
-            batches = [(task, next(run.streams[task])) for task in slot.draws]
-            waited = time.perf_counter() - started
-            report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
-            run.seen(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
+        with computing(resolve(config.train.precision)):
+            for step in range(steps):
+                slot = run.schedule[step]
+                started = time.perf_counter()
+                batches = [(task, next(run.streams[task])) for task in slot.draws]
+                waited = time.perf_counter() - started
+                report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
+                run.seen(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
         run.close()
         log.close()
         return read_records(folder, "step")[len(tasks) if steps > 2 * len(tasks) else 0 :]

@@ -113,6 +113,13 @@ def _keep_memory() -> None:
             libc.mallopt(trim_threshold, (1 << 31) - 1)
 
 
+def let_go() -> None:
+    """Give memory that is free back to the kernel: after something that took much of it and is not done again."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
 def _tell_paddle() -> None:
     import paddle
 

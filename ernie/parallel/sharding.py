@@ -18,7 +18,8 @@ from paddle.distributed import ReduceOp, all_gather, all_reduce, broadcast, redu
 from paddle.distributed.fleet.meta_optimizers.dygraph_optimizer.dygraph_sharding_optimizer import (
     DygraphShardingOptimizer,
 )
-from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
+
+from ernie.parallel.sums import sum_gradients
 
 Update = Callable[[Sequence[Tensor]], None]
 
@@ -80,7 +81,7 @@ class Sharding:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
         if self._data.nranks > 1:
-            fused_allreduce_gradients_with_group(parameters, self._data, scale=1.0)
+            sum_gradients(parameters, self._data)
 
 
 class StateSharding(Sharding):

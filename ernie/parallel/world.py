@@ -25,9 +25,9 @@ from paddle.distributed import (
     get_world_size,
 )
 from paddle.distributed.fleet.utils import log_util
-from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_parallel_parameter
 
+from ernie import runtime
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
 from ernie.model.weights import set_weights
@@ -35,6 +35,7 @@ from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
 from ernie.parallel.parts import cut, is_part
+from ernie.parallel.sums import sum_gradients
 from ernie.parallel.watch import Watch, host
 
 if TYPE_CHECKING:
@@ -233,6 +234,7 @@ class World:
             kind = GradientSharding if self.layout.sharding_stage == 2 else WeightSharding
             with _in_silence():
                 self._sharding = kind(layer, parameters, self._topology)
+            runtime.let_go()  # fleet lays all weights out anew, and then frees where they were
 
     def share(self, items: Sequence[T]) -> list[T]:
         """The items that fall to this process, one for each in turn; all replicas together have each once."""
@@ -272,7 +274,7 @@ class World:
         """Add up each parameter's gradient over all replicas; where only others have one, this process gets it too."""
         if self.layout.sequence:
             parts = [p for p in parameters if p.grad is not None and is_sequence_parallel_parameter(p)]
-            fused_allreduce_gradients_with_group(parts, self._tensor, scale=1.0)
+            sum_gradients(parts, self._tensor)
         if self.layout.replicas == 1:
             return
         present = _reduced([p.grad is not None for p in parameters], [self._data, self._shards], ReduceOp.MAX)
@@ -283,7 +285,7 @@ class World:
         for parameter in learning:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
-        fused_allreduce_gradients_with_group(learning, self._data, scale=1.0)
+        sum_gradients(learning, self._data)
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
         """The L2 norm of all gradients together; not finite when any of them is not."""
