@@ -55,7 +55,7 @@ class TextTranslator:
     def __init__(self, model: FinetunedModel, policy: WaitK | None = None, beam: int | None = None):
         task = model.task
         if not isinstance(task, Translate):
-            raise UserError(f"this model is of the kind {task.variant_name}; only those of the kind translate translate")
+            raise UserError(f"this model is of the kind {task.variant_name}; those of the kind translate do")
         self._tokenizer = model.tokenizer
         self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
 
