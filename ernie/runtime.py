@@ -115,9 +115,10 @@ def _keep_memory() -> None:
 
 def let_go() -> None:
     """Give memory that is free back to the kernel: after something that took much of it and is not done again."""
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
 
 
 def _tell_paddle() -> None:

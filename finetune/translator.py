@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
+from ernie.data.batch import plan_by_length
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError
-from finetune.model import FinetunedModel
+from ernie.errors import UserError, about
+from finetune.model import BATCH_TOKENS, FinetunedModel
 from tasks.downstream.translate import Translate
 
-# What more letters may still be added to: the last run of letters, but for those of scripts without spaces.
-_OPEN = re.compile(r"[^\s\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]+$")
+_NO_SPACES = r"\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese, and their punctuation
+_OPEN = re.compile(rf"[^\s{_NO_SPACES}]+$")  # a last word, to which more letters may still be added
+
+
+def has_no_spaces(letter: str) -> bool:
+    """Whether a letter belongs to a script that does not part words by spaces."""
+    return re.match(f"[{_NO_SPACES}]", letter) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +87,26 @@ class TextTranslator:
         """All texts are over; the rest of the translations."""
         return self._told(state, self._tokens.finish(state.tokens)[0])
 
+    def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
+        """The translations of whole texts, and how each came about; `names` are what messages call the texts.
+
+        Raises UserError for a text with more tokens than the model has positions for.
+        """
+        ids = [self._tokenizer.encode(text).ids for text in texts]
+        found: dict[int, tuple[str, Progress]] = {}
+        for chosen in plan_by_length([len(one) + 2 for one in ids], BATCH_TOKENS):
+            longest = max(chosen, key=lambda i: len(ids[i]))
+            with about(names[longest]) if names else nullcontext():
+                tokens, _ = self._tokens.push(self._tokens.begin(len(chosen)), [ids[i] for i in chosen])
+            tokens, _ = self._tokens.finish(tokens)
+            for i, one in zip(chosen, tokens.progress, strict=True):
+                found[i] = self._tokenizer.decode(one.written), one
+        return [found[i] for i in range(len(texts))]
+
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
         given, new = [], []
         for before, one in zip(state.given, tokens.progress, strict=True):
-            text = self._tokenizer.decode(np.array(one.written, np.int64).tolist())
+            text = self._tokenizer.decode(one.written)
             sure = text if one.done else _OPEN.sub("", text).rstrip()
             # A decoder may close up to a word what comes before it: what was handed out stays.
             more = sure.removeprefix(before) if sure.startswith(before) else sure[len(before) :]

@@ -128,7 +128,8 @@ class TokenTranslator:
                 raise UserError(
                     f"a source has more than {longest - 1} tokens, as many as this model has positions for; cut it"
                 )
-            progress.append(replace(one, read=(*one.read, *piece.tolist()), ended=one.ended or end))
+            read, ended = (*one.read, *piece.tolist()), one.ended or end
+            progress.append(replace(one, read=read, ended=ended, done=one.done or (ended and len(read) == 1)))
         with evaluating(self._ernie), evaluating(self._head):
             state = replace(state, progress=tuple(progress))
             if self._causal:

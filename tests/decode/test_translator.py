@@ -91,6 +91,12 @@ def test_streams_of_a_batch_do_not_disturb_each_other(policy: WaitK, causal: boo
         assert at_once(decoder, [source]).progress == (one,)
 
 
+def test_of_nothing_nothing_is_written() -> None:
+    (one,) = at_once(translator(WaitK(1)), texts([0])).progress
+    assert one.written == ()
+    assert one.done
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_streams_can_be_put_together_and_taken_apart_at_any_time(causal: bool) -> None:
     decoder, (a, b) = translator(WaitK(2), causal), texts([7, 5])

@@ -1,0 +1,60 @@
+"""Translate standard input, a sentence a line, with a model that was fine-tuned for it; words are written as they come.
+
+A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
+whole lines are translated, those that are there together: much faster, and the same words.
+
+  ernie translate runs/de-en < german.txt > english.txt
+  ernie translate runs/de-en --wait-k 3 --show-latency
+  tail -f subtitles.txt | ernie translate runs/de-en --by line
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ernie.arguments import add_precision
+
+SUMMARY = "translate standard input as it comes in"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind translate")
+    parser.add_argument("--by", choices=("word", "line"), default="word", help="what is read at a time (default: word)")
+    parser.add_argument(
+        "--wait-k", type=int, metavar="K", help="tokens to stay behind the source (default: as the model has learnt)"
+    )
+    parser.add_argument(
+        "--beam", type=int, metavar="N", help="hypotheses to follow once a line is over (default: as set)"
+    )
+    parser.add_argument(
+        "--show-latency",
+        action="store_true",
+        help="say on standard error, line by line and in the mean, how far the translation stayed behind",
+    )
+    add_precision(parser)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the translations to standard output."""
+    from ernie.errors import UserError
+    from ernie.kernels.precision import computing
+    from ernie.runtime import require_paddle
+
+    for name in ("wait_k", "beam"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name.replace('_', '-')}: expected at least 1, found {value}")
+    require_paddle()
+
+    from finetune.interpret import by_line, by_word
+    from finetune.translator import TextTranslator
+
+    translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
+    source = open(sys.stdin.fileno(), encoding="utf-8", errors="strict", closefd=False)  # noqa: SIM115 - stays open
+    interpret = by_line if arguments.by == "line" else by_word
+    with computing(arguments.precision):
+        interpret(translator, source, sys.stdout, sys.stderr if arguments.show_latency else None)
+    return 0

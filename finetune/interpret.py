@@ -1,0 +1,121 @@
+"""Text that comes in word by word or line by line, and its translation that goes out."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import TextIO
+
+from ernie.data.labelled.row import Place, Row
+from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
+from ernie.errors import about
+from finetune.rows import as_they_come
+from finetune.translator import Stream, TextTranslator, has_no_spaces
+
+
+def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
+    """Translate each line while its words come in; delays are counted in words of both languages.
+
+    Raises UserError for a line with more tokens than the model has positions for, with its number.
+    """
+    told = _Latency("words", latency)
+    stream, delays, words, spent = Stream(translator), [], 0, 0.0
+    lines = count(1)
+    number = next(lines)
+    for word in _words(source):
+        began = time.perf_counter()
+        with about(f"line {number}"):
+            new = stream.finish() if word is None else stream.push(word)
+        spent += time.perf_counter() - began
+        words += word is not None
+        delays += [float(words)] * len(list(_pieces(new)))
+        out.write(new + "\n" * (word is None))
+        out.flush()
+        if word is None:
+            told.line(number, delays, words, spent)
+            stream, delays, words, spent = Stream(translator), [], 0, 0.0
+            number = next(lines)
+    told.summary()
+
+
+def by_line(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
+    """Translate the lines that have come in, together; delays are counted in tokens.  Raises as `by_word` does."""
+    told = _Latency("tokens", latency)
+    rows = (Row({"text": line.rstrip("\n")}, Place("", number)) for number, line in enumerate(source, 1))
+    for group in as_they_come(rows):
+        began = time.perf_counter()
+        found = translator.translate([row["text"] for row in group], [f"line {row.place.line}" for row in group])
+        spent = (time.perf_counter() - began) / len(group)
+        for row, (text, progress) in zip(group, found, strict=True):
+            out.write(text + "\n")
+            told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
+        out.flush()
+    told.summary()
+
+
+def _words(source: TextIO) -> Iterator[str | None]:
+    """Words as soon as they are over, and None for the end of a line."""
+    word, inside = "", False
+    while letter := source.read(1):
+        inside = letter != "\n"
+        if not letter.isspace() and not has_no_spaces(letter):
+            word += letter
+            continue
+        yield from _pieces(word)
+        word = ""
+        if not inside:
+            yield None
+        elif not letter.isspace():
+            yield letter
+    yield from _pieces(word)
+    if inside:
+        yield None
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The words of a text, and single characters of scripts without spaces."""
+    for word in text.split():
+        run = ""
+        for letter in word:
+            if not has_no_spaces(letter):
+                run += letter
+                continue
+            if run:
+                yield run
+            yield letter
+            run = ""
+        if run:
+            yield run
+
+
+class _Latency:
+    """Says how far translations stay behind, where somebody wants to know."""
+
+    def __init__(self, unit: str, out: TextIO | None):
+        self._unit, self._out = unit, out
+        self._lines: list[tuple[float, float, float]] = []
+
+    def line(self, number: int, delays: list[float], source: int, seconds: float) -> None:
+        """A line is done: what was read of it before each thing that was written, and what it took to compute."""
+        if self._out is None or not delays or not source:
+            return
+        measures = (
+            average_lagging(delays, source, len(delays)),
+            average_proportion(delays, source, len(delays)),
+            differentiable_average_lagging(delays, source),
+        )
+        self._lines.append(measures)
+        took = 1000 * seconds / len(delays)
+        self._out.write(f"line {number}: {self._told(measures)}, {took:.0f} ms for each that is written\n")
+
+    def summary(self) -> None:
+        """What came out in the mean."""
+        if self._out is not None and self._lines:
+            means = tuple(statistics.mean(column) for column in zip(*self._lines, strict=True))
+            self._out.write(f"mean of {len(self._lines):,} lines: {self._told(means)}\n")
+
+    def _told(self, measures: tuple[float, ...]) -> str:
+        lagging, share, differentiable = measures
+        return f"AL {lagging:.2f}, DAL {differentiable:.2f} {self._unit}, AP {share:.2f}"

@@ -1,0 +1,110 @@
+"""Translation of text that comes in word by word and line by line."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from functools import cache
+
+import paddle
+import pytest
+from toys import FARBEN, TOKENIZER, TOYS
+
+from ernie.data.labelled.read import Split
+from ernie.decode.wait_k import WaitK
+from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.train.settings import RateConfig
+from finetune.config import TrainConfig
+from finetune.interpret import by_line, by_word
+from finetune.loop import finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+from finetune.translator import Stream, TextTranslator
+
+LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
+
+
+@cache
+def learnt() -> FinetunedModel:
+    """A tiny model that knows three words of German."""
+    paddle.seed(1)
+    sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": 32}
+    still = {"dropout": 0.0, "attention_dropout": 0.0}
+    ernie = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
+    ernie.tokenizer = TOKENIZER
+    toy = TOYS["translate"]
+    train, dev = (
+        prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
+        for name, count, seed in (("train", 480, 0), ("dev", 20, 1))
+    )
+    model, _ = finetune(ernie, toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))
+    return model
+
+
+@pytest.fixture
+def translator() -> TextTranslator:
+    return TextTranslator(learnt())
+
+
+def heard(interpret, translator: TextTranslator, text: str) -> tuple[str, str]:
+    out, latency = io.StringIO(), io.StringIO()
+    interpret(translator, io.StringIO(text), out, latency)
+    return out.getvalue(), latency.getvalue()
+
+
+@pytest.mark.parametrize("interpret", [by_word, by_line])
+def test_a_line_gives_a_line_and_an_empty_one_an_empty_one(interpret, translator: TextTranslator) -> None:
+    found, _ = heard(interpret, translator, LINES)
+    expected = "\n".join(" ".join(FARBEN[word] for word in line.split()) for line in LINES.split("\n"))
+    assert found == expected
+
+
+def test_a_last_line_without_a_line_break_is_translated_too(translator: TextTranslator) -> None:
+    for interpret in (by_word, by_line):
+        assert heard(interpret, translator, "blue red red green")[0] == "blau rot rot gruen\n"
+
+
+def test_words_are_written_before_the_line_is_over(translator: TextTranslator) -> None:
+    stream = Stream(translator)
+    early = [stream.push(word) for word in "blue red green blue".split()]
+    assert "".join(early).split()[:2] == ["blau", "rot"]
+    assert ("".join(early) + stream.finish()).split() == "blau rot gruen blau".split()
+
+
+def test_a_stream_can_be_gone_on_from_where_it_was_kept(translator: TextTranslator) -> None:
+    stream = Stream(translator)
+    stream.push("blue red")
+    kept = stream.state
+    first = stream.push("green") + stream.finish()
+    stream.state = kept
+    assert stream.push("green") + stream.finish() == first
+
+
+def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
+    told = [heard(by_line, TextTranslator(learnt(), WaitK(k)), LINES)[1] for k in (1, 3)]
+    near, far = (float(re.search(r"mean of 3 lines: AL ([\d.]+)", text)[1]) for text in told)
+    assert near < far
+    assert "AP" in told[0]
+
+
+@pytest.mark.parametrize("interpret", [by_word, by_line])
+def test_a_line_that_is_too_long_is_named(interpret, translator: TextTranslator) -> None:
+    with pytest.raises(UserError, match=r"line 2: a source has more than 30 tokens"):
+        heard(interpret, translator, "blue\n" + "red " * 31 + "\n")
+
+
+def test_a_model_of_another_kind_is_refused() -> None:
+    model = learnt()
+    other = FinetunedModel(model.ernie, TOYS["classify"].task)
+    with pytest.raises(UserError, match="of the kind classify"):
+        TextTranslator(other)
+
+
+def test_a_whole_sentence_model_translates_nothing_before_the_end() -> None:
+    model = learnt()
+    whole = FinetunedModel(model.ernie, replace(model.task, wait_k=None))
+    stream = Stream(TextTranslator(whole))
+    assert stream.push("blue red green") == ""
