@@ -127,7 +127,7 @@ def _rehearsed(work: Work, world: World) -> float:
     trainer = Trainer(model, AdamConfig(), clip=1.0, patience=5, seed=0, world=world)
     sizes = np.random.default_rng(0).integers(work.tokens // 2, work.tokens + 1, (_STEPS, work.micro_batches))
     for step, tokens in enumerate(sizes.tolist()):
-        trainer.step(step, [("", _batch(size, int(work.length), masked=True)) for size in tokens], model.loss, 1e-4)
+        trainer.step(step, [("", _batch(size, work, masked=True)) for size in tokens], model.loss, 1e-4)
     found = world.largest(most_memory())
     del whole
     return found
@@ -273,14 +273,14 @@ class _Bench:
         return self._model.ernie.encode_packed(batch, 0)
 
     def _batch(self, tokens: int) -> Packed:
-        return _batch(tokens, int(self._work.length))
+        return _batch(tokens, self._work)
 
 
-def _batch(tokens: int, length: int, masked: bool = False) -> Packed:
+def _batch(tokens: int, work: Work, masked: bool = False) -> Packed:
     """Sequences of so many tokens, the last one of what is left; one token is to be predicted, or the usual share."""
-    length = min(length, tokens)
+    length = min(int(work.length), tokens)
     layout = Layout.of_lengths([length] * (tokens // length) + [tokens % length] * (tokens % length > 0))
-    ids = np.random.default_rng(0).integers(0, _VOCABULARY, layout.tokens)
+    ids = np.random.default_rng(0).integers(0, min(_VOCABULARY, work.shape.vocab_size), layout.tokens)
     places = np.arange(0, tokens, round(1 / MASKED)) if masked else np.zeros(1, np.int64)
     samples = np.zeros((layout.sequences, 3), np.int64)
     return Packed(ids, np.zeros_like(ids), layout, {"label": Labels(ids[places], places)}, samples)

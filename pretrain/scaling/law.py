@@ -18,6 +18,7 @@ from ernie.errors import UserError
 
 RESAMPLES = 400
 _STEEPEST = -1.0
+_FINER = 61  # gammas between two neighbours of the best one
 _GRID = np.concatenate([[0.0], 1 - np.geomspace(1.0, 1e-4, 120)[1:]])  # gamma, as shares of the smallest error
 
 
@@ -112,16 +113,25 @@ def fit(sizes: Sequence[float], errors: Sequence[float], *, irreducible: bool = 
 
 
 def _laws(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray) -> list[Law]:
-    """The best law for each row of errors."""
-    x = np.log(sizes)
-    centred = x - x.mean()
+    """The best law for each row of errors; each gamma is then looked for between its neighbours once more."""
     found = []
     for row in errors:
         usable = gammas[gammas < row.min() * (1 - 1e-9)]
-        y = np.log(row[None] - usable[:, None])
-        beta = np.clip((y * centred).sum(1) / (centred**2).sum(), _STEEPEST, None)
-        alpha = y.mean(1) - beta * x.mean()
-        fitted = np.exp(alpha[:, None] + beta[:, None] * x) + usable[:, None]
-        best = int(((np.log(fitted) - np.log(row)) ** 2).sum(1).argmin())
-        found.append(Law(float(np.exp(alpha[best])), float(beta[best]), float(usable[best])))
+        law, best = _best(sizes, row, usable)
+        if len(usable) > 1:
+            around = usable[max(0, best - 1)], usable[min(len(usable) - 1, best + 1)]
+            law, _ = _best(sizes, row, np.linspace(*around, _FINER))
+        found.append(law)
     return found
+
+
+def _best(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray) -> tuple[Law, int]:
+    """The law with the least squares, and which of the gammas it has."""
+    x = np.log(sizes)
+    centred = x - x.mean()
+    y = np.log(errors[None] - gammas[:, None])
+    beta = np.clip((y * centred).sum(1) / (centred**2).sum(), _STEEPEST, None)
+    alpha = y.mean(1) - beta * x.mean()
+    fitted = np.exp(alpha[:, None] + beta[:, None] * x) + gammas[:, None]
+    best = int(((np.log(fitted) - np.log(errors)) ** 2).sum(1).argmin())
+    return Law(float(np.exp(alpha[best])), float(beta[best]), float(gammas[best])), best

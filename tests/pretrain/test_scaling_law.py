@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
@@ -24,6 +24,7 @@ PUBLISHED = [
 
 
 @settings(max_examples=40, deadline=None)
+@example(12.0, -0.5, 0.0078125)
 @given(st.floats(1.0, 50.0), st.floats(-0.5, -0.1), st.floats(0.0, 3.0))
 def test_a_law_comes_back_from_its_own_errors(alpha: float, beta: float, gamma: float) -> None:
     law = Law(alpha, beta, gamma)
