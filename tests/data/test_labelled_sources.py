@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ernie.data.labelled.read import read_rows, read_split
+from ernie.data.labelled.read import is_there, read_rows, read_split
 from ernie.data.labelled.row import Row, RowOptions
 from ernie.errors import UserError
 
@@ -238,3 +238,42 @@ class TestOptions:
     def test_rows_are_read_only_as_far_as_a_slice_goes(self) -> None:
         Path("a.jsonl").write_text('{"a": 1}\nbroken\n')
         assert list(read_rows("a.jsonl[:1]", RowOptions())) == [{"a": 1}]
+
+
+class TestTwins:
+    """Two files whose lines belong together, named by braces."""
+
+    def write(self, folder: Path, **texts: str) -> str:
+        for name, text in texts.items():
+            (folder / f"train.{name}").write_text(text, encoding="utf-8")
+        return f"{folder}/train.{{{','.join(texts)}}}"
+
+    def test_lines_at_the_same_place_are_a_row(self, tmp_path: Path) -> None:
+        source = self.write(tmp_path, de="ein Apfel\n\nzwei\n", en="an apple\nnothing\ntwo\n")
+        found = read_split("train", [source], RowOptions()).rows
+        assert found == [
+            {"de": "ein Apfel", "en": "an apple"},
+            {"de": "", "en": "nothing"},
+            {"de": "zwei", "en": "two"},
+        ]
+        assert str(found[2].place) == f"{tmp_path}/train.de:3"
+        assert read_split("train", [f"{source}[1:2]"], RowOptions()).rows == found[1:2]
+
+    def test_a_file_with_more_lines_is_told_with_both_counts(self, tmp_path: Path) -> None:
+        source = self.write(tmp_path, de="a\nb\nc\n", en="a\nb\n")
+        with pytest.raises(UserError, match=r"train\.de has 3 lines, .*train\.en has 2 lines"):
+            read_split("train", [source], RowOptions())
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        source = self.write(tmp_path, de="a\n").replace("{de}", "{de,en}")
+        assert not is_there(source)
+        with pytest.raises(UserError, match=r"train\.en: there is no such file"):
+            read_split("train", [source], RowOptions())
+        (tmp_path / "train.en").write_text("a\n")
+        assert is_there(source)
+
+    def test_a_line_that_is_no_text_is_a_fault_of_its_row(self, tmp_path: Path) -> None:
+        source = self.write(tmp_path, de="a\nb\n", en="a\nb\n")
+        (tmp_path / "train.en").write_bytes(b"a\n\xff\n")
+        with pytest.raises(UserError, match=r"train\.de:2"):
+            read_split("train", [source], RowOptions())

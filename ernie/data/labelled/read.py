@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ernie.report.words import plural
 
 _FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 _SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
+_TWINS = re.compile(r"(?P<before>[^{}]*)\{(?P<names>[^{}]+)\}(?P<after>[^{}]*)")
 _SHOWN = 5  # faults of a file that a message shows
 
 
@@ -67,6 +68,7 @@ def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
 
     `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt; all but Parquet also as .gz), a folder that the
     `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
+    `train.{de,en}` are two files of plain text whose lines belong together: rows with the columns `de` and `en`.
     `[a:b]` behind any of them takes the rows from a to before b only, counted from 0; on the hub they may be shares.
     Raises UserError for a source that cannot be read at all.
     """
@@ -81,6 +83,8 @@ def is_there(source: str) -> bool:
     """Whether the file or folder of a source that is none of the hub exists."""
     sliced = _SLICE.fullmatch(source)
     name = sliced["name"] if sliced else source
+    if twins := _TWINS.fullmatch(name):
+        return all(Path(file).exists() for file in _files(twins).values())
     return Path(name).exists() or (":" in name and Path(name.rpartition(":")[0]).is_dir())
 
 
@@ -110,6 +114,8 @@ def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions
 def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if source.startswith("hf:"):
         return _hub(source)
+    if twins := _TWINS.fullmatch(source):
+        return _side_by_side(_files(twins))
     path = Path(source)
     folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
     if folder.is_dir():
@@ -123,6 +129,36 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if form in ("json", "squad"):
         return _json(source, lines)
     return parse_lines(source, lines, form, options)
+
+
+def _files(twins: re.Match[str]) -> dict[str, str]:
+    """The files that a source with names in braces stands for, by these names."""
+    names = [name.strip() for name in twins["names"].split(",")]
+    return {name: f"{twins['before']}{name}{twins['after']}" for name in names}
+
+
+def _side_by_side(files: dict[str, str]) -> Iterator[Row | Fault]:
+    """Rows of the lines that stand at the same place in each file.  Raises UserError when one has more of them."""
+    for file in files.values():
+        if not Path(file).is_file():
+            raise UserError(f"{file}: there is no such file")
+    counts = dict.fromkeys(files, 0)
+    first = next(iter(files.values()))
+    for number, lines in enumerate(zip_longest(*(LineFile(Path(file)) for file in files.values())), 1):
+        for name, line in zip(files, lines, strict=True):
+            counts[name] += line is not None
+        if None in lines:
+            continue
+        problems = [line.problem for line in lines if line.text is None]
+        place = Place(first, number)
+        yield (
+            Fault(place, problems[0])
+            if problems
+            else Row(dict(zip(files, (line.text for line in lines), strict=True)), place)
+        )
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{files[name]} has {plural(count, 'line')}" for name, count in counts.items())
+        raise UserError(f"{told}: line by line they have to belong together; find where one has a line too many")
 
 
 def _format(path: Path) -> str:
