@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 import paddle
-from evidence import COMMON, pretrain
+from evidence import COMMON, MASKED, OTHERS, pretrain
 
 from ernie.kernels.embedding import embed
 from ernie.model.config import EncoderConfig
 from ernie.train.log import read_records
-from tasks.base import pretrain_tasks
 
 WORKERS = (1, 1, 2, 4)
 COSTS = 0.01  # of a step's time
@@ -44,7 +43,7 @@ def main() -> None:
     arguments = parser.parse_args()
     tree = {
         **COMMON,
-        "schedule": {"method": "joint", "steps_per_task": arguments.steps // 7, "tasks": list(pretrain_tasks)},
+        "schedule": {"method": "joint", "steps_per_task": arguments.steps // 7, "tasks": [MASKED, *OTHERS]},
         "model": {"preset": arguments.preset},
         "train": {**COMMON["train"], "micro_batches": 2},
         "probe": {"batches": 4},
@@ -84,7 +83,7 @@ def summing(tree: dict[str, Any]) -> float:
     shape = EncoderConfig.preset(tree["model"]["preset"])
     tokens, width = tree["data"]["batch_tokens"], shape.hidden_size
     rng = np.random.default_rng(0)
-    rows = (16000, shape.max_positions, shape.segments, len(pretrain_tasks))
+    rows = (16000, shape.max_positions, shape.segments, shape.task_vocab_size)
     tables = [paddle.create_parameter([count, width], "float32") for count in rows]
     gain, offset = (paddle.create_parameter([width], "float32") for _ in range(2))
     ids = [rng.integers(count, size=tokens) for count in rows]
