@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator
-from itertools import count
 from typing import TextIO
 
 from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
+from ernie.decode.stream import Stream
 from ernie.errors import about
 from finetune.rows import as_they_come
-from finetune.translator import Stream, TextTranslator, has_no_spaces
+from finetune.translator import TextTranslator, has_no_spaces
 
 
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
@@ -21,9 +21,7 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
     Raises UserError for a line with more tokens than the model has positions for, with its number.
     """
     told = _Latency("words", latency)
-    stream, delays, words, spent = Stream(translator), [], 0, 0.0
-    lines = count(1)
-    number = next(lines)
+    stream, delays, words, spent, number = Stream(translator), [], 0, 0.0, 1
     for word in _words(source):
         began = time.perf_counter()
         with about(f"line {number}"):
@@ -35,8 +33,7 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
         out.flush()
         if word is None:
             told.line(number, delays, words, spent)
-            stream, delays, words, spent = Stream(translator), [], 0, 0.0
-            number = next(lines)
+            stream, delays, words, spent, number = Stream(translator), [], 0, 0.0, number + 1
     told.summary()
 
 

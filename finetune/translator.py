@@ -97,9 +97,8 @@ class TextTranslator:
         for chosen in plan_by_length([len(one) + 2 for one in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
             with about(names[longest]) if names else nullcontext():
-                tokens, _ = self._tokens.push(self._tokens.begin(len(chosen)), [ids[i] for i in chosen])
-            tokens, _ = self._tokens.finish(tokens)
-            for i, one in zip(chosen, tokens.progress, strict=True):
+                progress = self._tokens.translate([ids[i] for i in chosen])
+            for i, one in zip(chosen, progress, strict=True):
                 found[i] = self._tokenizer.decode(one.written), one
         return [found[i] for i in range(len(texts))]
 
@@ -113,24 +112,3 @@ class TextTranslator:
             given.append(before + more)
             new.append(more)
         return replace(state, tokens=tokens, given=tuple(given)), new
-
-
-class Stream:
-    """One text, translated as it comes in: `push(words)` gives new words, `finish()` the last ones.
-
-    `state` may be kept and set again at any time.
-    """
-
-    def __init__(self, translator: TextTranslator):
-        self._translator = translator
-        self.state = translator.begin()
-
-    def push(self, words: str) -> str:
-        """More of the text; more of its translation."""
-        self.state, (new,) = self._translator.push(self.state, [words])
-        return new
-
-    def finish(self) -> str:
-        """The rest of the translation."""
-        self.state, (new,) = self._translator.finish(self.state)
-        return new

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import paddle
 from helpers import vocabulary
 
 from ernie.data.labelled.row import Row
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
 from tasks.downstream.base import Answer, FinetuneTask, TextTask
 from tasks.downstream.choose import Choose
 from tasks.downstream.classify import Classify
@@ -235,6 +238,16 @@ class Warning(TextTask):
     def answer(self, example, logits):
         return {"chance": rounded(1 / (1 + np.exp(-logits[0][0])))}
 '''
+
+
+def tiny_encoder(positions: int = 64) -> ErnieModel:
+    """An encoder that can learn the toys."""
+    paddle.seed(1)
+    sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": positions}
+    still = {"dropout": 0.0, "attention_dropout": 0.0}
+    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
+    model.tokenizer = TOKENIZER
+    return model
 
 
 def outside_toy(kind: type[FinetuneTask]) -> Toy:

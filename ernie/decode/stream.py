@@ -7,7 +7,7 @@ keep it, go on from it twice, put those of several together so that one batch se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 
 class State(Protocol):
@@ -40,3 +40,24 @@ class StreamDecoder(Protocol[S, In, Out]):
 
     def finish(self, state: S) -> tuple[S, list[Out]]:
         """The input of all streams is over; the rest of their output."""
+
+
+class Stream(Generic[S, In, Out]):
+    """One input, decoded as it comes in: `push` gives what is committed now, `finish` the rest.
+
+    `state` may be kept and set again at any time.
+    """
+
+    def __init__(self, decoder: StreamDecoder[S, In, Out]):
+        self._decoder = decoder
+        self.state = decoder.begin()
+
+    def push(self, piece: In) -> Out:
+        """More of the input; more of the output."""
+        self.state, (new,) = self._decoder.push(self.state, [piece])
+        return new
+
+    def finish(self) -> Out:
+        """The rest of the output."""
+        self.state, (new,) = self._decoder.finish(self.state)
+        return new

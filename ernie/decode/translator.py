@@ -5,7 +5,8 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398), sections 3 and 4.  Legend: N stream
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,7 +102,8 @@ class TokenTranslator:
     def begin(self, streams: int = 1) -> Translations:
         """The state of streams of which nothing has been read."""
         state = Translations((Progress(),) * streams, *(Memory.empty(streams),) * 3)
-        return self._read(state, [np.array([self._begin])] * streams) if self._causal else state
+        with self._evaluating():
+            return self._read(state, [np.array([self._begin])] * streams) if self._causal else state
 
     def push(self, state: Translations, pieces: Sequence[np.ndarray]) -> tuple[Translations, list[list[int]]]:
         """Read more tokens of each source, (n,); the tokens that are written now.
@@ -114,6 +116,16 @@ class TokenTranslator:
         """All sources are over; the rest of what is written."""
         pieces = [np.array([], np.int64) if one.ended else np.array([self._end]) for one in state.progress]
         return self._go_on(state, pieces, [True] * state.streams)
+
+    def translate(self, sources: Sequence[np.ndarray]) -> tuple[Progress, ...]:
+        """Whole sources, (n,) each, from their beginning to the end of their translations.  Raises as `push` does."""
+        state, _ = self.push(self.begin(len(sources)), sources)
+        return self.finish(state)[0].progress
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        with evaluating(self._ernie), evaluating(self._head):
+            yield
 
     def _go_on(
         self, state: Translations, pieces: Sequence[np.ndarray], ends: Sequence[bool]
@@ -130,7 +142,7 @@ class TokenTranslator:
                 )
             read, ended = (*one.read, *piece.tolist()), one.ended or end
             progress.append(replace(one, read=read, ended=ended, done=one.done or (ended and len(read) == 1)))
-        with evaluating(self._ernie), evaluating(self._head):
+        with self._evaluating():
             state = replace(state, progress=tuple(progress))
             if self._causal:
                 state = self._read(state, pieces)
@@ -143,10 +155,9 @@ class TokenTranslator:
             return state
         batch, before = sources_of(pieces), state.encoder
         places = batch.layout.positions + np.repeat(before.layout.lengths, batch.layout.lengths)
-        with evaluating(self._ernie), evaluating(self._head):
-            x_SD = self._ernie.embedding(batch.ids, batch.segments, places, self._task_id)
-            hidden_SD, encoder = self._ernie.encoder.go_on(x_SD, batch.layout, before)
-            seen = state.seen.extended(batch.layout, self._head.decoder.read(hidden_SD))
+        x_SD = self._ernie.embedding(batch.ids, batch.segments, places, self._task_id)
+        hidden_SD, encoder = self._ernie.encoder.go_on(x_SD, batch.layout, before)
+        seen = state.seen.extended(batch.layout, self._head.decoder.read(hidden_SD))
         return replace(state, encoder=encoder, seen=seen)
 
     def _write(self, state: Translations) -> Translations:

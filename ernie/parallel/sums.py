@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from paddle import Tensor
 from paddle.distributed.fleet.utils.hybrid_parallel_util import fused_allreduce_gradients_with_group
 
@@ -26,7 +26,7 @@ def _messages(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     found: list[Tensor] = []
     size = 0
     for parameter in parameters:
-        more = 4 * int(np.prod(parameter.shape))
+        more = 4 * math.prod(parameter.shape)
         if found and size + more > _MESSAGE:
             yield found
             found, size = [], 0

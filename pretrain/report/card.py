@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,18 +61,11 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
 def _what_it_is(model: Path) -> str:
     shape = EncoderConfig.read(model / "config.json")
     with safe_open(model / "model.safetensors", framework="numpy") as weights:
-        count = sum(_size(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+        count = sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
     return (
         f"An encoder of {plural(shape.layers, 'layer')} of {shape.hidden_size} with {plural(shape.heads, 'head')} and "
         f"{shape.vocab_size:,} tokens: {amount(count)} weights."
     )
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _data(evidence: Evidence) -> str:

@@ -68,7 +68,7 @@ class Translate(FinetuneTask):
     @property
     def paths(self) -> tuple[int | None, ...]:
         """The distances that are learnt, the one that answers first; None is the whole sentence."""
-        return self.wait_k if isinstance(self.wait_k, tuple) and self.wait_k else (self.wait_k or None,)  # type: ignore[return-value]
+        return (self.wait_k or (None,)) if isinstance(self.wait_k, tuple) else (self.wait_k,)
 
     def policy(self, k: int | None) -> WaitK:
         """When to read and when to write."""
@@ -120,11 +120,9 @@ class Translate(FinetuneTask):
         from ernie.model.inference import tokenizer_of
 
         translator = self.translator(ernie, head, task_id)
-        state = translator.begin(len(examples))
-        state, _ = translator.push(state, [example.samples[0].ids[1:-1] for example in examples])
-        state, _ = translator.finish(state)
+        found = translator.translate([example.samples[0].ids[1:-1] for example in examples])
         decode = tokenizer_of(ernie).decode
-        return [{"translation": decode(one.written), "delays": list(one.delays)} for one in state.progress]
+        return [{"translation": decode(one.written), "delays": list(one.delays)} for one in found]
 
     def translator(
         self, ernie: ErnieModel, head: Any, task_id: int, policy: WaitK | None = None, beam: int | None = None

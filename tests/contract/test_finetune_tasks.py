@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import paddle
 import pytest
-from toys import OUTSIDE, OUTSIDE_MODULE, TOKENIZER, TOYS, Toy, outside_toy
+from toys import OUTSIDE, OUTSIDE_MODULE, TOKENIZER, TOYS, Toy, outside_toy, tiny_encoder
 
 import tasks.downstream
 from ernie.config import build, from_dict, to_dict
@@ -25,8 +24,6 @@ from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
@@ -214,15 +211,6 @@ class Learnt:
     evaluations: list[Evaluation]
 
 
-def encoder() -> ErnieModel:
-    paddle.seed(1)
-    sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": 64}
-    still = {"dropout": 0.0, "attention_dropout": 0.0}
-    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
-    model.tokenizer = TOKENIZER
-    return model
-
-
 @pytest.fixture(scope="module")
 def learnt(toy: Toy) -> Learnt:
     train, dev = (
@@ -230,12 +218,12 @@ def learnt(toy: Toy) -> Learnt:
         for name, count, seed in (("train", toy.lessons, 0), ("dev", 40, 1))
     )
     settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
-    return Learnt(*finetune(encoder(), toy.task, train, dev, settings))
+    return Learnt(*finetune(tiny_encoder(), toy.task, train, dev, settings))
 
 
 @pytest.fixture(scope="module")
 def fresh(toy: Toy) -> FinetunedModel:
-    model = FinetunedModel(encoder(), toy.task)
+    model = FinetunedModel(tiny_encoder(), toy.task)
     model.eval()
     return model
 

@@ -7,22 +7,20 @@ import re
 from dataclasses import replace
 from functools import cache
 
-import paddle
 import pytest
-from toys import FARBEN, TOKENIZER, TOYS
+from toys import FARBEN, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.data.labelled.read import Split
+from ernie.decode.stream import Stream
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.interpret import by_line, by_word
 from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
-from finetune.translator import Stream, TextTranslator
+from finetune.translator import TextTranslator
 
 LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 
@@ -30,17 +28,14 @@ LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 @cache
 def learnt() -> FinetunedModel:
     """A tiny model that knows three words of German."""
-    paddle.seed(1)
-    sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": 32}
-    still = {"dropout": 0.0, "attention_dropout": 0.0}
-    ernie = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
-    ernie.tokenizer = TOKENIZER
     toy = TOYS["translate"]
     train, dev = (
         prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
         for name, count, seed in (("train", 480, 0), ("dev", 20, 1))
     )
-    model, _ = finetune(ernie, toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))
+    model, _ = finetune(
+        tiny_encoder(32), toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
+    )
     return model
 
 
@@ -108,3 +103,9 @@ def test_a_whole_sentence_model_translates_nothing_before_the_end() -> None:
     whole = FinetunedModel(model.ernie, replace(model.task, wait_k=None))
     stream = Stream(TextTranslator(whole))
     assert stream.push("blue red green") == ""
+
+
+@pytest.mark.parametrize("distance", [0, -1, (3, 0)])
+def test_a_distance_below_one_is_refused(distance) -> None:
+    with pytest.raises(UserError, match="expected at least 1"):
+        replace(TOYS["translate"].task, wait_k=distance)
