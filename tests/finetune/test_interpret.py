@@ -5,38 +5,19 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
-from functools import cache
 
 import pytest
-from toys import FARBEN, TOKENIZER, TOYS, tiny_encoder
+from interpreter import learnt
+from toys import FARBEN, TOYS
 
-from ernie.data.labelled.read import Split
 from ernie.decode.stream import Stream
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
-from ernie.train.settings import RateConfig
-from finetune.config import TrainConfig
 from finetune.interpret import by_line, by_word
-from finetune.loop import finetune
 from finetune.model import FinetunedModel
-from finetune.prepare import prepare
 from finetune.translator import TextTranslator
 
 LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
-
-
-@cache
-def learnt() -> FinetunedModel:
-    """A tiny model that knows three words of German."""
-    toy = TOYS["translate"]
-    train, dev = (
-        prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
-        for name, count, seed in (("train", 480, 0), ("dev", 20, 1))
-    )
-    model, _ = finetune(
-        tiny_encoder(32), toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
-    )
-    return model
 
 
 @pytest.fixture

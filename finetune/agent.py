@@ -1,0 +1,46 @@
+"""An agent for SimulEval (Ma et al., 2020, arXiv 2007.16193), so that others score our translators with their tool.
+
+  simuleval --agent-class finetune.agent.TranslatorAgent --run runs/de-en --wait-k 3 \
+    --source source.txt --target reference.txt --output scores
+
+SimulEval is not among the library's requirements; the words it counts are those of `ernie translate`.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from simuleval.agents import TextToTextAgent
+from simuleval.agents.actions import Action, ReadAction, WriteAction
+
+from ernie.decode.stream import Stream
+from finetune.translator import TextTranslator
+
+
+class TranslatorAgent(TextToTextAgent):
+    """Reads a word at a time and writes each word once nothing can be added to it."""
+
+    def __init__(self, arguments: Namespace):
+        self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
+        super().__init__(arguments)
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """The agent's own arguments, beside SimulEval's."""
+        parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
+        parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
+        parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
+
+    def reset(self) -> None:
+        """A new sentence."""
+        super().reset()
+        self._stream, self._read = Stream(self._translator), 0
+
+    def policy(self) -> Action:
+        """Write what the words that have come since allow; without any, read on."""
+        words = self.states.source[self._read :]
+        self._read += len(words)
+        new = "".join(self._stream.push(word) for word in words)
+        if self.states.source_finished:
+            return WriteAction((new + self._stream.finish()).strip(), finished=True)
+        return WriteAction(new.strip(), finished=False) if new.strip() else ReadAction()

@@ -1,0 +1,70 @@
+"""Our translator as SimulEval sees it: their tool drives it, and scores it as we do."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import ROOT
+from interpreter import learnt
+from toys import FARBEN
+
+from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
+
+pytest.importorskip("simuleval")
+
+SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red green blue")
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict], dict[str, float]]:
+    """What SimulEval wrote of each sentence, and its scores, for a distance of two tokens."""
+    folder = tmp_path_factory.mktemp("simuleval")
+    learnt().save(folder / "run" / "model")
+    (folder / "source.txt").write_text("".join(f"{line}\n" for line in SOURCES), encoding="utf-8")
+    targets = (" ".join(FARBEN[word] for word in line.split()) for line in SOURCES)
+    (folder / "target.txt").write_text("".join(f"{line}\n" for line in targets), encoding="utf-8")
+    words = ["--agent-class", "finetune.agent.TranslatorAgent", "--run", "run/model", "--wait-k", "2"]
+    words += ["--source", "source.txt", "--target", "target.txt", "--output", "scores"]
+    words += ["--quality-metrics", "BLEU", "--latency-metrics", "AL", "LAAL", "--no-progress-bar"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from simuleval.cli import main; main()", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = (folder / "scores" / "instances.log").read_text(encoding="utf-8").splitlines()
+    heads, values = ((folder / "scores" / "scores.tsv").read_text(encoding="utf-8").split("\n"))[:2]
+    return [json.loads(line) for line in lines], {
+        name: float(value) for name, value in zip(heads.split("\t"), values.split("\t"), strict=True) if name
+    }
+
+
+def test_their_tool_gets_whole_translations(scored) -> None:
+    found, scores = scored
+    assert [one["prediction"] for one in found] == [
+        " ".join(FARBEN[word] for word in line.split()) for line in SOURCES
+    ]
+    assert scores["BLEU"] == pytest.approx(100)
+
+
+def test_words_come_before_their_source_is_over(scored) -> None:
+    found, _ = scored
+    first = found[0]
+    assert first["delays"][0] < first["source_length"]
+    assert first["delays"] == sorted(first["delays"])
+
+
+def test_their_latency_is_ours(scored) -> None:
+    found, scores = scored
+    for name, measure in (("AL", average_lagging), ("LAAL", length_adaptive_average_lagging)):
+        ours = [measure(one["delays"], one["source_length"], len(one["reference"].split())) for one in found]
+        assert scores[name] == pytest.approx(statistics.mean(ours), abs=1e-3)
