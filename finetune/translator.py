@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ernie.data.batch import plan_by_length
+from ernie.decode.stream import part, under
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about
@@ -49,6 +52,15 @@ class Translating:
         """The streams of this state and those of others, in their order."""
         given = tuple(text for state in (self, *others) for text in state.given)
         return Translating(self.tokens.with_others([state.tokens for state in others]), given)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+        return {"given": np.array(self.given, str), **under("tokens", self.tokens.arrays())}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Translating:
+        """The state of which `arrays` gave these."""
+        return cls(Translations.of_arrays(part("tokens", arrays)), tuple(map(str, arrays["given"])))
 
 
 class TextTranslator:

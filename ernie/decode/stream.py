@@ -2,12 +2,19 @@
 
 A decoder holds no state of its own.  What it knows of some streams is a state, which nothing changes in place: one may
 keep it, go on from it twice, put those of several together so that one batch serves all, and take single streams out.
+A file keeps it too, for another process to go on from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ernie.errors import UserError
 
 
 class State(Protocol):
@@ -22,6 +29,13 @@ class State(Protocol):
 
     def with_others(self: S, others: Sequence[S]) -> S:
         """The streams of this state and those of others, in their order."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+
+    @classmethod
+    def of_arrays(cls: type[S], arrays: Mapping[str, np.ndarray]) -> S:
+        """The state of which `arrays` gave these."""
 
 
 S = TypeVar("S", bound=State)
@@ -61,3 +75,31 @@ class Stream(Generic[S, In, Out]):
         """The rest of the output."""
         self.state, (new,) = self._decoder.finish(self.state)
         return new
+
+
+def save_state(state: State, path: str | Path) -> None:
+    """Write a state to a file, in NumPy's format .npz."""
+    with Path(path).open("wb") as file:
+        np.savez(file, **state.arrays())  # type: ignore[arg-type]
+
+
+def load_state(kind: type[S], path: str | Path) -> S:
+    """Read a state of a kind that `save_state` wrote; the decoder it came from can go on from it.
+
+    Raises UserError when the file is missing or damaged, or holds another kind of state.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return kind.of_arrays({name: file[name] for name in file.files})
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise UserError(f"{path}: holds no state of the kind {kind.__name__} ({error})") from None
+
+
+def under(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays of a part of a state, for the state's own `arrays`."""
+    return {f"{name}/{key}": value for key, value in arrays.items()}
+
+
+def part(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that `under` put under a name."""
+    return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}

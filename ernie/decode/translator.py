@@ -5,13 +5,16 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398), sections 3 and 4.  Legend: N stream
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ernie.data.batch import Layout
+from ernie.decode.stream import part, under
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -73,6 +76,25 @@ class Translations:
             Memory.joined([state.seen for state in every]),
             Memory.joined([state.own for state in every]),
         )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+        memories = {"encoder": self.encoder, "seen": self.seen, "own": self.own}
+        found = {"progress": np.array([json.dumps(asdict(one)) for one in self.progress])}
+        for name, memory in memories.items():
+            found |= under(name, memory.arrays())
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Translations:
+        """The state of which `arrays` gave these."""
+        progress = [_progress(json.loads(str(one))) for one in arrays["progress"]]
+        return cls(tuple(progress), *(Memory.of_arrays(part(name, arrays)) for name in ("encoder", "seen", "own")))
+
+
+def _progress(told: dict[str, Any]) -> Progress:
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Progress(**fields)
 
 
 class TokenTranslator:

@@ -5,7 +5,7 @@ Legend: T packed tokens, N sequences, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,24 @@ class Memory:
         filled = [memory.layers for memory in memories if memory.layers]
         pairs = zip(*filled, strict=True)
         return cls(layout, tuple((_concat([k for k, _ in pair]), _concat([v for _, v in pair])) for pair in pairs))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The memory as arrays by name, which `of_arrays` takes."""
+        found = {"lengths": self.layout.lengths}
+        for number, (keys, values) in enumerate(self.layers):
+            found["dtype"] = np.array(str(keys.dtype).removeprefix("paddle."))
+            found |= {f"keys.{number}": _float(keys), f"values.{number}": _float(values)}
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Memory:
+        """The memory of which `arrays` gave these."""
+        layers: list[tuple[Tensor, Tensor]] = []
+        while (number := len(layers)) < sum(name.startswith("keys.") for name in arrays):
+            pair = (paddle.to_tensor(arrays[f"{what}.{number}"]) for what in ("keys", "values"))
+            keys, values = (tensor.astype(str(arrays["dtype"])) for tensor in pair)
+            layers.append((keys, values))
+        return cls(Layout.of_lengths(arrays["lengths"]), tuple(layers))
 
     def extended(self, more: Layout, layers: Pairs) -> Memory:
         """The same with the keys and values of more tokens behind those of each sequence."""
@@ -83,6 +101,10 @@ class Grown:
         before = self._memory.layers[layer]
         keys, values = (paddle.gather(paddle.concat(both), where) for both in zip(before, pair, strict=True))
         return keys, values
+
+
+def _float(tensor: Tensor) -> np.ndarray:
+    return tensor.astype("float32").numpy()  # NumPy has no bfloat16
 
 
 def _concat(parts: Sequence[Tensor]) -> Tensor:

@@ -7,7 +7,6 @@ import os
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from helpers import ROOT
@@ -50,9 +49,7 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict], dict[s
 
 def test_their_tool_gets_whole_translations(scored) -> None:
     found, scores = scored
-    assert [one["prediction"] for one in found] == [
-        " ".join(FARBEN[word] for word in line.split()) for line in SOURCES
-    ]
+    assert [one["prediction"] for one in found] == [" ".join(FARBEN[word] for word in line.split()) for line in SOURCES]
     assert scores["BLEU"] == pytest.approx(100)
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from interpreter import learnt
 from toys import FARBEN, TOYS
 
-from ernie.decode.stream import Stream
+from ernie.decode.stream import Stream, load_state, save_state
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from finetune.interpret import by_line, by_word
 from finetune.model import FinetunedModel
-from finetune.translator import TextTranslator
+from finetune.translator import TextTranslator, Translating
 
 LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 
@@ -57,6 +59,31 @@ def test_a_stream_can_be_gone_on_from_where_it_was_kept(translator: TextTranslat
     first = stream.push("green") + stream.finish()
     stream.state = kept
     assert stream.push("green") + stream.finish() == first
+
+
+def test_a_stream_can_be_gone_on_from_a_file(translator: TextTranslator, tmp_path: Path) -> None:
+    stream = Stream(translator)
+    early = stream.push("blue red green")
+    save_state(stream.state, tmp_path / "kept.npz")
+    late = stream.push("blue") + stream.finish()
+    other = Stream(TextTranslator(learnt()))
+    other.state = load_state(Translating, tmp_path / "kept.npz")
+    assert (early + late).split() == ["blau", "rot", "gruen", "blau"]
+    assert other.push("blue") + other.finish() == late
+
+
+def test_streams_that_have_read_nothing_are_kept_too(translator: TextTranslator, tmp_path: Path) -> None:
+    save_state(translator.begin(2), tmp_path / "kept.npz")
+    kept = load_state(Translating, tmp_path / "kept.npz")
+    assert translator.finish(translator.push(kept, ["blue", "red"])[0])[0].given == ("blau", "rot")
+
+
+def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("no state\n")
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    for name in ("text.npz", "other.npz", "missing.npz"):
+        with pytest.raises(UserError, match=f"{name}: holds no state of the kind Translating"):
+            load_state(Translating, tmp_path / name)
 
 
 def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
