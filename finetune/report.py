@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -13,26 +13,33 @@ from matplotlib.figure import Figure
 from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
-from ernie.report.panels import BLUE, MUTED, Label, count_axis, margin_labels, panels, style
+from ernie.report.panels import BLUE, MUTED, PAPER, Label, count_axis, margin_labels, panels, style
 from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.report.words import duration, percent, plural
 from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
+from finetune.latency import Point
 from finetune.prepare import Prepared, describe
 from finetune.trial import Result, best_point, spreads
 from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS = 20  # more make a table that nobody reads
+_TOUCHING = 0.15  # tokens: a distance this near to whole sentences is not drawn beside them
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
 
-def write_report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> Path:
-    """Write figures and page into a run's folder; returns the page's path."""
+def write_report(
+    folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared], latency: Sequence[Point] = ()
+) -> Path:
+    """Write figures and page into a run's folder; returns the page's path.
+
+    `latency` is what a translator comes to at several distances.
+    """
     pictures = folder / FOLDER
     pictures.mkdir(exist_ok=True)
     with style():
-        chapters = write_chapters(_chapters(result), pictures)
+        chapters = write_chapters(_chapters(result, latency), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
@@ -59,12 +66,33 @@ def _sentence(config: FinetuneConfig, result: Result) -> str:
     )
 
 
-def _chapters(result: Result) -> Iterator[Chapter]:
+def _chapters(result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
     note = (
         "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
         "was chosen. The loss is the mean since the evaluation before."
     )
     yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(result))
+    if latency:
+        note = (
+            f"How well the model translates when it stays so many tokens behind the source, over {latency[0].rows:,} "
+            "rows of dev. Filled dots are distances that it has learnt. Average lagging is by how many tokens it is "
+            "behind a translation that keeps pace with the source (Ma et al., 2019)."
+        )
+        yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+
+
+def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
+    figure, (axes,) = panels([f"dev · {metric}, against average lagging in tokens"], 2.6)
+    whole = latency[-1]
+    points = [point for point in latency if point is whole or whole.lagging - point.lagging > _TOUCHING]
+    axes.plot([point.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
+    for point in points:
+        face = BLUE if point.learnt else PAPER
+        axes.plot(point.lagging, point.score, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False)
+        name = "whole" if point.wait_k is None else f"k = {point.wait_k}"
+        axes.annotate(name, (point.lagging, point.score), (5, -13), textcoords="offset points", color=MUTED)
+    axes.margins(0.06, 0.18)
+    return figure
 
 
 def _draw_course(result: Result) -> Figure:

@@ -6,6 +6,7 @@ RUN/scores.json     medians, spreads and every score
 RUN/model/          encoder, tokenizer, head and task of the best one: loads by itself
 RUN/README.md       the model card
 RUN/report.html     the same as pictures
+RUN/latency.json    of a translator: how well it translates at several distances from the source
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from finetune.answers import write_dev_answers
 from finetune.card import write_card
 from finetune.config import FinetuneConfig, TrainConfig
 from finetune.folder import TRIALS_FOLDER, claim, inputs_of, keep_model, kept_trial
+from finetune.latency import measure_latency, write_latency
 from finetune.loop import Evaluation, best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.report import write_report
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.translate import Translate
 
 
 def run(
@@ -81,7 +84,7 @@ def run(
             world.by_first("saving", partial(_keep, model if is_best else None, trial, folder))
             del model
     result = runner.with_its_model(Result.of(task, trials), say)
-    world.by_first("reporting", lambda: _report(folder, config, result, list(splits.values())))
+    world.by_first("reporting", lambda: _report(folder, config, result, splits))
     return result
 
 
@@ -91,10 +94,14 @@ def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
     trial.write(folder / TRIALS_FOLDER / trial.name / SCORES_FILE)
 
 
-def _report(folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared]) -> None:
+def _report(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
     put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
-    write_card(folder, config, result, splits)
-    write_report(folder, config, result, splits)
+    every, latency = list(splits.values()), []
+    if isinstance(result.task, Translate):
+        latency = measure_latency(FinetunedModel.load(folder), result.task, splits["dev"])
+        write_latency(folder, latency)
+    write_card(folder, config, result, every)
+    write_report(folder, config, result, every, latency)
 
 
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:

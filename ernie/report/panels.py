@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ernie.report.words import exact
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
-INK, MUTED, FAINT = "#1f2933", "#65707c", "#d5dbe1"
+INK, MUTED, FAINT, PAPER = "#1f2933", "#65707c", "#d5dbe1", "#ffffff"
 WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
 DPI = 200
 SMALL, NORMAL = 8.5, 9.5  # points

@@ -1,0 +1,65 @@
+"""How early and how well a run's translator answers, at several distances from the source.
+
+Ma et al., 2019, "STACL" (arXiv 1810.08398), figure 6: quality against latency.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ernie.beside import put_text
+from ernie.data.batch import plan_by_length
+from ernie.decode.latency import average_lagging
+from ernie.model.inference import evaluating, tokenizer_of
+from finetune.model import BATCH_TOKENS, FinetunedModel
+from finetune.prepare import Prepared
+from tasks.downstream.translate import Translate
+
+LATENCY_FILE = "latency.json"
+DISTANCES: tuple[int | None, ...] = (1, 3, 5, 7, 9, None)
+MOST_ROWS = 500  # of dev: enough for a curve, and a small part of the time that learning took
+
+
+@dataclass(frozen=True)
+class Point:
+    """The quality at a distance of `wait_k` tokens (None: whole sentences), which is one that was `learnt` or not.
+
+    `lagging` is the mean AL in tokens, `score` the deciding measure, over `rows` of the dev split.
+    """
+
+    wait_k: int | None
+    learnt: bool
+    lagging: float
+    score: float
+    rows: int
+
+
+def measure_latency(model: FinetunedModel, task: Translate, dev: Prepared) -> list[Point]:
+    """A point for each of the usual distances and for those that were learnt, the shortest first."""
+    asked = sorted({*DISTANCES, *task.paths}, key=lambda k: float("inf") if k is None else k)
+    return [_point(model, task, dev, k) for k in asked]
+
+
+def write_latency(folder: Path, points: list[Point]) -> None:
+    """Write them as JSON into a run's folder."""
+    put_text(folder / LATENCY_FILE, json.dumps([asdict(point) for point in points], indent=2) + "\n")
+
+
+def _point(model: FinetunedModel, task: Translate, dev: Prepared, k: int | None) -> Point:
+    translator = task.translator(model.ernie, model.head, model.task_id, task.policy(k))
+    rows, examples = dev.rows[:MOST_ROWS], dev.examples[:MOST_ROWS]
+    texts, lags = [""] * len(rows), []
+    decode = tokenizer_of(model.ernie).decode
+    with evaluating(model):
+        for chosen in plan_by_length([example.tokens for example in examples], BATCH_TOKENS):
+            sources = [examples[i].samples[0].ids[1:-1] for i in chosen]
+            for i, one in zip(chosen, translator.translate(sources), strict=True):
+                texts[i] = decode(one.written)
+                if one.delays:
+                    lags.append(average_lagging(one.delays, len(one.read), len(one.written)))
+    scores = task.scores(rows, [{"translation": text} for text in texts])
+    lagging = statistics.mean(lags) if lags else 0.0
+    return Point(k, k in task.paths, lagging, scores[task.scored_by[0]], len(rows))

@@ -1,0 +1,56 @@
+"""A translator's run tells how early and how well it translates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from toys import TOYS, tiny_encoder
+
+from ernie.cli import main
+
+CONFIG = """\
+task: {kind: translate, max_len: 16, wait_k: [2, 1], smoothing: 0.0, layers: 1}
+data: {train: train.tsv, dev: dev.tsv}
+model: encoder
+train: {epochs: 4, batch: 16, rate: {peak: 4e-3}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a translator that has learnt to stay one token or two behind."""
+    folder = tmp_path_factory.mktemp("latency")
+    tiny_encoder(32).save_pretrained(folder / "encoder")
+    for seed, (name, count) in enumerate({"train": 240, "dev": 30}.items()):
+        rows = [f"{row['source']}\t{row['target']}\n" for row in TOYS["translate"].rows(count, seed)]
+        (folder / f"{name}.tsv").write_text("".join(["source\ttarget\n", *rows]), encoding="utf-8")
+    (folder / "task.yaml").write_text(CONFIG, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["finetune", "task.yaml", "--output", "run", "--quiet"]) == 0
+    return folder / "run"
+
+
+def test_the_lag_grows_with_the_distance_that_is_asked_for(run: Path) -> None:
+    points = json.loads((run / "latency.json").read_text())
+    assert [point["wait_k"] for point in points] == [1, 2, 3, 5, 7, 9, None]
+    lags = [point["lagging"] for point in points]
+    assert lags == sorted(lags)
+    assert lags[0] < lags[1] < lags[2]
+    assert [point["wait_k"] for point in points if point["learnt"]] == [1, 2]
+
+
+def test_the_score_at_the_distance_that_answers_is_the_one_that_was_reported(run: Path) -> None:
+    points = {point["wait_k"]: point for point in json.loads((run / "latency.json").read_text())}
+    (trial,) = json.loads((run / "scores.json").read_text())["trials"]
+    assert points[2]["score"] == pytest.approx(trial["scores"]["dev"]["bleu"])
+    assert points[2]["rows"] == 30
+
+
+def test_the_report_draws_it(run: Path) -> None:
+    assert (run / "report" / "latency.png").is_file()
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Latency and quality" in page
+    assert "over 30 rows of dev" in page
