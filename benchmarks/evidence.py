@@ -1,11 +1,12 @@
 """Does continual multi-task pretraining pay?  The ablation, and every task by itself, at a size two cores train.
 
-  python benchmarks/evidence.py ablation CORPUS --data GLUE --output runs/evidence [--steps 500] [--seeds 3]
+  python benchmarks/evidence.py ablation CORPUS --data GLUE --output runs/evidence [--steps 1000] [--seeds 0 1 2]
   python benchmarks/evidence.py tasks    CORPUS --data GLUE --output runs/evidence
 
-CORPUS is a folder that `ernie data build` wrote, GLUE one with the files of benchmarks/finetuning.py.  Each arm is
-pretrained and then fine-tuned on five tasks, seed by seed; what is done is kept, so that the command goes on where it
-was cut.
+CORPUS is a folder that `ernie data build` wrote, GLUE one with the files of benchmarks/finetuning.py, of whose rows the
+first 3,000 of each task are learnt from.  Each arm is pretrained and then fine-tuned on five tasks, seed by seed; what
+is done is kept, so that the command goes on where it was cut.  What came out of each arm is a small file under
+`--records` (by default in OUTPUT): an arm that is there is not run again, and all that are there make the tables.
 
 ablation: knowledge masking, capitalization, token-document relation and sentence reordering with equal steps each, in
 three schedules (Sun et al., 2019, section 4.4).  Set before the first run: sequential learning loses at least 15 % of
@@ -25,8 +26,9 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +43,15 @@ from pretrain.probe import Probe
 
 FORGETS, KEEPS = 0.15, 0.05  # shares of an accuracy: what sequential learning loses, what continual learning may
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 2e-4}
+ROWS = 3000  # that each task is learnt from
+SEEDS = (0, 1, 2)
 MASKED = "knowledge_masking"
 FOUR = (MASKED, "capitalization", "token_document", "sentence_reordering")
 OTHERS = (*FOUR[1:], "sentence_distance", "discourse_relation", "ir_relevance")
 COMMON: dict[str, Any] = {
     "model": {"preset": "mini", "dropout": 0.0, "attention_dropout": 0.0},  # no text is seen often
-    "data": {"max_len": 128, "batch_tokens": 2048},
-    "train": {"rate": {"peak": 7e-4, "warmup": 0.05}},
+    "data": {"max_len": 64, "batch_tokens": 1024},
+    "train": {"rate": {"peak": 1e-3, "warmup": 0.05}},
     "probe": {"batches": 32},
     "objectives": {MASKED: {"share": 0.25}},
 }
@@ -70,20 +74,50 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    folder = arguments.output / f"{arguments.experiment}-{arguments.steps}"
+    name = f"{arguments.experiment}-{arguments.steps}"
+    folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     chosen = arms(arguments.experiment, arguments.steps)
-    rows = {name: write_rows(task, arguments.data, arguments.output / "data" / name) for name, task in TASKS.items()}
-    for seed in range(arguments.seeds):
-        for name, schedule in chosen.items():
-            run = pretrain(arguments.corpus, {"schedule": schedule, **COMMON}, folder / f"{name}-{seed}", seed)
-            fine_tune(run, run / "downstream", rows, seed)
-            print(f"{run.name} is done", file=sys.stderr, flush=True)
-    runs = {name: [folder / f"{name}-{seed}" for seed in range(arguments.seeds)] for name in chosen}
-    print((ablation if arguments.experiment == "ablation" else each_task)(runs), end="\n\n")
-    print(downstream(runs))
+    rows = downstream_rows(arguments.data, arguments.output / "data")
+
+    def record(arm: str, seed: int) -> dict[str, Any]:
+        run = pretrain(arguments.corpus, {"schedule": chosen[arm], **COMMON}, folder / f"{arm}-{seed}", seed)
+        found = {task: measured(run, task) for task in (MASKED, *OTHERS)}
+        return {
+            "measured": {task: scores for task, scores in found.items() if scores},
+            "task ids swapped": swapped(run) if arguments.experiment == "tasks" and arm != MASKED else None,
+            "downstream": fine_tune(run, run / "downstream", rows, seed),
+        }
+
+    for seed in arguments.seeds:
+        for arm in chosen:
+            kept(records / f"{arm}-{seed}.json", partial(record, arm, seed))
+    found = {arm: there for arm in chosen if (there := read_records_of(records, arm))}
+    print((ablation if arguments.experiment == "ablation" else each_task)(found), end="\n\n")
+    print(downstream(found))
+
+
+def kept(place: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The record in a file, made where there is none yet."""
+    if not place.exists():
+        found = make()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        print(f"{place.stem} is done", file=sys.stderr, flush=True)
+    return json.loads(place.read_text(encoding="utf-8"))
+
+
+def read_records_of(records: Path, arm: str) -> list[dict[str, Any]]:
+    """The records of an arm, seed by seed."""
+    return [json.loads(place.read_text(encoding="utf-8")) for place in sorted(records.glob(f"{arm}-[0-9].json"))]
+
+
+def downstream_rows(data: Path, folder: Path) -> dict[str, tuple[Path, Path]]:
+    """The rows of both splits of each task."""
+    return {name: write_rows(replace(task, rows=ROWS), data, folder / name) for name, task in TASKS.items()}
 
 
 def pretrain(corpus: Path, tree: dict[str, Any], run: Path, seed: int) -> Path:
@@ -119,12 +153,12 @@ def measured(run: Path, task: str) -> list[dict[str, Any]]:
     ]
 
 
-def ablation(runs: dict[str, list[Path]]) -> str:
+def ablation(arms: dict[str, list[dict[str, Any]]]) -> str:
     """What each schedule has forgotten of the masked tokens, and where its tasks end."""
     lines = [f"| schedule | {' | '.join(FOUR)} | masked tokens forgotten |", f"|{'---|' * (len(FOUR) + 2)}"]
-    for name, folders in runs.items():
-        ends = [spread([measured(run, task)[-1]["value"] for run in folders]) for task in FOUR]
-        lost = [forgotten([score["value"] for score in measured(run, MASKED)], name) for run in folders]
+    for name, records in arms.items():
+        ends = [spread([record["measured"][task][-1]["value"] for record in records]) for task in FOUR]
+        lost = [forgotten([score["value"] for score in record["measured"][MASKED]], name) for record in records]
         judged = ""
         if name == "sequential":
             judged = ", as expected" if statistics.median(lost) >= FORGETS else f", less than {FORGETS:.0%}"
@@ -140,15 +174,15 @@ def forgotten(scores: Sequence[float], schedule: str) -> float:
     return 1 - scores[-1] / reference
 
 
-def each_task(runs: dict[str, list[Path]]) -> str:
+def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
     """Each added task by its own metric, beside always answering the most frequent label; and its task embedding."""
     lines = ["| task | metric | held out | majority | intervals above it | task ids swapped |", f"|{'---|' * 6}"]
-    for name, folders in runs.items():
-        scores = [measured(run, name)[-1] for run in folders]
+    for name, records in arms.items():
+        scores = [record["measured"][name][-1] for record in records]
         above = sum(score["low"] > score["majority"] for score in scores)
         value = spread([score["value"] for score in scores])
         majority = statistics.median(score["majority"] for score in scores)
-        swaps = "" if name == MASKED else spread([swapped(run) for run in folders])
+        swaps = "" if name == MASKED else spread([record["task ids swapped"] for record in records])
         cells = [name, scores[0]["name"], value, f"{majority:.1%}", f"{above} of {len(scores)}", swaps]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -171,16 +205,12 @@ def swapped(run: Path) -> float:
     return loss() / before - 1
 
 
-def downstream(runs: dict[str, list[Path]]) -> str:
+def downstream(arms: dict[str, list[dict[str, Any]]]) -> str:
     """The dev scores after fine-tuning, and their mean."""
-    measures = {name: task.measures[0] for name, task in TASKS.items()}
-    heads = [f"{name} ({measure})" for name, measure in measures.items()]
+    heads = [f"{name} ({task.measures[0]})" for name, task in TASKS.items()]
     lines = [f"| pretrained with | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 2)}"]
-    for arm, folders in runs.items():
-        found = [
-            [json.loads((run / "downstream" / f"{name}.json").read_text())["scores"][m] for name, m in measures.items()]
-            for run in folders
-        ]
+    for arm, records in arms.items():
+        found = [record["downstream"] for record in records]
         columns = [spread(list(column)) for column in zip(*found, strict=True)]
         lines.append(f"| {arm} | {' | '.join(columns)} | {spread([statistics.mean(row) for row in found])} |")
     return "\n".join(lines)

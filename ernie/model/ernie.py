@@ -61,6 +61,7 @@ class ErnieModel(nn.Layer):
         self.tokenizer: Tokenizer | None = None
         self.masked_head: MaskedTokenHead | None = None
         initialize(self, config.initializer_range)
+        self.embedding.begin_positions(config.initializer_range)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "masked_head":  # Paddle would register it, also behind a property

@@ -232,3 +232,17 @@ def test_a_damaged_model_is_a_sentence_that_names_the_file(tmp_path: Path, kind:
 def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieModel.from_pretrained(tmp_path / "nowhere")
+
+
+def test_near_positions_of_a_fresh_encoder_are_more_alike_than_far_ones() -> None:
+    table = ErnieModel(EncoderConfig.preset("tiny")).embedding.position.weight.numpy()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    alike = [float((unit[:-gap] * unit[gap:]).sum(1).mean()) for gap in (1, 2, 4, 16)]
+    assert alike == sorted(alike, reverse=True)
+    assert alike[0] > 0.9
+
+
+def test_positions_of_a_fresh_encoder_deviate_as_its_other_weights_do() -> None:
+    model = ErnieModel(EncoderConfig.preset("tiny"))
+    table = model.embedding.position.weight.numpy()
+    assert np.sqrt((table**2).mean()) == pytest.approx(model.config.initializer_range, rel=1e-3)
