@@ -18,7 +18,7 @@ ABOVE = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "fine
 FLOORS = (
     ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments", "beside", "saved", "shipped"),
     ("report",),
-    ("text",),
+    ("text", "audio"),
     ("data",),
     ("kernels",),
     ("model",),
@@ -37,6 +37,7 @@ WITHOUT_PADDLE = (
     "ernie.metrics",
     "ernie.report",
     "ernie.text",
+    "ernie.audio",
     "ernie.data",
     "tasks",
 )

@@ -1,0 +1,105 @@
+"""Waveforms from files: one channel, at the rate that is wanted.
+
+Legend: S samples of sound, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ernie.errors import UserError
+
+_SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to hear: one of 16 bits is 3e-5
+_CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
+
+
+@dataclass(frozen=True, eq=False)
+class Wave:
+    """Sound of one channel: samples (S,) between -1 and 1, so many a second.
+
+    `remarks` are what was changed or is odd about it, in words that follow "is" or "was".
+    """
+
+    samples: np.ndarray
+    rate: int
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return len(self.samples) / self.rate
+
+
+def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
+    """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
+
+    Several channels are mixed, another rate is resampled; both are remarked, and so are clipping and silence.  Raises
+    UserError for a file that is missing, is no sound, or holds no samples.
+    """
+    soundfile = require_soundfile()
+    try:
+        samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)
+    except (OSError, soundfile.SoundFileError) as error:
+        reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
+        raise UserError(f"{_name(file)}: cannot be read as sound: {reason.rstrip('.')}") from None
+    if not len(samples_SC):
+        raise UserError(f"{_name(file)}: holds no samples")
+    remarks = []
+    samples = samples_SC[:, 0]
+    if samples_SC.shape[1] > 1:
+        samples = samples_SC.mean(1)
+        remarks.append(f"mixed from {samples_SC.shape[1]} channels")
+    if not np.isfinite(samples).all():
+        raise UserError(f"{_name(file)}: holds samples that are not numbers")
+    loudest = float(np.abs(samples).max())
+    if loudest < _SILENT:
+        remarks.append("silent")
+    elif loudest >= _CLIPPED and is_clipped(samples):
+        remarks.append("clipped")
+    if found != rate:
+        samples = resample(samples, found, rate)
+        remarks.append(f"resampled from {found:,} to {rate:,} samples a second")
+    return Wave(np.ascontiguousarray(samples, np.float32), rate, tuple(remarks))
+
+
+def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
+    """Samples (S,) at another rate."""
+    return require("soxr").resample(samples, rate, wanted).astype(np.float32)
+
+
+def is_clipped(samples: np.ndarray) -> bool:
+    """Whether some samples in a row stand at full scale."""
+    loud = np.concatenate(([0], (np.abs(samples) >= _CLIPPED).astype(np.int8), [0]))
+    begins, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
+    return bool((ends - begins >= _RUN).any())
+
+
+def pieces(wave: Wave, seconds: float) -> Iterator[np.ndarray]:
+    """The samples in pieces of some seconds, as a microphone gives them."""
+    size = max(1, round(seconds * wave.rate))
+    for first in range(0, len(wave.samples), size):
+        yield wave.samples[first : first + size]
+
+
+def require_soundfile() -> Any:
+    """The package soundfile.  Raises UserError where it is not installed."""
+    return require("soundfile")
+
+
+def require(name: str) -> Any:
+    """A package that only sound needs.  Raises UserError where it is not installed."""
+    try:
+        return __import__(name)
+    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
+        raise UserError(
+            f"sound needs the package {name} ({error}): install the extra, pip install 'ernie-continual[speech]'"
+        ) from None
+
+
+def _name(file: str | Path | BinaryIO) -> str:
+    return str(file) if isinstance(file, (str, Path)) else "standard input"

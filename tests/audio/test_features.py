@@ -1,0 +1,140 @@
+"""Features of sound: the same bits whole or in pieces, the right bands, normalized as asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.audio.augment import AugmentConfig, masked, perturbed
+from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
+from ernie.errors import UserError
+
+pytest.importorskip("soxr")
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.1, samples).astype(np.float32)
+
+
+def tone(frequency: float, seconds: float = 0.5, rate: int = 8000) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * frequency * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def in_pieces(stream: FeatureStream, pieces: list[np.ndarray]) -> np.ndarray:
+    state, found = FeatureState(), []
+    for piece in pieces:
+        state, more = stream.push(state, piece)
+        found.append(more)
+    return np.concatenate(found)
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["log_mel", "linear"]),
+    st.sampled_from(["none", "streaming", "global"]),
+    st.sampled_from([(0.025, 0.010), (0.02, 0.02), (0.016, 0.005)]),
+    st.lists(st.integers(0, 700), min_size=1, max_size=12),
+    st.integers(0, 10**6),
+)
+def test_sound_in_any_pieces_has_the_features_of_the_whole_to_the_bit(kind, normalize, window, sizes, seed) -> None:
+    config = FeatureConfig(kind=kind, normalize=normalize, window=window[0], hop=window[1], bins=20)
+    samples = noise(sum(sizes), seed)
+    around = Statistics.of(features(replace(config, normalize="none"), noise(4000, 1)))
+    pieces = np.split(samples, np.cumsum(sizes)[:-1])
+    whole = features(config, samples, around)
+    assert whole.shape == (config.frames(len(samples)), config.features)
+    np.testing.assert_array_equal(in_pieces(FeatureStream(config, around), pieces), whole)
+
+
+def test_a_state_comes_back_from_its_arrays() -> None:
+    config = FeatureConfig(normalize="streaming")
+    stream, samples = FeatureStream(config), noise(3000)
+    state, early = stream.push(FeatureState(), samples[:1234])
+    kept = FeatureState.of_arrays(state.arrays())
+    np.testing.assert_array_equal(
+        np.concatenate([early, stream.push(kept, samples[1234:])[1]]), features(config, samples)
+    )
+
+
+@pytest.mark.parametrize("frequency", [300.0, 1000.0, 2500.0])
+def test_a_tone_is_loudest_in_the_band_it_lies_in(frequency: float) -> None:
+    config = FeatureConfig(normalize="none", bins=20)
+    loudest = features(config, tone(frequency)).mean(0).argmax()
+    peaks = np.fft.rfftfreq(256, 1 / 8000)[np.asarray(mel_bank(8000, 256, 20).todense()).argmax(1)]
+    assert np.abs(peaks - frequency).argmin() == loudest
+
+
+def test_a_linear_spectrum_has_every_frequency() -> None:
+    config = FeatureConfig(kind="linear", normalize="none")
+    assert config.features == 129
+    assert features(config, tone(1000.0)).mean(0).argmax() == 32  # of 129 up to 4,000 Hz
+
+
+def test_twice_the_amplitude_is_four_times_the_power() -> None:
+    config = FeatureConfig(normalize="none")
+    quiet, loud = features(config, noise(2000)), features(config, 2 * noise(2000))
+    np.testing.assert_allclose(loud - quiet, np.log(4), rtol=1e-4)
+
+
+def test_an_utterance_or_a_set_of_them_is_normalized_to_mean_zero_and_deviation_one() -> None:
+    own = features(FeatureConfig(normalize="utterance"), noise(8000))
+    raw = [features(FeatureConfig(normalize="none"), noise(8000, seed)) for seed in (1, 2)]
+    around = Statistics.of(raw[0]).and_of(Statistics.of(raw[1]))
+    both = np.concatenate([features(FeatureConfig(), noise(8000, seed), around) for seed in (1, 2)])
+    for found in (own, both):
+        np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
+        np.testing.assert_allclose(found.std(0), 1, atol=1e-3)
+
+
+def test_streaming_normalization_ends_at_the_mean_of_all_that_was_heard() -> None:
+    raw = features(FeatureConfig(normalize="none"), noise(8000))
+    heard = features(FeatureConfig(normalize="streaming"), noise(8000))
+    np.testing.assert_allclose(heard[-1], (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-3)
+
+
+def test_every_band_of_a_fine_bank_hears_something() -> None:
+    assert (np.asarray(mel_bank(16000, 512, 80).sum(1)) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rate": 100}, "rate: expected at least 1,000"),
+        ({"hop": 0.05}, "hop: expected more than 0 and at most the window"),
+        ({"window": 0.001, "hop": 0.001}, "too few for a spectrum"),
+        ({"bins": 100}, "bins: expected 1 to 64"),
+    ],
+)
+def test_what_cannot_be_computed_is_a_sentence(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        FeatureConfig(**changes)
+
+
+def test_masks_blank_out_stretches_and_bands_and_nothing_else() -> None:
+    config = AugmentConfig(time_masks=2, time=10, bands=1, band=6)
+    before = np.ones((100, 40), np.float32)
+    after = masked(before, config, np.random.default_rng(3))
+    assert (before == 1).all()
+    frames, bins = (after == 0).all(1), (after == 0).all(0)
+    assert 0 < frames.sum() <= 20
+    assert 0 < bins.sum() <= 6
+    assert (after[~frames][:, ~bins] == 1).all()
+
+
+def test_masks_leave_most_of_a_short_sound() -> None:
+    config = AugmentConfig(time_masks=2, time=50, bands=2, band=30)
+    for seed in range(20):
+        after = masked(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
+        assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
+
+
+def test_speed_changes_length_and_pitch_alike() -> None:
+    rng = np.random.default_rng(0)
+    lengths = {len(perturbed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
+    assert min(lengths) >= 4000 / 1.1 - 2
+    assert max(lengths) <= 4000 / 0.9 + 2
+    assert len(lengths) > 5

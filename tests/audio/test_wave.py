@@ -1,0 +1,81 @@
+"""Sound files: read as they are, made one channel at one rate, and refused in sentences."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ernie.audio.wave import Wave, is_clipped, pieces, read_wave
+from ernie.errors import UserError
+
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("soxr")
+
+
+def tone(rate: int, seconds: float = 0.25) -> np.ndarray:
+    return 0.5 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * rate)) / rate)
+
+
+@pytest.mark.parametrize("name", ["tone.wav", "tone.flac"])
+def test_a_file_comes_as_it_was_written(tmp_path: Path, name: str) -> None:
+    soundfile.write(tmp_path / name, tone(8000), 8000)
+    wave = read_wave(tmp_path / name, 8000)
+    np.testing.assert_allclose(wave.samples, tone(8000), atol=1e-4)
+    assert (wave.rate, wave.seconds, wave.remarks) == (8000, 0.25, ())
+
+
+def test_channels_are_mixed_and_another_rate_is_resampled_and_both_are_said(tmp_path: Path) -> None:
+    both = np.stack([tone(16000), np.zeros(4000)], 1)
+    soundfile.write(tmp_path / "both.wav", both, 16000)
+    wave = read_wave(tmp_path / "both.wav", 8000)
+    assert wave.remarks == ("mixed from 2 channels", "resampled from 16,000 to 8,000 samples a second")
+    np.testing.assert_allclose(wave.samples[200:-200], tone(8000)[200:-200] / 2, atol=5e-3)
+
+
+def test_sound_is_read_from_an_open_file_too(tmp_path: Path) -> None:
+    held = io.BytesIO()
+    soundfile.write(held, tone(8000), 8000, format="WAV")
+    held.seek(0)
+    assert len(read_wave(held, 8000).samples) == 2000
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda file: None, "cannot be read as sound"),
+        (lambda file: file.write_text("no sound"), "cannot be read as sound"),
+        (lambda file: file.write_bytes(b""), "cannot be read as sound"),
+        (lambda file: soundfile.write(file, np.zeros(0), 8000), "holds no samples"),
+        (lambda file: soundfile.write(file, np.full(9, np.nan), 8000, "FLOAT"), "samples that are not numbers"),
+    ],
+)
+def test_what_is_no_sound_is_a_sentence_that_names_the_file(tmp_path: Path, make, message: str) -> None:
+    file = tmp_path / "sound.wav"
+    make(file)
+    with pytest.raises(UserError, match=f"sound.wav: .*{message}"):
+        read_wave(file, 8000)
+
+
+def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "silent.wav", np.zeros(800), 8000)
+    soundfile.write(tmp_path / "clipped.wav", np.clip(4 * tone(8000), -1, 1), 8000)
+    assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("silent",)
+    assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("clipped",)
+
+
+def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
+    samples = np.zeros(100)
+    samples[50] = 1.0
+    assert not is_clipped(samples)
+    samples[50:54] = 1.0
+    assert is_clipped(samples)
+
+
+def test_pieces_are_the_whole() -> None:
+    wave = Wave(np.arange(25, dtype=np.float32), 10)
+    parts = list(pieces(wave, 0.7))
+    assert [len(part) for part in parts] == [7, 7, 7, 4]
+    np.testing.assert_array_equal(np.concatenate(parts), wave.samples)
