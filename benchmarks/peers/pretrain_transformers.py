@@ -1,6 +1,6 @@
 """The other side of benchmarks/time_to_quality.py: transformers' BertForMaskedLM with PyTorch at its fastest here.
 
-Run by an interpreter that has both.  bf16 with PyTorch's fused attention and fused AdamW, whole words masked by
+Run by an interpreter that has both.  Compiled, with PyTorch's fused attention and fused AdamW, whole words masked by
 transformers' own collator, full rows without padding.  The learning rate rises over the first twentieth of the steps
 and falls to zero.
 """
@@ -30,6 +30,7 @@ def main() -> None:
     for name in ("--ids", "--vocabulary", "--shape", "--output"):
         parser.add_argument(name, required=True)
     parser.add_argument("--peak", type=float, required=True)
+    parser.add_argument("--precision", choices=("bf16", "fp32"), required=True)
     for name in ("--steps", "--parts", "--seed", "--rows", "--length"):
         parser.add_argument(name, type=int, required=True)
     arguments = parser.parse_args()
@@ -56,13 +57,14 @@ def main() -> None:
         torch.set_rng_state(drawn[0])
         np.random.set_state(drawn[1])
         random.setstate(drawn[2])
+    compiled = torch.compile(model)
     with log_file.open("a", encoding="utf-8") as log:
         for step in range(done + 1, arguments.steps + 1):
             began = time.perf_counter()
             for group in optimizer.param_groups:
                 group["lr"] = arguments.peak * rate((step - 1) / arguments.steps)
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = model(**next(samples)).loss
+            with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
+                loss = compiled(**next(samples)).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
