@@ -19,6 +19,7 @@ from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
+from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
@@ -57,6 +58,10 @@ class FinetunedModel(nn.Layer):
     def task_embedding(self, _: str) -> int:
         """The task embedding that is used."""
         return self.task_id
+
+    def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
+        """What the encoder sees of a batch, and how much of its sequence each token does."""
+        return self.task.sees(batch)
 
     def judge(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
         """The loss of one batch, from the encoder's vectors."""

@@ -10,6 +10,7 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError
+from ernie.kernels.mask import Mask
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
@@ -40,6 +41,10 @@ class MultiTaskModel(nn.Layer):
     def task_embedding(self, name: str) -> int:
         """The task embedding of an objective."""
         return self.task_ids[name]
+
+    def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
+        """What the encoder sees of a batch: all of it, each token the whole of its sequence."""
+        return batch, None
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`, from the encoder's vectors."""

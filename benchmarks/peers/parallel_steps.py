@@ -36,6 +36,10 @@ class Masked(nn.Layer):
     def loss(self, name: str, packed: Packed) -> Loss:
         return self.judge(name, self.ernie.encode_packed(packed), packed)
 
+    def sees(self, _: str, batch: Packed) -> tuple[Packed, None]:
+        """All of a batch."""
+        return batch, None
+
     def judge(self, _: str, hidden_TD: Tensor, packed: Packed) -> Loss:
         labels = packed.labels["label"]
         return self.words.loss(hidden_TD, labels.positions, labels.values)

@@ -5,6 +5,7 @@ Legend: U tokens that are written, N sequences, D width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,20 @@ class TranslationHead(nn.Layer):
         self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
         self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
-        # In a tuple: the encoder's own table, not to be registered a second time under this layer.
-        self._table = (model.embedding.token.weight,)
+        self.read_table(model.embedding.token.weight)
+
+    def read_table(self, table: Tensor, joined: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Write by the encoder's table of tokens; where it is a part of one, `joined` gives the whole."""
+        # In a tuple: the encoder's own, not to be registered a second time under this layer.
+        self._table, self._joined = (table,), joined
+
+    @property
+    def table(self) -> Tensor:
+        """The encoder's table of tokens, or this process's part of it."""
+        return self._table[0]
+
+    def _whole_table(self) -> Tensor:
+        return self.table if self._joined is None else self._joined(self.table)
 
     def forward(self, ids_U: np.ndarray, layout: Layout, source: Source) -> Tensor:
         """The vectors (U, D) of what is to follow each token, all of which are there, as in learning."""
@@ -49,7 +62,7 @@ class TranslationHead(nn.Layer):
     def go_on(self, ids_U: np.ndarray, layout: Layout, source: Source, written: Memory) -> tuple[Tensor, Memory]:
         """The same for tokens that follow those `written`, which they join."""
         places_U = layout.positions + np.repeat(written.layout.lengths, layout.lengths)
-        tables, dropout = [self._table[0], self.position.weight], self.dropout if self.training else 0.0
+        tables, dropout = [self._whole_table(), self.position.weight], self.dropout if self.training else 0.0
         x_UD = embed([ids_U, places_U], tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
         return self.decoder.go_on(x_UD, layout, source, written)
 
@@ -58,16 +71,17 @@ class TranslationHead(nn.Layer):
 
         Label smoothing: Szegedy et al., 2016 (arXiv 1512.00567), section 7.
         """
-        total = vocabulary_cross_entropy(x_UD, self._table[0], self.bias, labels_U)
+        table_VD = self._whole_table()
+        total = vocabulary_cross_entropy(x_UD, table_VD, self.bias, labels_U)
         if smoothing:
             # The mean over all tokens of -log p is -log p of the right one, plus its logit, less the mean logit.
             labels = paddle.to_tensor(labels_U)
-            rows_UD = F.embedding(labels, self._table[0]) - self._table[0].mean(0, keepdim=True)
+            rows_UD = F.embedding(labels, table_VD) - table_VD.mean(0, keepdim=True)
             biases_U = paddle.gather(self.bias, labels) - self.bias.mean()
             total = total + smoothing * ((x_UD * rows_UD).sum() + biases_U.sum())
         return Loss(total, len(labels_U), None, labels_U)
 
     def scores(self, x_ND: Tensor) -> np.ndarray:
         """The logarithm of each token's probability to come next, (N, V)."""
-        logits_NV = paddle.matmul(x_ND, self._table[0], transpose_y=True) + self.bias
+        logits_NV = paddle.matmul(x_ND, self._whole_table(), transpose_y=True) + self.bias
         return F.log_softmax(logits_NV.astype("float32"), -1).numpy()

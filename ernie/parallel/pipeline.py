@@ -10,7 +10,7 @@ Legend: T packed tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import paddle
 from paddle import Tensor, nn
@@ -19,6 +19,7 @@ from paddle.distributed.fleet.meta_parallel.pipeline_parallel import PipelinePar
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Packed
+from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
 from ernie.parallel.layout import ParallelConfig
@@ -34,6 +35,9 @@ class Staged(Protocol):
 
     def task_embedding(self, name: str) -> int:
         """The task embedding of a task."""
+
+    def sees(self, name: str, batch: Packed) -> tuple[Packed, Mask | None]:
+        """What the encoder sees of a task's batch, and how much of its sequence each token does."""
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         """The loss of a task's batch, from the encoder's vectors."""
@@ -73,7 +77,9 @@ class Pipeline:
             return []
         # Fleet wants two rounds of micro-batches for pieces that take turns: some are computed again, for nothing.
         missing = max(0, 2 * self._layout.pipeline - len(step)) if self._interleaved else 0
-        self._step.begin([*step, *(step[-1]._replace(factor=0.0) for _ in range(missing))], self._rows(step))
+        seen = [_Seen(micro, *self._model.sees(micro.task, micro.batch)) for micro in step]
+        idle = seen[-1]._replace(micro=step[-1]._replace(factor=0.0))
+        self._step.begin([*seen, *[idle] * missing], self._rows(seen))
         self._losses.clear()
         if self._fleets.accumulate_steps != len(self._step):
             self._fleets.accumulate_steps = len(self._step)
@@ -84,11 +90,11 @@ class Pipeline:
         self._fleets.forward_backward_pipeline(_nothing(), None)
         return self._losses[: len(step)]
 
-    def _rows(self, step: Sequence[MicroBatch]) -> int:
+    def _rows(self, step: Sequence[_Seen]) -> int:
         """How many rows travel where all that travels in a step has to have one shape, else 0."""
         if not self._interleaved:
             return 0
-        tokens = max(micro.batch.layout.tokens for micro in step)
+        tokens = max(seen.batch.layout.tokens for seen in step)
         return -(-tokens // self._layout.tensor) if self._layout.sequence else tokens
 
     def counts(self, parameter: Tensor) -> bool:
@@ -96,9 +102,8 @@ class Pipeline:
         return self._is_first or parameter is not self._table
 
     def _embedded(self, table: _Table, _: Tensor) -> Tensor:
-        micro = self._begun.next()
+        micro, batch, _ = self._begun.next()
         micro.seed(0)
-        batch = micro.batch
         embedding, task = self._model.ernie.embedding, self._model.task_embedding(micro.task)
         return self._step.filled(embedding(batch.ids, batch.segments, batch.layout.positions, task))
 
@@ -106,27 +111,35 @@ class Pipeline:
         return hidden_TD[: self._over.next().batch.layout.tokens]
 
     def _loss(self, hidden_TD: Tensor, _: object) -> Tensor:
-        micro = self._judged.next()
+        micro = self._judged.next().micro
         micro.seed(-1)
         found = self._model.judge(micro.task, hidden_TD, micro.batch)
         self._losses.append((micro.task, float(found.total)))
         return found.total * (micro.factor * len(self._step))  # fleet divides by their number
 
 
+class _Seen(NamedTuple):
+    """A micro-batch, and what the encoder sees of it."""
+
+    micro: MicroBatch
+    batch: Packed
+    mask: Mask | None
+
+
 class _Step:
     """The micro-batches of a step, and how many rows travel, 0 for as many as each has."""
 
     def __init__(self) -> None:
-        self._micro_batches: list[MicroBatch] = []
+        self._micro_batches: list[_Seen] = []
         self._rows = 0
 
-    def begin(self, micro_batches: list[MicroBatch], rows: int) -> None:
+    def begin(self, micro_batches: list[_Seen], rows: int) -> None:
         self._micro_batches, self._rows = micro_batches, rows
 
     def __len__(self) -> int:
         return len(self._micro_batches)
 
-    def __getitem__(self, number: int) -> MicroBatch:
+    def __getitem__(self, number: int) -> _Seen:
         return self._micro_batches[number]
 
     def filled(self, x_TD: Tensor) -> Tensor:
@@ -141,7 +154,7 @@ class _Counter:
     def __init__(self, step: _Step):
         self._step, self._calls = step, 0
 
-    def next(self) -> MicroBatch:
+    def next(self) -> _Seen:
         if self._calls >= len(self._step):
             self._calls = 0
         self._calls += 1
@@ -158,11 +171,10 @@ class _Piece(nn.Layer):
         self._step, self._counter = step, _Counter(step)
 
     def forward(self, x_TD: Tensor) -> Tensor:
-        micro = self._counter.next()
+        micro, batch, mask = self._counter.next()
         micro.seed(self._number)
-        layout = micro.batch.layout
-        x_TD = x_TD[: self.layer.rows(layout)]
-        return self._step.filled(recompute(self.layer, x_TD, layout) if self._again else self.layer(x_TD, layout))
+        given = (x_TD[: self.layer.rows(batch.layout)], batch.layout, None, mask)
+        return self._step.filled(recompute(self.layer, *given) if self._again else self.layer(*given))
 
 
 class _Table(nn.Layer):

@@ -45,6 +45,7 @@ from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
+from ernie.model.translation import TranslationHead
 from ernie.parallel.parts import cut
 
 
@@ -69,6 +70,9 @@ def split(model: nn.Layer, group: Any, sequence: bool = False) -> None:
     replace(model, TextEmbedding, embedding)
     replace(model, EncoderLayer, encoder_layer)
     replace(model, MaskedTokenHead, lambda head: SplitMaskedHead(head, tables[id(head._table[0])], group))
+    for layer in model.sublayers():
+        if isinstance(layer, TranslationHead):
+            layer.read_table(tables[id(layer.table)], lambda part: _whole(part, group))
     if sequence:
         *_, last = (layer for layer in model.sublayers() if isinstance(layer, SplitLayer))
         last.gathers = True
@@ -117,6 +121,11 @@ def _cut(to: Tensor, whole: Tensor, group: Any) -> None:
     """Set a part to what it is of the whole."""
     to.set_value(cut(whole.numpy(), to, group.rank))
     to.stop_gradient = whole.stop_gradient
+
+
+def _whole(part_ED: Tensor, group: Any) -> Tensor:
+    """What all processes have of a table, (V, D), for something that each of them does alike."""
+    return mp_ops._c_concat(part_ED.t(), group=group).t()
 
 
 def _columns(whole: nn.Linear, group: Any) -> ColumnParallelLinear:

@@ -26,6 +26,7 @@ from tasks.base import pair, single
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
+    from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
@@ -121,6 +122,10 @@ class FinetuneTask(ABC):
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into what is wanted."""
+
+    def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
+        """What the encoder sees of a batch, and how much of its sequence each token does: all of it."""
+        return batch, None
 
     @abstractmethod
     def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:

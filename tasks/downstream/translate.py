@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ernie.decode.translator import TokenTranslator
     from ernie.decode.wait_k import WaitK
+    from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
     from ernie.model.reading import Reading
@@ -37,7 +38,7 @@ class Translate(FinetuneTask):
     """The text of the column `text`, written in the language of the column `label`.
 
     Left out, `wait_k` reads whole sentences; a number stays so many tokens behind the source; of several one is drawn
-    for each batch (multi-path), and the first is that which answers.  `catch_up` keeps the distance where the two
+    for each row (multi-path), and the first is that which answers.  `catch_up` keeps the distance where the two
     languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it never sees what has
     not been read: `causal`, each token is encoded once and sees none behind it, or `prefixes`, what is read so far is
     encoded anew, which takes more time.  `layers` are those of the decoder (as many as the encoder has), `smoothing`
@@ -106,9 +107,13 @@ class Translate(FinetuneTask):
 
         return TranslationHead(model, self.layers)
 
-    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+    def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
         reading = self._reading(batch)
-        return ernie.encode_packed(reading.sources, task_id, mask=reading.mask)
+        return reading.sources, reading.mask
+
+    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+        sources, mask = self.sees(batch)
+        return ernie.encode_packed(sources, task_id, mask=mask)
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         written = batch.written
@@ -135,18 +140,28 @@ class Translate(FinetuneTask):
         return TokenTranslator(ernie, head, policy, causal=causal, beam=beam or self.beam, task_id=task_id)
 
     def _reading(self, batch: Packed) -> Reading:
-        """What encoder and decoder see of a batch, the distance being drawn by the names of its samples."""
+        """What encoder and decoder see of a batch.
+
+        The distance of each row is drawn by its name: which rows share a batch, or a process, does not matter.
+        """
         from ernie.model.reading import Reading, source_lengths
 
         assert batch.written is not None
         layout, paths = batch.written.layout, self.paths
-        drawn = order.generator(0, "wait_k", *batch.samples[0].tolist()).integers(len(paths)) if len(paths) > 1 else 0
-        k = paths[drawn]
         if paths == (None,):
             return Reading.whole(batch, layout)
-        lengths = np.repeat(source_lengths(batch.layout), layout.lengths)
-        reads_U = self.policy(k).reads(layout.positions, lengths)
+        lengths_U = np.repeat(source_lengths(batch.layout), layout.lengths)
+        reads_U = np.choose(
+            np.repeat([self._drawn(name) for name in batch.samples], layout.lengths),
+            [self.policy(k).reads(layout.positions, lengths_U) for k in paths],
+        )
         return (Reading.causal if self.encoder == "causal" else Reading.prefixes)(batch, layout, reads_U)
+
+    def _drawn(self, name: np.ndarray) -> int:
+        """Which of the paths the sample of a name learns."""
+        if len(self.paths) == 1:
+            return 0
+        return int(order.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
 
 
 def _over(ids: np.ndarray, max_len: int) -> int:

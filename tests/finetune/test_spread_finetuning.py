@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,26 +13,34 @@ from processes import run_ernie
 from finetune.model import FinetunedModel
 
 COLOURS = ["red", "green", "blue"]
-TASK = """
-task: {kind: classify, text: text, label: colour, max_len: 32}
-data: {train: train.tsv, dev: dev.tsv}
-train: {epochs: 2, batch: 8, dropout: 0.0, precision: fp32, rate: {peak: 1e-3}}
+TASKS = {
+    "classify": "{kind: classify, text: text, label: colour, max_len: 32}",
+    "translate": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: [2, 1]}",
+    "translate by prefixes": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: 1, encoder: prefixes}",
+}
+CONFIG = """
+task: {}
+data: {{train: train.tsv, dev: dev.tsv}}
+train: {{epochs: 2, batch: 8, dropout: 0.0, precision: fp32, rate: {{peak: 1e-3}}}}
 """
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows, an encoder, and a configuration."""
-    from toys import TOKENIZER
+    """Rows, an encoder, and a configuration for each task."""
+    from toys import FARBEN, TOKENIZER
 
     from ernie import ErnieModel
     from ernie.model.config import EncoderConfig
 
     folder = tmp_path_factory.mktemp("spread")
     for name, count in (("train", 40), ("dev", 24)):
-        rows = [f"the film was {'very ' * (i % 5)}{COLOURS[i % 3]}\t{COLOURS[i % 3]}" for i in range(count)]
-        (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour", *rows]) + "\n", encoding="utf-8")
-    (folder / "task.yaml").write_text(TASK, encoding="utf-8")
+        colours = [COLOURS[i % 3] for i in range(count)]
+        rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{FARBEN[c]}" for i, c in enumerate(colours)]
+        (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour\tfarbe", *rows]) + "\n", encoding="utf-8")
+    for name, task in TASKS.items():
+        (folder / f"{name}.yaml").write_text(CONFIG.format(task), encoding="utf-8")
     vocabulary = 2 * -(-TOKENIZER.vocab_size // 2)
     shape = EncoderConfig(
         vocab_size=vocabulary, hidden_size=32, layers=2, heads=2, intermediate_size=64, max_positions=32
@@ -41,8 +51,8 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def finetune(work: Path, output: str, *more: str) -> dict[str, object]:
-    words = ["finetune", "task.yaml", "--model", "encoder", "--output", output, "--quiet", *more]
+def finetune(work: Path, task: str, output: str, *more: str) -> dict[str, object]:
+    words = ["finetune", f"{task}.yaml", "--model", "encoder", "--output", output, "--quiet", *more]
     done = run_ernie(words, work)
     assert done.returncode == 0, done.stderr
     assert "| dev " in done.stdout
@@ -51,31 +61,39 @@ def finetune(work: Path, output: str, *more: str) -> dict[str, object]:
 
 
 @pytest.fixture(scope="module")
-def alone(work: Path) -> dict[str, object]:
-    return finetune(work, "alone", "--seeds", "2")
+def alone(work: Path) -> Callable[[str], dict[str, object]]:
+    """The scores of one process for a task, whose run has the task's name."""
+    return cache(lambda task: finetune(work, task, task, "--seeds", "2"))
 
 
 @pytest.mark.parametrize(
-    ("processes", "parallel"),
+    ("task", "processes", "parallel"),
     [
-        (2, "{}"),
-        (2, "{pipeline: 2}"),
-        pytest.param(2, "{tensor: 2}", marks=pytest.mark.slow),
-        pytest.param(2, "{sharding: 2, sharding_stage: 2}", marks=pytest.mark.slow),
-        pytest.param(2, "{sharding: 2, sharding_stage: 3}", marks=pytest.mark.slow),
-        pytest.param(4, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),
+        ("classify", 2, "{}"),
+        ("classify", 2, "{pipeline: 2}"),
+        pytest.param("classify", 2, "{tensor: 2}", marks=SLOW),
+        pytest.param("classify", 2, "{sharding: 2, sharding_stage: 2}", marks=SLOW),
+        pytest.param("classify", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
+        pytest.param("classify", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
+        pytest.param("translate", 2, "{}", marks=SLOW),
+        ("translate", 2, "{pipeline: 2}"),
+        ("translate", 2, "{tensor: 2, sequence: true}"),
+        pytest.param("translate", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
+        pytest.param("translate by prefixes", 2, "{pipeline: 2}", marks=SLOW),
+        pytest.param("translate by prefixes", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
     ],
 )
 def test_the_scores_and_the_model_are_those_of_one_process(
-    processes: int, parallel: str, work: Path, alone: dict[str, object]
+    task: str, processes: int, parallel: str, work: Path, alone: Callable[[str], dict[str, object]]
 ) -> None:
-    output = f"{processes}{parallel}".replace(":", "")
+    expected = alone(task)
+    output = f"{task} {processes}{parallel}".replace(":", "")
     words = ["--processes", str(processes), "--set", f"parallel={parallel}"]
-    found = finetune(work, output, "--seeds", "2", *words)
-    assert found["scores"] == alone["scores"]
-    one, other = (FinetunedModel.load(work / name).state_dict() for name in ("alone", output))
+    found = finetune(work, task, output, "--seeds", "2", *words)
+    assert found["scores"] == expected["scores"]
+    one, other = (FinetunedModel.load(work / name).state_dict() for name in (task, output))
     assert one.keys() == other.keys()
     worst = max(float((one[name] - other[name]).abs().max()) for name in one)
     assert worst < 1e-5
-    assert finetune(work, output, "--seeds", "2", *words) == found  # all was done before
+    assert finetune(work, task, output, "--seeds", "2", *words) == found  # all was done before
     assert not (work / output / "processes" / "results").exists()

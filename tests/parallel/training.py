@@ -54,6 +54,10 @@ class TwoTasks(nn.Layer):
     def loss(self, name: str, batch: Packed) -> Loss:
         return self.judge(name, self.ernie.encode_packed(batch, self.task_embedding(name)), batch)
 
+    def sees(self, _: str, batch: Packed) -> tuple[Packed, None]:
+        """All of a batch."""
+        return batch, None
+
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         labels = batch.labels["label"]
         if name == "words":
