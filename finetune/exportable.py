@@ -66,7 +66,7 @@ class ExportableTask(Exportable):
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
-            hidden_TD = self._task.encode(self._model.ernie, batch, self._model.task_id)
+            hidden_TD = self._task.encode(self._model.ernie, self._model.head, batch, self._model.task_id)
             return [self._task.float_logits(self._model.head, hidden_TD, batch.layout).numpy()]
 
     def rows(self, name: str | None) -> list[Sample]:

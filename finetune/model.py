@@ -53,7 +53,8 @@ class FinetunedModel(nn.Layer):
 
     def loss(self, batch: Packed) -> Loss:
         """The loss of one batch."""
-        return self.judge("", self.task.encode(self.ernie, batch, self.task_id), batch)
+        batch = self.task.drawn(batch, self.training)
+        return self.judge("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
 
     def task_embedding(self, _: str) -> int:
         """The task embedding that is used."""
@@ -138,4 +139,5 @@ def read_task(path: Path) -> tuple[FinetuneTask, int]:
 
 
 def _without_labels(example: Example) -> Example:
-    return replace(example, samples=tuple(Sample(sample.ids, sample.segments) for sample in example.samples))
+    samples = tuple(Sample(one.ids, one.segments, sound=one.sound) for one in example.samples)
+    return replace(example, samples=samples)

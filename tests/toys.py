@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from helpers import vocabulary
 
+from ernie.audio.features import FeatureConfig
 from ernie.data.labelled.row import Row
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -21,6 +22,7 @@ from tasks.downstream.multilabel import MultiLabel
 from tasks.downstream.rank import Rank
 from tasks.downstream.regress import Regress
 from tasks.downstream.tag import Tag
+from tasks.downstream.transcribe import Transcribe
 from tasks.downstream.translate import Translate
 
 COLOURS = ("blue", "green", "red")
@@ -42,7 +44,7 @@ class Toy:
     `write` makes the cells of a row, `perfect` the answer that is right for one.  `wrong` is a cell that the column
     with what is right must not have, of which a message quotes `quoted`.  `needs` are the columns that are read,
     `nothing` are cells in which there is no token, `unaware` the fields as they are before labels are learnt, `lessons`
-    how many rows it takes to learn the task.
+    how many rows it takes to learn the task, `taught` the encoder's table that learns it.
     """
 
     task: FinetuneTask
@@ -54,6 +56,7 @@ class Toy:
     nothing: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
     unaware: dict[str, Any] = field(default_factory=dict)
     lessons: int = 160
+    taught: str = "ernie.embedding.token.weight"
 
     @property
     def right(self) -> str:
@@ -117,6 +120,19 @@ def _translate(rng: np.random.Generator) -> dict[str, Any]:
     return {"source": " ".join(colours), "target": " ".join(FARBEN[colour] for colour in colours)}
 
 
+def _transcribe(rng: np.random.Generator) -> dict[str, Any]:
+    spoken = [str(colour) for colour in rng.choice(COLOURS, 3, replace=False)]
+    return {"audio": said(spoken, rng), "text": " ".join(spoken)}
+
+
+def said(colours: Sequence[str], rng: np.random.Generator) -> dict[str, Any]:
+    """A tone of a tenth of a second for each colour, each its own, with some noise."""
+    time = np.arange(800) / 8000
+    tones = [np.sin(2 * np.pi * 500 * (1 + 2 * COLOURS.index(colour)) * time) for colour in colours]
+    samples = np.concatenate([0.3 * tone * np.hanning(800) for tone in tones])
+    return {"array": (samples + rng.normal(0, 0.01, len(samples))).round(4).tolist(), "sampling_rate": 8000}
+
+
 TOYS = {
     "choose": Toy(
         Choose(max_len=16, first=1),
@@ -176,6 +192,17 @@ TOYS = {
         needs=("token",),
         nothing={"token": []},
         unaware={"labels": ()},
+    ),
+    "transcribe": Toy(
+        Transcribe(max_len=9, features=FeatureConfig(bins=20, normalize="utterance")),
+        _transcribe,
+        lambda row: {"transcript": row["text"]},
+        wrong="pink",
+        quoted="pink",
+        needs=("audio",),
+        nothing={"audio": {"array": [0.0] * 2400, "sampling_rate": 8000}},
+        lessons=320,
+        taught="ernie.embedding.position.weight",
     ),
     "translate": Toy(
         Translate(max_len=16, wait_k=(2, 1), smoothing=0.0, layers=1),

@@ -109,10 +109,19 @@ class Statistics:
         """Those of both."""
         return Statistics(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
+    @classmethod
+    def from_mean(cls, mean: np.ndarray, deviation: np.ndarray) -> Statistics:
+        """Those of frames with this mean (M,) and deviation (M,)."""
+        return cls(1, mean, deviation**2 + mean**2)
+
+    def mean_and_deviation(self) -> tuple[np.ndarray, np.ndarray]:
+        """The mean (M,) and the deviation (M,)."""
+        mean = self.total / self.count
+        return mean, np.sqrt(np.maximum(self.squares / self.count - mean**2, 1e-8))
+
     def apply(self, features_FM: np.ndarray) -> np.ndarray:
         """Features with these frames' mean taken off and divided by their deviation."""
-        mean = self.total / self.count
-        deviation = np.sqrt(np.maximum(self.squares / self.count - mean**2, 1e-8))
+        mean, deviation = self.mean_and_deviation()
         return ((features_FM - mean) / deviation).astype(np.float32)
 
 

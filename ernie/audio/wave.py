@@ -5,7 +5,7 @@ Legend: S samples of sound, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,7 @@ _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 class Wave:
     """Sound of one channel: samples (S,) between -1 and 1, so many a second.
 
-    `remarks` are what was changed or is odd about it, in words that follow "is" or "was".
+    `remarks` are what was changed or is odd about it, in words that follow "the sound".
     """
 
     samples: np.ndarray
@@ -34,6 +34,11 @@ class Wave:
         """How long it is."""
         return len(self.samples) / self.rate
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether there is nothing to hear."""
+        return bool(np.abs(self.samples).max(initial=0) < _SILENT)
+
 
 def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
@@ -41,29 +46,47 @@ def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
     Several channels are mixed, another rate is resampled; both are remarked, and so are clipping and silence.  Raises
     UserError for a file that is missing, is no sound, or holds no samples.
     """
-    soundfile = require_soundfile()
+    soundfile = require("soundfile")
     try:
         samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)
     except (OSError, soundfile.SoundFileError) as error:
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{_name(file)}: cannot be read as sound: {reason.rstrip('.')}") from None
+    return _wave(samples_SC, found, rate, _name(file))
+
+
+def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
+    """Sound that the `datasets` library has decoded, {array: (S,), sampling_rate: ...}; raises as `read_wave`."""
+    found = cell.get("sampling_rate")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")
+    try:
+        samples = np.asarray(cell.get("array"), np.float32)
+    except (TypeError, ValueError):
+        samples = np.zeros((0, 0), np.float32)
+    if samples.ndim != 1:
+        raise UserError(f"{name}: array: expected numbers, the samples of one channel")
+    return _wave(samples[:, None], found, rate, name)
+
+
+def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
     if not len(samples_SC):
-        raise UserError(f"{_name(file)}: holds no samples")
+        raise UserError(f"{name}: holds no samples")
     remarks = []
     samples = samples_SC[:, 0]
     if samples_SC.shape[1] > 1:
         samples = samples_SC.mean(1)
-        remarks.append(f"mixed from {samples_SC.shape[1]} channels")
+        remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
     if not np.isfinite(samples).all():
-        raise UserError(f"{_name(file)}: holds samples that are not numbers")
+        raise UserError(f"{name}: holds samples that are not numbers")
     loudest = float(np.abs(samples).max())
     if loudest < _SILENT:
-        remarks.append("silent")
+        remarks.append("is silent")
     elif loudest >= _CLIPPED and is_clipped(samples):
-        remarks.append("clipped")
+        remarks.append("is clipped")
     if found != rate:
         samples = resample(samples, found, rate)
-        remarks.append(f"resampled from {found:,} to {rate:,} samples a second")
+        remarks.append(f"was resampled from {found:,} to {rate:,} samples a second")
     return Wave(np.ascontiguousarray(samples, np.float32), rate, tuple(remarks))
 
 
@@ -84,11 +107,6 @@ def pieces(wave: Wave, seconds: float) -> Iterator[np.ndarray]:
     size = max(1, round(seconds * wave.rate))
     for first in range(0, len(wave.samples), size):
         yield wave.samples[first : first + size]
-
-
-def require_soundfile() -> Any:
-    """The package soundfile.  Raises UserError where it is not installed."""
-    return require("soundfile")
 
 
 def require(name: str) -> Any:

@@ -1,6 +1,6 @@
 """A batch without padding.
 
-Legend: T tokens of the batch, N sequences, P labelled tokens, U tokens that are written.
+Legend: T tokens of the batch, N sequences, P labelled tokens, U tokens that are written, F frames, M features of one.
 """
 
 from __future__ import annotations
@@ -85,12 +85,19 @@ class Written(NamedTuple):
     layout: Layout
 
 
+class Frames(NamedTuple):
+    """What is heard: features (F, M), one sequence of them for each of the batch."""
+
+    features: np.ndarray
+    layout: Layout
+
+
 @dataclass(frozen=True)
 class Packed:
     """Samples of one task, one after the other.
 
     `ids` and `segments` are (T,).  `samples` (N, 3) names each sample: epoch, item, number within the item.  `written`
-    is there where a decoder is to write.
+    is there where a decoder is to write.  Of speech, `sounds` are N waveforms, and `frames` what is made of them.
     """
 
     ids: np.ndarray
@@ -99,6 +106,8 @@ class Packed:
     labels: dict[str, Labels]
     samples: np.ndarray
     written: Written | None = None
+    sounds: tuple[np.ndarray, ...] = ()
+    frames: Frames | None = None
 
     @property
     def targets(self) -> int:
@@ -122,6 +131,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
         written=_written([sample.written for sample in samples if sample.written is not None]),
+        sounds=tuple(sample.sound for sample in samples if sample.sound is not None),
     )
 
 

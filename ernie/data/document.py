@@ -93,13 +93,15 @@ class Sample:
 
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
     several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.  `written` (m,) is
-    what a decoder is to write: the token that it begins with, and those that follow.
+    what a decoder is to write: the token that it begins with, and those that follow.  Of speech, `sound` (s,) is what
+    is heard, and `ids` are n zeros, one for each vector that the encoder gets of it.
     """
 
     ids: np.ndarray
     segments: np.ndarray
     labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
     written: np.ndarray | None = None
+    sound: np.ndarray | None = None
 
     @property
     def size(self) -> int:

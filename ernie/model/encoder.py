@@ -62,12 +62,13 @@ class Encoder(nn.Layer):
                 states.append(x_TD)
         return x_TD
 
-    def go_on(self, x_TD: Tensor, layout: Layout, before: Memory) -> tuple[Tensor, Memory]:
+    def go_on(self, x_TD: Tensor, layout: Layout, before: Memory, together: bool = False) -> tuple[Tensor, Memory]:
         """Encode tokens that follow those `before`, each of which sees no later ones; they join it in what is returned.
 
-        What comes out is what `forward` gives with `Mask.causal`.
+        What comes out is what `forward` gives with `Mask.causal`; tokens that come `together` see one another, as with
+        `Mask.chunk`.
         """
-        grown = before.places(layout)
+        grown = before.places(layout, together)
         layers = []
         for number, layer in enumerate(self.layers):
             x_TD, pair = layer.go_on(x_TD, layout, grown, number)

@@ -65,9 +65,20 @@ class Memory:
         grown = self.places(more)
         return Memory(grown.layout, tuple(grown(number, pair) for number, pair in enumerate(layers)))
 
-    def places(self, more: Layout) -> Grown:
+    def places(self, more: Layout, together: bool = False) -> Grown:
         """How to put more tokens behind those of each sequence, for one layer after the other."""
-        return Grown(self, more)
+        return Grown(self, more, together)
+
+    def last(self, most: int) -> Memory:
+        """At most so many tokens of each sequence, the last ones."""
+        layout = self.layout
+        kept = np.minimum(layout.lengths, most)
+        if kept.sum() == layout.tokens:
+            return self
+        rows = layout.positions >= np.repeat(layout.lengths - kept, layout.lengths)
+        where = paddle.to_tensor(np.flatnonzero(rows))
+        pairs = tuple((paddle.gather(k, where), paddle.gather(v, where)) for k, v in self.layers)
+        return Memory(Layout.of_lengths(kept), pairs)
 
     def chosen(self, sequences: Sequence[int] | np.ndarray) -> Memory:
         """These sequences only, in this order; one may be there several times."""
@@ -83,13 +94,14 @@ class Memory:
 class Grown:
     """The keys and values of a memory's layers with those of more tokens behind them.
 
-    `mask` has each of these see all that is before it in its sequence.
+    `mask` has each of these see all that is before it in its sequence; those that come `together` see one another too.
     """
 
-    def __init__(self, memory: Memory, more: Layout):
+    def __init__(self, memory: Memory, more: Layout, together: bool = False):
         self._memory = memory
         self.layout = memory.layout.followed_by(more)
-        self.mask = Mask.until(more.positions + np.repeat(memory.layout.lengths, more.lengths) + 1)
+        own = np.repeat(more.lengths, more.lengths) if together else more.positions + 1
+        self.mask = Mask.until(own + np.repeat(memory.layout.lengths, more.lengths))
         both = [2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (memory.layout, more)]
         self._order = np.argsort(np.concatenate([both[0], both[1] + 1]), kind="stable")
 

@@ -123,17 +123,21 @@ class FinetuneTask(ABC):
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into what is wanted."""
 
+    def drawn(self, batch: Packed, training: bool) -> Packed:
+        """A batch as the model gets it: what is made of its samples anew each time is made here."""
+        return batch
+
     def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
         """What the encoder sees of a batch, and how much of its sequence each token does: all of it."""
         return batch, None
 
     @abstractmethod
-    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
-        """The encoder's vectors of a batch, as `judge` takes them."""
+    def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
+        """The encoder's vectors of a batch that was `drawn`, as `judge` takes them."""
 
     @abstractmethod
     def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The sum of the loss over the batch's targets."""
+        """The sum of the loss over the targets of a batch that was `drawn`."""
 
     @abstractmethod
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
@@ -171,7 +175,7 @@ class LogitsTask(FinetuneTask):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         """The answer to a row; `logits` holds, for each of its samples, (C,), or (n, C) where `per_token`."""
 
-    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+    def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 
     def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
@@ -183,7 +187,7 @@ class LogitsTask(FinetuneTask):
 
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
         packed = pack([sample for example in examples for sample in example.samples])
-        found = self.float_logits(head, self.encode(ernie, packed, task_id), packed.layout).numpy()
+        found = self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
         parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
         return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 

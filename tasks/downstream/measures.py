@@ -204,6 +204,24 @@ def chrf(right: Sequence[str], given: Sequence[str]) -> float:
     return float(_sacrebleu().corpus_chrf(given, [right]).score / 100)
 
 
+def wer(right: Sequence[str], given: Sequence[str]) -> float:
+    """The word error rate: words put in, left out and replaced, for each word that is right, by jiwer."""
+    return float(_jiwer().wer(list(right), list(given)))
+
+
+def cer(right: Sequence[str], given: Sequence[str]) -> float:
+    """The character error rate: as the word error rate, of characters, by jiwer."""
+    return float(_jiwer().cer(list(right), list(given)))
+
+
+def _jiwer() -> Any:
+    try:
+        import jiwer
+    except ImportError:
+        raise UserError("wer and cer need jiwer: pip install 'ernie-continual[speech]'") from None
+    return jiwer
+
+
 def _is_chinese(texts: Sequence[str]) -> bool:
     joined = "".join(texts)
     return sum("\u4e00" <= character <= "\u9fff" for character in joined) > len(joined) / 4

@@ -111,7 +111,7 @@ class Translate(FinetuneTask):
         reading = self._reading(batch)
         return reading.sources, reading.mask
 
-    def encode(self, ernie: ErnieModel, batch: Packed, task_id: int) -> Tensor:
+    def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         sources, mask = self.sees(batch)
         return ernie.encode_packed(sources, task_id, mask=mask)
 

@@ -31,7 +31,7 @@ def test_channels_are_mixed_and_another_rate_is_resampled_and_both_are_said(tmp_
     both = np.stack([tone(16000), np.zeros(4000)], 1)
     soundfile.write(tmp_path / "both.wav", both, 16000)
     wave = read_wave(tmp_path / "both.wav", 8000)
-    assert wave.remarks == ("mixed from 2 channels", "resampled from 16,000 to 8,000 samples a second")
+    assert wave.remarks == ("was mixed from 2 channels", "was resampled from 16,000 to 8,000 samples a second")
     np.testing.assert_allclose(wave.samples[200:-200], tone(8000)[200:-200] / 2, atol=5e-3)
 
 
@@ -62,8 +62,8 @@ def test_what_is_no_sound_is_a_sentence_that_names_the_file(tmp_path: Path, make
 def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(800), 8000)
     soundfile.write(tmp_path / "clipped.wav", np.clip(4 * tone(8000), -1, 1), 8000)
-    assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("silent",)
-    assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("clipped",)
+    assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("is silent",)
+    assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("is clipped",)
 
 
 def test_a_single_sample_at_full_scale_is_not_clipping() -> None:

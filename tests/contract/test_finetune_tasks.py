@@ -54,7 +54,7 @@ def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def plain(example: Example) -> list[Any]:
-    return [[sample.ids.tolist(), sample.segments.tolist()] for sample in example.samples]
+    return [[sample.ids.tolist(), sample.segments.tolist(), str(sample.sound)] for sample in example.samples]
 
 
 def unlabelled(toy: Toy, row: Row) -> Row:
@@ -123,8 +123,9 @@ def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -
         assert not example.empty
         for sample in example.samples:
             assert 2 < len(sample) <= max_len
-            assert sample.ids[0] == TOKENIZER.cls_id
-            assert sample.ids[-1] == TOKENIZER.sep_id
+            if sample.sound is None:
+                assert sample.ids[0] == TOKENIZER.cls_id
+                assert sample.ids[-1] == TOKENIZER.sep_id
             assert ((sample.ids >= 0) & (sample.ids < TOKENIZER.vocab_size)).all()
             assert sample.segments.shape == sample.ids.shape
             assert set(sample.segments.tolist()) <= {0, 1}
@@ -235,7 +236,7 @@ def test_the_loss_teaches_the_whole_head_and_the_encoder(toy: Toy, fresh: Finetu
     head = {key for key, _ in fresh.named_parameters() if key.startswith("head.")}
     assert head
     assert head <= taught
-    assert {"ernie.embedding.token.weight", "ernie.encoder.layers.0.v.weight"} <= taught
+    assert {toy.taught, "ernie.encoder.layers.0.v.weight"} <= taught
     fresh.clear_gradients()
 
 
@@ -260,7 +261,8 @@ def test_logits_look_at_no_other_tokens_than_the_task_says(toy: Toy, fresh: Fine
 def test_a_tiny_encoder_learns_it(toy: Toy, learnt: Learnt) -> None:
     losses = [evaluation.loss for evaluation in learnt.evaluations]
     assert min(losses[1:]) < losses[0] / 2
-    assert learnt.evaluations[best_of(toy.task, learnt.evaluations)].headline > 0.85
+    best = learnt.evaluations[best_of(toy.task, learnt.evaluations)].headline
+    assert best < 0.15 if toy.task.scored_by[0] in LOWER_IS_BETTER else best > 0.85
 
 
 @pytest.mark.parametrize("budget", [1, 40, 100_000])

@@ -1,0 +1,206 @@
+"""Transcription: what is said in a sound, token by token, by connectionist temporal classification.
+
+Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ernie.audio.augment import AugmentConfig, masked, perturbed
+from ernie.audio.features import FeatureConfig, Statistics, features
+from ernie.audio.lengths import STRIDE, needed, vectors
+from ernie.audio.wave import Wave, as_wave, read_wave
+from ernie.data import order
+from ernie.data.batch import Frames, Layout, Packed
+from ernie.data.document import Sample
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.text.frame import frame
+from ernie.text.tokenizer import Tokenizer
+from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.measures import cer, wer
+
+if TYPE_CHECKING:
+    from paddle import Tensor, nn
+
+    from ernie.kernels.mask import Mask
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.losses import Loss
+
+_DIGITS = 6  # of the statistics of features, which would otherwise depend on the order of the rows
+
+
+@finetune_task("transcribe")
+@dataclass(frozen=True, kw_only=True)
+class Transcribe(FinetuneTask):
+    """What is said in the sound of the column `audio`, as the column `label` writes it.
+
+    A cell of `audio` is the name of a file, or samples with their rate as the `datasets` library decodes them:
+    {array: [...], sampling_rate: 16000}.  `features` says what of it the encoder hears: `max_len` vectors at most, one
+    for four frames.  `augment` changes the sounds to learn from, anew in every epoch.  `encoder` says what a vector
+    sees of its sound: the `whole`, or `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that
+    it can be transcribed while it is spoken.  `mean` and `deviation` are those of the features of the sounds to learn
+    from, unless given.
+    """
+
+    audio: str = "audio"
+    label: str = "text"
+    max_len: int = 512
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    encoder: Literal["whole", "chunks"] = "whole"
+    chunk: int = 8
+    before: int = 4
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+
+    measures: ClassVar = {"wer": wer, "cer": cer}
+    usual: ClassVar = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("chunk", 1), ("before", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        if self.encoder == "chunks" and self.features.normalize == "utterance":
+            raise UserError(
+                "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "
+                "choose global, streaming or none"
+            )
+        for name in ("mean", "deviation"):
+            count = len(getattr(self, name))
+            if count not in (0, self.features.features):
+                raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
+
+    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+        if self.features.normalize != "global" or self.mean:
+            return self
+        plain, heard = replace(self.features, normalize="none"), None
+        for row in rows:
+            try:
+                found = Statistics.of(features(plain, self._wave(row).samples))
+            except UserError:
+                continue  # told with its place when the row's example is made
+            heard = found if heard is None else heard.and_of(found)
+        if heard is None or not heard.count:
+            return self
+        mean, deviation = (tuple(round(float(x), _DIGITS) for x in found) for found in heard.mean_and_deviation())
+        return replace(self, mean=mean, deviation=deviation)
+
+    def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        wave = self._wave(row)
+        count = vectors(self.features.frames(len(wave.samples)))
+        if not count:
+            raise UserError(
+                f"column '{self.audio}': the sound is {wave.seconds:.3f} s long, less than one window of "
+                f"{self.features.window:g} s"
+            )
+        if count > self.max_len:
+            raise UserError(
+                f"column '{self.audio}': the sound is {wave.seconds:.1f} s long, {count:,} vectors, and max_len is "
+                f"{self.max_len}; raise it, or cut the sound where nothing is said"
+            )
+        zeros = np.zeros(count, np.int64)
+        sample = Sample(zeros, zeros, sound=wave.samples)
+        odd = tuple(f"sound that {remark}" for remark in wave.remarks)
+        return Example((sample,), empty=wave.is_silent, odd=odd)
+
+    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.example(row, tokenizer)
+        ids = tokenizer.encode(self.truth(row)).ids
+        if tokenizer.unk_id in ids:
+            raise UserError(
+                f"column '{self.label}': the vocabulary lacks characters of '{self.truth(row)}'; train a tokenizer on "
+                "the transcripts, or leave them out"
+            )
+        (sample,) = given.samples
+        if needed(ids) > len(sample):
+            raise UserError(
+                f"column '{self.label}': {len(ids)} tokens need {needed(ids)} vectors, and the sound gives "
+                f"{len(sample)}; it is shorter than what is said in it"
+            )
+        return replace(given, samples=(replace(sample, written=frame(tokenizer, ids)[0]),))
+
+    def truth(self, row: Row) -> str:
+        text = " ".join(row.text(self.label).split())
+        if not text:
+            raise UserError(f"column '{self.label}': the transcript is empty")
+        return text
+
+    def answered(self, answer: Answer) -> str:
+        return answer["transcript"]
+
+    def head(self, model: ErnieModel) -> nn.Layer:
+        from ernie.model.inference import tokenizer_of
+        from ernie.model.speech import SpeechHead
+
+        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id)
+
+    def drawn(self, batch: Packed, training: bool) -> Packed:
+        """The batch with its features; in training each sound is changed as its name in this epoch decides."""
+        found = []
+        for sound, name in zip(batch.sounds, batch.samples, strict=True):
+            rng = order.generator(0, "sound", *name.tolist())
+            changed = perturbed(sound, self.features.rate, self.augment, rng) if training else sound
+            heard_FM = features(self.features, changed, self.around)
+            found.append(masked(heard_FM, self.augment, rng) if training else heard_FM)
+        frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
+        return replace(batch, frames=frames, layout=Layout.of_lengths([vectors(len(one)) for one in found]))
+
+    @property
+    def around(self) -> Statistics | None:
+        """The statistics that features are normalized by, where they are those of all sounds to learn from."""
+        return Statistics.from_mean(np.array(self.mean), np.array(self.deviation)) if self.mean else None
+
+    def mask(self, layout: Layout) -> Mask | None:
+        """What each vector sees of its sound."""
+        from ernie.kernels.mask import Mask
+
+        return Mask.chunk(layout, self.chunk, self.before) if self.encoder == "chunks" else None
+
+    def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
+        x_TD, layout = head.frontend(batch.frames)
+        return ernie.encoder(x_TD, layout, mask=self.mask(layout))
+
+    def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+        from ernie.model.speech import ctc_loss
+
+        written = batch.written
+        assert written is not None
+        # What a decoder would write, without the token that it begins with.
+        labels, lies = np.delete(written.ids, written.layout.starts), Layout.of_lengths(written.layout.lengths - 1)
+        return ctc_loss(head(hidden_TD), batch.layout, labels, lies, head.blank)
+
+    def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        from ernie.data.batch import pack
+        from ernie.decode.ctc import greedy
+        from ernie.model.inference import tokenizer_of
+
+        batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
+        logits = head(self.encode(ernie, head, batch, task_id)).numpy()
+        answers = []
+        for scores_TV in np.split(logits, batch.layout.offsets[1:-1]):
+            spikes = greedy(scores_TV, head.blank)
+            text = tokenizer_of(ernie).decode([spike.token for spike in spikes])
+            answers.append({"transcript": text, "seconds": [round(self.seconds(spike.vector), 3) for spike in spikes]})
+        return answers
+
+    def seconds(self, vector: int) -> float:
+        """When the sound of a vector begins."""
+        return vector * STRIDE * self.features.hop
+
+    def _wave(self, row: Row) -> Wave:
+        cell = row.cell(self.audio)
+        if isinstance(cell, Mapping):
+            return as_wave(cell, self.features.rate, f"column '{self.audio}'")
+        name = row.text(self.audio)
+        place = Path(name)
+        # As in the files of most data sets: a name is beside the file that names it.
+        beside = Path(row.place.file).parent / place if row.place.file else place
+        return read_wave(beside if beside.exists() else place, self.features.rate)
