@@ -11,8 +11,9 @@ from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import about
+from finetune.committed import has_no_spaces
 from finetune.rows import as_they_come
-from finetune.translator import TextTranslator, has_no_spaces
+from finetune.translator import TextTranslator
 
 
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:

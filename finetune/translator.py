@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -15,16 +14,9 @@ from ernie.decode.stream import part, under
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about
+from finetune.committed import newly_sure
 from finetune.model import BATCH_TOKENS, FinetunedModel
 from tasks.downstream.translate import Translate
-
-_NO_SPACES = r"\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese, and their punctuation
-_OPEN = re.compile(rf"[^\s{_NO_SPACES}]+$")  # a last word, to which more letters may still be added
-
-
-def has_no_spaces(letter: str) -> bool:
-    """Whether a letter belongs to a script that does not part words by spaces."""
-    return re.match(f"[{_NO_SPACES}]", letter) is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +107,6 @@ class TextTranslator:
         return [found[i] for i in range(len(texts))]
 
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
-        given, new = [], []
-        for before, one in zip(state.given, tokens.progress, strict=True):
-            text = self._tokenizer.decode(one.written)
-            sure = text if one.done else _OPEN.sub("", text).rstrip()
-            # A decoder may close up to a word what comes before it: what was handed out stays.
-            more = sure.removeprefix(before) if sure.startswith(before) else sure[len(before) :]
-            given.append(before + more)
-            new.append(more)
-        return replace(state, tokens=tokens, given=tuple(given)), new
+        texts = [(self._tokenizer.decode(one.written), one.done) for one in tokens.progress]
+        new = [newly_sure(given, text, done) for given, (text, done) in zip(state.given, texts, strict=True)]
+        return replace(state, tokens=tokens, given=tuple(map("".join, zip(state.given, new, strict=True)))), new

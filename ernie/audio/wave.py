@@ -58,6 +58,8 @@ def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
     """Sound that the `datasets` library has decoded, {array: (S,), sampling_rate: ...}; raises as `read_wave`."""
     found = cell.get("sampling_rate")
+    if isinstance(found, np.integer):
+        found = int(found)
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")
     try:

@@ -29,6 +29,7 @@ from tasks.downstream.measures import cer, wer
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
+    from ernie.decode.recognizer import TokenRecognizer
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
@@ -187,13 +188,20 @@ class Transcribe(FinetuneTask):
         answers = []
         for scores_TV in np.split(logits, batch.layout.offsets[1:-1]):
             spikes = greedy(scores_TV, head.blank)
-            text = tokenizer_of(ernie).decode([spike.token for spike in spikes])
-            answers.append({"transcript": text, "seconds": [round(self.seconds(spike.vector), 3) for spike in spikes]})
+            texts = [""]
+            seconds: list[float] = []  # when each word begins
+            for n, spike in enumerate(spikes, 1):
+                texts.append(tokenizer_of(ernie).decode([one.token for one in spikes[:n]]))
+                more = len(texts[-1].split()) - len(seconds)
+                seconds += [round(spike.vector * STRIDE * self.features.hop, 3)] * more
+            answers.append({"transcript": texts[-1], "seconds": seconds[: len(texts[-1].split())]})
         return answers
 
-    def seconds(self, vector: int) -> float:
-        """When the sound of a vector begins."""
-        return vector * STRIDE * self.features.hop
+    def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
+        """What recognizes streams of sound in the chunks that were learnt."""
+        from ernie.decode.recognizer import TokenRecognizer
+
+        return TokenRecognizer(ernie, head, self.features, self.around, chunk=self.chunk, before=self.before)
 
     def _wave(self, row: Row) -> Wave:
         cell = row.cell(self.audio)

@@ -1,0 +1,184 @@
+"""Recognition of sound that comes in pieces: whole chunks go through the encoder, and what they tell is committed.
+
+It does not matter in which pieces the sound comes: chunks are always cut at the same places.
+
+Legend: N streams, S samples of sound, F frames, M features of a frame, T vectors, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import paddle
+
+from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
+from ernie.audio.lengths import STRIDE, vectors
+from ernie.data.batch import Frames, Layout
+from ernie.decode.ctc import Spike, greedy
+from ernie.decode.stream import part, under
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating
+from ernie.model.memory import Memory
+from ernie.model.speech import SpeechHead
+
+
+@dataclass(frozen=True, eq=False)
+class Hearing:
+    """How far a stream is: what is known of its `sound`, `frames` (F, M) that vectors to come look at, and so on.
+
+    `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.
+    """
+
+    sound: FeatureState
+    frames: np.ndarray
+    count: int
+    last: int
+    spikes: tuple[Spike, ...] = ()
+    ended: bool = False
+
+    def ready(self, chunk: int) -> int:
+        """How many vectors can be computed now: a chunk, or the rest of a sound that is over."""
+        waiting = vectors(len(self.frames)) - (self.count > 0)
+        if self.ended:
+            return min(chunk, waiting)
+        return chunk if len(self.frames) >= STRIDE * (chunk + (self.count > 0)) else 0
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+        told = {"count": self.count, "last": self.last, "spikes": self.spikes, "ended": self.ended}
+        return {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Hearing:
+        """That of which `arrays` gave these."""
+        told = json.loads(str(arrays["told"]))
+        spikes = tuple(Spike(*spike) for spike in told.pop("spikes"))
+        sound = FeatureState.of_arrays(part("sound", arrays))
+        return cls(sound, arrays["frames"], spikes=spikes, **told)
+
+
+@dataclass(frozen=True, eq=False)
+class Recognitions:
+    """The state of N streams: how far each is, and what the encoder remembers of the last chunks."""
+
+    hearing: tuple[Hearing, ...]
+    memory: Memory
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return len(self.hearing)
+
+    def chosen(self, streams: Sequence[int]) -> Recognitions:
+        """These streams only, in this order."""
+        return Recognitions(tuple(self.hearing[n] for n in streams), self.memory.chosen(streams))
+
+    def with_others(self, others: Sequence[Recognitions]) -> Recognitions:
+        """The streams of this state and those of others, in their order."""
+        every = [self, *others]
+        hearing = tuple(one for state in every for one in state.hearing)
+        return Recognitions(hearing, Memory.joined([state.memory for state in every]))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+        found = {"streams": np.array(self.streams), **under("memory", self.memory.arrays())}
+        for number, one in enumerate(self.hearing):
+            found |= under(str(number), one.arrays())
+        return found
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Recognitions:
+        """The state of which `arrays` gave these."""
+        hearing = (Hearing.of_arrays(part(str(number), arrays)) for number in range(int(arrays["streams"])))
+        return cls(tuple(hearing), Memory.of_arrays(part("memory", arrays)))
+
+
+class TokenRecognizer:
+    """Recognizes streams of sound with an encoder that has learnt in chunks of `chunk` vectors, seeing `before` more.
+
+    What a chunk tells is committed as soon as its frames are there: that is `chunk` vectors and three frames at most
+    after it was said.
+    """
+
+    def __init__(
+        self,
+        ernie: ErnieModel,
+        head: SpeechHead,
+        config: FeatureConfig,
+        around: Statistics | None = None,
+        *,
+        chunk: int,
+        before: int,
+    ):
+        self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
+        self._features, self._width = FeatureStream(config, around), config.features
+
+    def begin(self, streams: int = 1) -> Recognitions:
+        """The state of streams of which nothing was heard."""
+        one = Hearing(FeatureState(), np.zeros((0, self._width), np.float32), 0, self._head.blank)
+        return Recognitions((one,) * streams, Memory.empty(streams))
+
+    def push(self, state: Recognitions, pieces: Sequence[np.ndarray]) -> tuple[Recognitions, list[list[Spike]]]:
+        """More samples (S,) of each stream; the tokens that they tell.
+
+        Raises UserError for sound with more vectors than the encoder has positions, and for a stream that is over.
+        """
+        hearing = []
+        for one, piece in zip(state.hearing, pieces, strict=True):
+            if one.ended and len(piece):
+                raise UserError("the sound of this stream is over; begin another one")
+            sound, more_FM = self._features.push(one.sound, piece)
+            hearing.append(replace(one, sound=sound, frames=np.concatenate([one.frames, more_FM])))
+        return self._go_on(state, hearing)
+
+    def finish(self, state: Recognitions) -> tuple[Recognitions, list[list[Spike]]]:
+        """All sounds are over; the rest of what they tell."""
+        return self._go_on(state, [replace(one, ended=True) for one in state.hearing])
+
+    def _go_on(self, state: Recognitions, hearing: list[Hearing]) -> tuple[Recognitions, list[list[Spike]]]:
+        before = [len(one.spikes) for one in hearing]
+        with evaluating(self._ernie), evaluating(self._head):
+            memory = state.memory
+            while any(counts := [one.ready(self._chunk) for one in hearing]):
+                memory = self._hear(hearing, counts, memory)
+        new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
+        return Recognitions(tuple(hearing), memory), new
+
+    def _hear(self, hearing: list[Hearing], counts: list[int], memory: Memory) -> Memory:
+        """A chunk of each stream that has one, of `counts` vectors."""
+        layout = Layout.of_lengths(counts)
+        streams = np.flatnonzero(layout.lengths)
+        x_TD = self._vectors([hearing[n] for n in streams], layout.lengths[streams])
+        hidden_TD, memory = self._ernie.encoder.go_on(x_TD, layout, memory, together=True)
+        logits_TV = self._head(hidden_TD).numpy()
+        for n in streams:
+            one, count = hearing[n], counts[n]
+            scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
+            spikes = greedy(scores_TV, self._head.blank, one.last, one.count)
+            # The last vector's frames stay, since those of the next one reach back into them.
+            frames = one.frames[STRIDE * (count - (one.count == 0)) :]
+            last = int(scores_TV[-1].argmax())
+            hearing[n] = replace(one, frames=frames, count=one.count + count, last=last, spikes=(*one.spikes, *spikes))
+        return memory.last(self._before * self._chunk)
+
+    def _vectors(self, hearing: Sequence[Hearing], counts: np.ndarray) -> paddle.Tensor:
+        """What the encoder gets of these streams (T, D), so many vectors of each."""
+        positions = self._ernie.config.max_positions
+        pieces, firsts = [], []
+        for one, count in zip(hearing, counts, strict=True):
+            if one.count + count > positions:
+                raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
+            again = one.count > 0  # the vector before, which lacks the frames before it, is computed and left out
+            # Of a sound that is over the last chunk has all that is left, and silence behind it.
+            rest = one.ended and count == vectors(len(one.frames)) - again
+            pieces.append(one.frames if rest else one.frames[: STRIDE * (count + again)])
+            firsts.append(int(again))
+        frames = Frames(np.concatenate(pieces), Layout.of_lengths([len(piece) for piece in pieces]))
+        begins = np.array([one.count for one in hearing]) - firsts
+        x_TD, layout = self._head.frontend(frames, begins)
+        rows = layout.positions >= np.repeat(firsts, layout.lengths)
+        return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))

@@ -1,0 +1,52 @@
+"""Transcribe sound files, or what is being said, with a model that was fine-tuned for it.
+
+A file gives a line.  With - in place of a file, samples of 16 bits, one channel at the rate that the model hears, come
+from standard input, and words are written as they are said; the model must have learnt in chunks
+(task.encoder: chunks).
+
+  ernie transcribe runs/digits call.wav
+  ernie transcribe runs/digits --show-times *.flac
+  arecord -t raw -f S16_LE -r 8000 | ernie transcribe runs/digits -
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ernie.arguments import add_precision, add_quiet
+
+SUMMARY = "transcribe sound files, or what is being said"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind transcribe")
+    parser.add_argument("sounds", nargs="+", metavar="FILE", help="sound files, or - for standard input")
+    parser.add_argument("--show-times", action="store_true", help="write after how many seconds each word begins")
+    add_precision(parser)
+    add_quiet(parser, "say nothing but the transcripts")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the transcripts to standard output."""
+    from ernie.errors import UserError
+    from ernie.kernels.precision import computing
+    from ernie.runtime import require_paddle
+
+    if "-" in arguments.sounds and len(arguments.sounds) > 1:
+        raise UserError("-: standard input is one sound; give it alone")
+    require_paddle()
+
+    from finetune.listen import from_files, from_samples
+    from finetune.model import FinetunedModel
+
+    model = FinetunedModel.load(arguments.run)
+    told = None if arguments.quiet else sys.stderr
+    with computing(arguments.precision):
+        if arguments.sounds == ["-"]:
+            from_samples(model, sys.stdin.buffer, sys.stdout, told)
+        else:
+            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, told)
+    return 0

@@ -1,0 +1,66 @@
+"""Sound that comes from files or from a microphone, and its transcript that goes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import BinaryIO, TextIO
+
+import numpy as np
+
+from ernie.audio.wave import read_wave
+from ernie.decode.stream import Stream
+from ernie.errors import about
+from finetune.model import FinetunedModel
+from finetune.recognizer import SpeechRecognizer, transcribing
+
+_PIECE = 0.1  # seconds of sound that are read at a time
+
+
+def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, told: TextIO | None) -> None:
+    """Transcribe files, a line each; with `times` each word has the seconds before it.
+
+    Raises UserError for a file that cannot be read, after the transcripts of those before it.
+    """
+    rate = transcribing(model).features.rate
+    column = transcribing(model).audio
+    for name in names:
+        wave = read_wave(name, rate)
+        began = time.perf_counter()
+        with about(name):
+            (answer,) = model.predict([{column: {"array": wave.samples, "sampling_rate": rate}}])
+        spent = time.perf_counter() - began
+        words = answer["transcript"].split()
+        if times:
+            words = [f"{second:.2f} {word}" for second, word in zip(answer["seconds"], words, strict=True)]
+        out.write(("  " if times else " ").join(words) + "\n")
+        out.flush()
+        for remark in wave.remarks if told is not None else ():
+            print(f"note: {name}: the sound {remark}", file=told)
+        _tell(told, name, wave.seconds, spent)
+
+
+def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: TextIO | None) -> None:
+    """Transcribe samples of 16 bits (little endian, one channel, at the model's rate) as they come."""
+    recognizer = SpeechRecognizer(model)
+    stream, spent, heard, odd = Stream(recognizer), 0.0, 0, b""
+    size = 2 * round(_PIECE * recognizer.rate)
+    with about("standard input"):
+        while data := source.read1(size) if hasattr(source, "read1") else source.read(size):  # what is there already
+            data, odd = (odd + data)[: (len(odd) + len(data)) // 2 * 2], (odd + data)[(len(odd) + len(data)) // 2 * 2 :]
+            samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+            began = time.perf_counter()
+            out.write(stream.push(samples))
+            spent += time.perf_counter() - began
+            heard += len(samples)
+            out.flush()
+        began = time.perf_counter()
+        out.write(stream.finish() + "\n")
+    out.flush()
+    _tell(told, "standard input", heard / recognizer.rate, spent + time.perf_counter() - began)
+
+
+def _tell(told: TextIO | None, name: str, seconds: float, spent: float) -> None:
+    if told is not None and seconds:
+        factor = spent / seconds
+        print(f"{name}: {seconds:.1f} s of sound in {spent:.2f} s, real-time factor {factor:.3f}", file=told)

@@ -1,0 +1,164 @@
+"""Recognition of sound in pieces: the same however it comes, and blind to what was not heard."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import paddle
+import pytest
+from helpers import numbered
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.audio.features import FeatureConfig, features
+from ernie.audio.lengths import STRIDE, vectors
+from ernie.data.batch import Frames, Layout
+from ernie.decode.ctc import Spike, greedy
+from ernie.decode.recognizer import Recognitions, TokenRecognizer
+from ernie.decode.stream import load_state, save_state
+from ernie.errors import UserError
+from ernie.kernels.mask import Mask
+from ernie.kernels.precision import computing
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.model.inference import evaluating
+from ernie.model.speech import SpeechHead
+from ernie.model.weights import initialize
+
+CONFIG = FeatureConfig(bins=12, normalize="streaming")
+BLANK, VOCABULARY = 0, 12
+CHUNK, BEFORE = 3, 2
+
+
+@cache
+def model() -> tuple[ErnieModel, SpeechHead]:
+    """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
+    paddle.seed(7)
+    shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
+    ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.3))
+    ernie.tokenizer = numbered(VOCABULARY)
+    head = SpeechHead(ernie, CONFIG.features, BLANK)
+    initialize(head, 0.8)
+    return ernie, head
+
+
+def recognizer() -> TokenRecognizer:
+    return TokenRecognizer(*model(), CONFIG, chunk=CHUNK, before=BEFORE)
+
+
+def sound(samples: int, seed: int = 0) -> np.ndarray:
+    """Tones that change every few hundredths of a second, and noise."""
+    rng = np.random.default_rng(seed)
+    pitch = np.repeat(rng.uniform(200, 3500, samples // 500 + 1), 500)[:samples]
+    return (0.3 * np.sin(2 * np.pi * np.cumsum(pitch) / 8000) + rng.normal(0, 0.01, samples)).astype(np.float32)
+
+
+def whole(samples: np.ndarray) -> list[Spike]:
+    """What the model tells of a sound that is there as a whole, as in learning."""
+    ernie, head = model()
+    found_FM = features(CONFIG, samples)
+    if not len(found_FM):
+        return []
+    with evaluating(ernie), evaluating(head):
+        x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
+        hidden = ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
+        return greedy(head(hidden).numpy(), BLANK)
+
+
+def in_pieces(pieces: list[np.ndarray]) -> list[Spike]:
+    decoder, told = recognizer(), []
+    state = decoder.begin()
+    for piece in pieces:
+        state, (new,) = decoder.push(state, [piece])
+        told += new
+    state, (new,) = decoder.finish(state)
+    assert list(state.hearing[0].spikes) == told + new
+    return told + new
+
+
+def plain(spikes: list[Spike]) -> list[tuple[int, int]]:
+    return [(spike.token, spike.vector) for spike in spikes]
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    with computing("fp32"):
+        yield
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.integers(0, 10**6))
+def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], seed: int) -> None:
+    samples = sound(sum(sizes), seed)
+    found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]))
+    assert found == in_pieces([samples])
+    assert plain(found) == plain(whole(samples))
+
+
+def test_something_is_told_at_all() -> None:
+    assert sum(len(whole(sound(9000, seed))) for seed in range(5)) > 30
+
+
+def test_what_was_told_does_not_depend_on_what_comes_later() -> None:
+    decoder, samples = recognizer(), sound(8000)
+    for cut in (1000, 3000, 5555):
+        _, (told,) = decoder.push(decoder.begin(), [samples[:cut]])
+        other = np.concatenate([samples[:cut], sound(4000, seed=9)])
+        assert in_pieces([other])[: len(told)] == told
+
+
+def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() -> None:
+    decoder, samples = recognizer(), sound(9000)
+    state, heard, late = decoder.begin(), 0, []
+    for piece in np.split(samples, np.arange(80, len(samples), 80)):
+        state, (new,) = decoder.push(state, [piece])
+        heard += len(piece)
+        late += [CONFIG.frames(heard) - STRIDE * spike.vector for spike in new]
+    assert late
+    assert max(late) <= STRIDE * CHUNK + 1
+
+
+def test_streams_of_a_batch_do_not_disturb_each_other() -> None:
+    decoder, sounds = recognizer(), [sound(size, seed) for seed, size in enumerate((5000, 0, 900, 7000, 150))]
+    state, early = decoder.push(decoder.begin(5), [one[:1000] for one in sounds])
+    state, late = decoder.push(state, [one[1000:] for one in sounds])
+    _, rest = decoder.finish(state)
+    for samples, *parts in zip(sounds, early, late, rest, strict=True):
+        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples]))
+
+
+def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path) -> None:
+    decoder, a, b = recognizer(), sound(6000), sound(4000, 1)
+    one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
+    other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
+    save_state(one.with_others([other]), tmp_path / "kept.npz")
+    both = load_state(Recognitions, tmp_path / "kept.npz")
+    other, one = both.chosen([1]), both.chosen([0])
+    one, (more,) = decoder.push(one, [a[2345:]])
+    other, (second,) = decoder.push(other, [b[1111:]])
+    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a]))
+    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b]))
+
+
+def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
+    decoder = recognizer()
+    with pytest.raises(UserError, match="more than 60 vectors"):
+        decoder.push(decoder.begin(), [sound(30_000)])
+    state, _ = decoder.finish(decoder.begin())
+    with pytest.raises(UserError, match="is over"):
+        decoder.push(state, [sound(10)])
+
+
+def test_repeated_tokens_count_once_unless_a_blank_stands_between() -> None:
+    best = [0, 3, 3, 0, 3, 5, 5, 4, 0]
+    scores = np.full((len(best), 6), -4.0)
+    scores[np.arange(len(best)), best] = 4.0
+    assert plain(greedy(scores, 0)) == [(3, 1), (3, 4), (5, 5), (4, 7)]
+    assert plain(greedy(scores[1:], 0, last=3, first=1)) == [(3, 4), (5, 5), (4, 7)]
+    assert greedy(scores, 0)[0].probability == pytest.approx(np.exp(4) / (np.exp(4) + 5 * np.exp(-4)))
+
+
+def test_vectors_are_a_quarter_of_the_frames_rounded_up() -> None:
+    assert [vectors(frames) for frames in (0, 1, 4, 5, 8, 9)] == [0, 1, 1, 2, 2, 3]

@@ -1,0 +1,187 @@
+"""Transcription of files and of what is being said."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
+
+from ernie.audio.features import FeatureConfig
+from ernie.cli import main
+from ernie.data.labelled.read import Split
+from ernie.decode.stream import Stream, load_state, save_state
+from ernie.errors import UserError
+from ernie.train.settings import RateConfig
+from finetune.config import TrainConfig
+from finetune.listen import from_files, from_samples
+from finetune.loop import finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+from finetune.recognizer import SpeechRecognizer, Transcribing
+
+soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("jiwer")
+WORDS = ("blue", "red", "green")
+
+
+@cache
+def learnt() -> FinetunedModel:
+    """A tiny model that has learnt to tell three tones apart, in chunks of two vectors."""
+    toy = TOYS["transcribe"]
+    task = replace(toy.task, features=FeatureConfig(bins=20, normalize="global"), encoder="chunks", chunk=2, before=4)
+    rows = toy.rows(320, 0)
+    task = task.learnt_from(rows)
+    train, dev = (prepare(task, Split(*split), TOKENIZER) for split in (("train", rows), ("dev", toy.rows(40, 1))))
+    model, _ = finetune(tiny_encoder(), task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))
+    return model
+
+
+def spoken(words: tuple[str, ...] = WORDS, seed: int = 5) -> np.ndarray:
+    return np.array(said(words, np.random.default_rng(seed))["array"], np.float32)
+
+
+def test_a_file_gives_a_line_with_the_time_of_each_word(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    out, told = io.StringIO(), io.StringIO()
+    from_files(learnt(), [str(tmp_path / "a.wav")], True, out, told)
+    cells = out.getvalue().split()
+    assert tuple(cells[1::2]) == WORDS
+    times = [float(cell) for cell in cells[::2]]
+    assert times == sorted(times)
+    assert all(abs(time - 0.1 * n) <= 0.1 for n, time in enumerate(times))
+    assert re.search(r"0\.3 s of sound in .* real-time factor \d", told.getvalue())
+
+
+def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
+    from scipy.signal import resample_poly
+
+    soundfile.write(tmp_path / "b.wav", resample_poly(spoken(), 2, 1), 16000)
+    out, told = io.StringIO(), io.StringIO()
+    from_files(learnt(), [str(tmp_path / "b.wav")], False, out, told)
+    assert out.getvalue() == "blue red green\n"
+    assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
+
+
+@pytest.mark.parametrize("size", [2, 333, 100_000])
+def test_what_is_being_said_is_transcribed_as_it_comes(size: int) -> None:
+    data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
+    source = io.BufferedReader(Slow(data, size))  # type: ignore[arg-type]
+    from_samples(learnt(), source, out, None)
+    assert out.getvalue() == "blue red green\n"
+
+
+class Slow(io.RawIOBase):
+    """Bytes that come a few at a time."""
+
+    def __init__(self, data: bytes, size: int):
+        self._data, self._size = data, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into) -> int:
+        size = min(self._size, len(into), len(self._data))
+        into[:size], self._data = self._data[:size], self._data[size:]
+        return size
+
+
+def test_words_come_before_the_sound_is_over_and_a_stream_can_be_kept_in_a_file(tmp_path: Path) -> None:
+    samples = spoken((*WORDS, *WORDS[::-1][1:]))
+    stream = Stream(SpeechRecognizer(learnt()))
+    early = stream.push(samples[:2800])
+    assert early.split()[:1] == ["blue"]
+    save_state(stream.state, tmp_path / "kept.npz")
+    late = stream.push(samples[2800:]) + stream.finish()
+    other = Stream(SpeechRecognizer(learnt()))
+    other.state = load_state(Transcribing, tmp_path / "kept.npz")
+    assert other.push(samples[2800:]) + other.finish() == late
+
+
+def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    learnt().save(tmp_path / "model")
+    for name, words in (("a.wav", WORDS), ("b.flac", WORDS[::-1])):
+        soundfile.write(tmp_path / name, spoken(words), 8000)
+    files = [str(tmp_path / name) for name in ("a.wav", "b.flac")]
+    assert main(["transcribe", str(tmp_path / "model"), *files]) == 0
+    said_there = capsys.readouterr()
+    assert said_there.out == "blue red green\ngreen red blue\n"
+    assert said_there.err.count("real-time factor") == 2
+
+
+def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    learnt().save(tmp_path / "model")
+    (tmp_path / "no.wav").write_text("no sound")
+    assert main(["transcribe", str(tmp_path / "model"), str(tmp_path / "no.wav"), "--quiet"]) == 2
+    assert "no.wav: cannot be read as sound" in capsys.readouterr().err
+    assert main(["transcribe", str(tmp_path / "model"), "-", "x.wav"]) == 2
+    assert "standard input is one sound" in capsys.readouterr().err
+
+
+def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
+    model = FinetunedModel(learnt().ernie, TOYS["transcribe"].task)
+    with pytest.raises(UserError, match=r"hears whole sounds only.*task\.encoder: chunks"):
+        SpeechRecognizer(model)
+
+
+def test_a_model_of_another_kind_is_refused() -> None:
+    with pytest.raises(UserError, match="of the kind classify"):
+        SpeechRecognizer(FinetunedModel(learnt().ernie, TOYS["classify"].task))
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "message"),
+    [
+        ({"array": [0.1] * 100, "sampling_rate": 8000}, "blue", "less than one window of 0.025 s"),
+        ({"array": [0.1] * 80_000, "sampling_rate": 8000}, "blue", "raise it, or cut the sound"),
+        ({"array": [0.1] * 400, "sampling_rate": 8000}, "blue red", "2 tokens need 2 vectors, and the sound gives 1"),
+        ({"array": [0.1] * 2400, "sampling_rate": 8000}, "purple", "the vocabulary lacks characters of 'purple'"),
+        ({"array": [], "sampling_rate": 8000}, "blue", "holds no samples"),
+        ({"array": "x", "sampling_rate": 8000}, "blue", "array: expected numbers"),
+        ({"array": [0.1]}, "blue", "'array' and 'sampling_rate'"),
+        ("missing.wav", "blue", "missing.wav: cannot be read as sound"),
+        ({"array": [0.1] * 2400, "sampling_rate": 8000}, " ", "the transcript is empty"),
+    ],
+)
+def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message: str) -> None:
+    from ernie.data.labelled.row import Row
+
+    with pytest.raises(UserError, match=re.escape(message)):
+        TOYS["transcribe"].task.labelled(Row({"audio": cell, "text": text}), TOKENIZER)
+
+
+def test_chunks_cannot_be_normalized_by_what_is_not_heard_yet() -> None:
+    with pytest.raises(UserError, match=r"features\.normalize"):
+        replace(TOYS["transcribe"].task, encoder="chunks")
+
+
+def test_statistics_do_not_depend_on_the_order_of_the_rows() -> None:
+    toy = TOYS["transcribe"]
+    task, rows = replace(toy.task, features=FeatureConfig(bins=20)), toy.rows(20)
+    learnt_task = task.learnt_from(rows)
+    assert learnt_task == task.learnt_from(rows[::-1])
+    assert len(learnt_task.mean) == 20
+
+
+def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() -> None:
+    from ernie.audio.augment import AugmentConfig
+    from ernie.data.batch import pack
+
+    toy = TOYS["transcribe"]
+    task = replace(toy.task, augment=AugmentConfig(speed=0.1, time_masks=1, time=5, bands=1, band=4))
+    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(3)]
+    epochs = [pack(samples, np.array([(epoch, i, 0) for i in range(3)])) for epoch in (0, 1)]
+    first, second = (task.drawn(batch, training=True).frames.features for batch in epochs)
+    again = task.drawn(epochs[0], training=True).frames.features
+    np.testing.assert_array_equal(first, again)
+    assert first.shape != second.shape or (first != second).any()
+    still = task.drawn(epochs[0], training=False).frames.features
+    np.testing.assert_array_equal(still, task.drawn(epochs[1], training=False).frames.features)
+
+
+assert set(WORDS) == set(COLOURS)
