@@ -129,7 +129,8 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
             theirs(arguments, run, seed, steps, count, *CHOSEN)
         models = [run / f"part-{n}" for n in range(1, count + 1)]
     else:
-        tree = {**COMMON, "save": {"every": steps // count, "keep_last": count}}
+        # Stages end in checkpoints too, and none may go.
+        tree = {**COMMON, "save": {"every": steps // count, "keep_last": count + len(shares)}}
         pretrain(arguments.corpus, {"schedule": stages(shares, steps), **tree}, run, seed)
         models = [run / "checkpoints" / f"step-{n * steps // count:08d}" / "model" for n in range(1, count + 1)]
     return [Part(model, pace * steps * n / count) for n, model in enumerate(models, 1)]
