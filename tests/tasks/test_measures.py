@@ -16,6 +16,7 @@ from tasks.downstream import measures
 from tasks.downstream.measures import (
     accuracy,
     bleu,
+    cer,
     chrf,
     entity_f1,
     entity_precision,
@@ -34,6 +35,7 @@ from tasks.downstream.measures import (
     set_micro_f1,
     spearman,
     tag_accuracy,
+    wer,
 )
 from tasks.downstream.tag import Tag
 
@@ -218,6 +220,19 @@ class TestTranslation:
         assert chrf(["abc"], ["abc"]) == pytest.approx(1)
         # One run of each length up to two is right: F2 of 2/3 of the characters, 1/2 of the pairs, none of three.
         assert chrf(["abc"], ["abd"]) == pytest.approx((2 / 3 + 1 / 2 + 0) / 3, abs=0.01)
+
+
+class TestTranscription:
+    def test_a_word_error_rate_counts_words_put_in_left_out_and_replaced_for_each_that_is_right(self) -> None:
+        # One replaced and one left out of four; one put in beside one: three errors for five words.
+        assert wer(["a b c d", "e"], ["a x c", "e f"]) == pytest.approx(3 / 5)
+        assert wer(["a b"], ["a b"]) == 0
+
+    def test_it_may_be_above_one(self) -> None:
+        assert wer(["a"], ["b c d"]) == pytest.approx(3)
+
+    def test_a_character_error_rate_counts_characters_and_spaces(self) -> None:
+        assert cer(["ab cd"], ["ab cx"]) == pytest.approx(1 / 5)
 
 
 def test_every_measure_of_the_module_is_worked_here() -> None:
