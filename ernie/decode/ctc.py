@@ -5,6 +5,8 @@ Legend: T vectors, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,3 +31,94 @@ def greedy(scores_TV: np.ndarray, blank: int, last: int | None = None, first: in
     highest = scores_TV.max(1, keepdims=True)
     sums = np.exp(scores_TV - highest).sum(1)
     return [Spike(int(best[t]), first + int(t), float(1 / sums[t])) for t in found]
+
+
+class Reading(NamedTuple):
+    """One way to read what was told: its tokens, with the vectors at which they were first told.
+
+    `blank` and `told` are the logarithms of the probability of all alignments that end in a blank, and in the last
+    token; `extra` is what the language model and the reward for each token add.
+    """
+
+    tokens: tuple[int, ...] = ()
+    vectors: tuple[int, ...] = ()
+    blank: float = 0.0
+    told: float = -np.inf
+    extra: float = 0.0
+
+    @property
+    def heard(self) -> float:
+        """The logarithm of the probability of all its alignments."""
+        return float(np.logaddexp(self.blank, self.told))
+
+    @property
+    def score(self) -> float:
+        """What paths are compared by."""
+        return self.heard + self.extra
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Follows the `width` best readings, those that agree in all tokens merged into one.
+
+    Hannun et al., 2014 (arXiv 1408.2873).  `language` gives the logarithm of the probability of a token after others,
+    of which `alpha` counts; `beta` is added for each token.  Of each vector those tokens are looked at that have
+    `share` of the probability together, `most` at most (Amodei et al., 2016, arXiv 1512.02595, section 7).
+    """
+
+    blank: int
+    width: int = 16
+    language: Callable[[tuple[int, ...], int], float] | None = None
+    alpha: float = 0.5
+    beta: float = 0.0
+    share: float = 0.999
+    most: int = 40
+
+    def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
+        """The readings after more vectors, of which `first` came before; the best is the first one."""
+        log_TV = scores_TV - np.logaddexp.reduce(scores_TV.astype(np.float64), 1)[:, None]
+        for t, log_V in enumerate(log_TV, first):
+            paths = self._step(paths, log_V, t)
+        return tuple(paths)
+
+    def _step(self, paths: Sequence[Reading], log_V: np.ndarray, vector: int) -> list[Reading]:
+        looked_at = self._likely(log_V)
+        found: dict[tuple[int, ...], Reading] = {}
+        for path in paths:
+            # Nothing new: a blank, or the last token once more.
+            told = path.told + float(log_V[path.tokens[-1]]) if path.tokens else -np.inf
+            _merge(found, path._replace(blank=path.heard + float(log_V[self.blank]), told=told))
+        for path in paths:
+            for token in looked_at:
+                # The last token anew needs a blank before it.
+                before = path.blank if path.tokens[-1:] == (token,) else path.heard
+                tokens = (*path.tokens, token)
+                told = before + float(log_V[token])
+                if told == -np.inf:
+                    continue
+                extra = found[tokens].extra if tokens in found else path.extra + self._extra(path.tokens, token)
+                _merge(found, Reading(tokens, (*path.vectors, vector), -np.inf, told, extra))
+        return sorted(found.values(), key=lambda path: (-path.score, path.tokens))[: self.width]
+
+    def _likely(self, log_V: np.ndarray) -> list[int]:
+        order = np.argsort(-log_V, kind="stable")[: self.most]
+        count = int(np.searchsorted(np.cumsum(np.exp(log_V[order])), self.share)) + 1
+        return [int(token) for token in order[:count] if token != self.blank]
+
+    def _extra(self, tokens: tuple[int, ...], token: int) -> float:
+        return self.beta + (self.alpha * self.language(tokens, token) if self.language is not None else 0.0)
+
+
+def sure(paths: Sequence[Reading]) -> int:
+    """How many tokens all readings begin with: those will not be taken back."""
+    shortest = min(len(path.tokens) for path in paths)
+    columns = zip(*(path.tokens[:shortest] for path in paths), strict=True)
+    return next((n for n, column in enumerate(columns) if len(set(column)) > 1), shortest)
+
+
+def _merge(found: dict[tuple[int, ...], Reading], path: Reading) -> None:
+    other = found.get(path.tokens)
+    if other is not None:
+        blank, told = float(np.logaddexp(other.blank, path.blank)), float(np.logaddexp(other.told, path.told))
+        path = (other if other.heard >= path.heard else path)._replace(blank=blank, told=told)
+    found[path.tokens] = path

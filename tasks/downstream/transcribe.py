@@ -5,7 +5,7 @@ Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -20,6 +20,8 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
+from ernie.decode.ctc import Beam, Reading, greedy
+from ernie.decode.ngram import BEGIN, NgramModel
 from ernie.errors import UserError
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
@@ -46,8 +48,10 @@ class Transcribe(FinetuneTask):
     {array: [...], sampling_rate: 16000}.  `features` says what of it the encoder hears: `max_len` vectors at most, one
     for four frames.  `augment` changes the sounds to learn from, anew in every epoch.  `encoder` says what a vector
     sees of its sound: the `whole`, or `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that
-    it can be transcribed while it is spoken.  `mean` and `deviation` are those of the features of the sounds to learn
-    from, unless given.
+    it can be transcribed while it is spoken.  `beam` readings are followed where a sound is there as a whole; with 1
+    the likeliest token of each vector is taken.  `language` is an ARPA file, a language model of the vocabulary's
+    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token.  `mean` and `deviation`
+    are those of the features of the sounds to learn from, unless given.
     """
 
     audio: str = "audio"
@@ -58,6 +62,10 @@ class Transcribe(FinetuneTask):
     encoder: Literal["whole", "chunks"] = "whole"
     chunk: int = 8
     before: int = 4
+    beam: int = 1
+    language: Path | None = None
+    alpha: float = 0.5
+    beta: float = 0.0
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
 
@@ -66,7 +74,7 @@ class Transcribe(FinetuneTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("chunk", 1), ("before", 0)):
+        for name, least in (("chunk", 1), ("before", 0), ("beam", 1)):
             if getattr(self, name) < least:
                 raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
         if self.encoder == "chunks" and self.features.normalize == "utterance":
@@ -74,6 +82,8 @@ class Transcribe(FinetuneTask):
                 "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "
                 "choose global, streaming or none"
             )
+        if self.language is not None and self.beam == 1:
+            raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
         for name in ("mean", "deviation"):
             count = len(getattr(self, name))
             if count not in (0, self.features.features):
@@ -180,22 +190,47 @@ class Transcribe(FinetuneTask):
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
-        from ernie.decode.ctc import greedy
         from ernie.model.inference import tokenizer_of
 
+        read = self._reader(tokenizer_of(ernie), head.blank)
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
         logits = head(self.encode(ernie, head, batch, task_id)).numpy()
         answers = []
         for scores_TV in np.split(logits, batch.layout.offsets[1:-1]):
-            spikes = greedy(scores_TV, head.blank)
+            told = read(scores_TV)
             texts = [""]
             seconds: list[float] = []  # when each word begins
-            for n, spike in enumerate(spikes, 1):
-                texts.append(tokenizer_of(ernie).decode([one.token for one in spikes[:n]]))
+            for n, (_, vector) in enumerate(told, 1):
+                texts.append(tokenizer_of(ernie).decode([token for token, _ in told[:n]]))
                 more = len(texts[-1].split()) - len(seconds)
-                seconds += [round(spike.vector * STRIDE * self.features.hop, 3)] * more
+                seconds += [round(vector * STRIDE * self.features.hop, 3)] * more
             answers.append({"transcript": texts[-1], "seconds": seconds[: len(texts[-1].split())]})
         return answers
+
+    def _reader(self, tokenizer: Tokenizer, blank: int) -> Callable[[np.ndarray], list[tuple[int, int]]]:
+        """What makes of scores (T, V) the tokens that were told, and at which vectors."""
+        if self.beam == 1:
+            return lambda scores_TV: [(spike.token, spike.vector) for spike in greedy(scores_TV, blank)]
+        beam = Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
+
+        def read(scores_TV: np.ndarray) -> list[tuple[int, int]]:
+            best = beam.go_on([Reading()], scores_TV)[0]
+            return list(zip(best.tokens, best.vectors, strict=True))
+
+        return read
+
+    def _language(self, tokenizer: Tokenizer) -> Callable[[tuple[int, ...], int], float] | None:
+        """The logarithm of the probability of a token after others."""
+        if self.language is None:
+            return None
+        model, names = NgramModel.load(self.language), tokenizer.tokens
+
+        def score(before: tuple[int, ...], token: int) -> float:
+            last = before[max(0, len(before) - model.order) :]
+            history = [names[one] for one in last]
+            return model.score(history if len(last) < len(before) else [BEGIN, *history], names[token])
+
+        return score
 
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
         """What recognizes streams of sound in the chunks that were learnt."""

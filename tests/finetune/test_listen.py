@@ -15,6 +15,7 @@ from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 from ernie.audio.features import FeatureConfig
 from ernie.cli import main
 from ernie.data.labelled.read import Split
+from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
 from ernie.train.settings import RateConfig
@@ -153,6 +154,30 @@ def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message:
 
     with pytest.raises(UserError, match=re.escape(message)):
         TOYS["transcribe"].task.labelled(Row({"audio": cell, "text": text}), TOKENIZER)
+
+
+def test_a_beam_reads_what_is_clear_as_the_likeliest_tokens_do_and_a_language_model_can_overrule_it(
+    tmp_path: Path,
+) -> None:
+    model = learnt()
+    row = {"audio": said(WORDS, np.random.default_rng(1))}
+    (greedy,) = model.predict([row])
+    (followed,) = _with(model, beam=8).predict([row])
+    assert followed["transcript"] == greedy["transcript"] == "blue red green"
+    NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
+    (ruled,) = _with(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
+    assert "blue" not in ruled["transcript"]
+
+
+def _with(model: FinetunedModel, **changes) -> FinetunedModel:
+    changed = FinetunedModel(model.ernie, replace(model.task, **changes))
+    changed.head = model.head
+    return changed
+
+
+def test_a_language_model_without_a_beam_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="language: a language model chooses among readings"):
+        replace(TOYS["transcribe"].task, language="model.arpa")
 
 
 def test_chunks_cannot_be_normalized_by_what_is_not_heard_yet() -> None:

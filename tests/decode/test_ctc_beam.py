@@ -1,0 +1,95 @@
+"""Beam search over CTC: with room enough the best of all readings, with a language model and without."""
+
+from __future__ import annotations
+
+from itertools import groupby, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.decode.ctc import Beam, Reading, greedy, sure
+
+BLANK = 0
+
+
+def listed(scores_TV: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The logarithm of the probability of every reading, by all alignments there are."""
+    log_TV = scores_TV - np.logaddexp.reduce(scores_TV, 1)[:, None]
+    found: dict[tuple[int, ...], float] = {}
+    for path in product(range(scores_TV.shape[1]), repeat=len(scores_TV)):
+        tokens = tuple(token for token, _ in groupby(path) if token != BLANK)
+        told = float(sum(log_TV[t, token] for t, token in enumerate(path)))
+        found[tokens] = float(np.logaddexp(found.get(tokens, -np.inf), told))
+    return found
+
+
+def likes_rising(before: tuple[int, ...], token: int) -> float:
+    """A language model of a kind: tokens rise."""
+    return -0.2 if not before or token > before[-1] else -1.7
+
+
+cases = st.tuples(st.integers(1, 6), st.integers(2, 4), st.integers(0, 10**6))
+
+
+def drawn(case: tuple[int, int, int]) -> np.ndarray:
+    T, V, seed = case
+    return np.random.default_rng(seed).normal(0, 2, (T, V))
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases, st.booleans())
+def test_with_room_for_all_readings_each_has_the_probability_of_all_its_alignments(case, models: bool) -> None:
+    scores_TV = drawn(case)
+    language = likes_rising if models else None
+    paths = Beam(BLANK, 10_000, language, 0.7, 0.3, share=1.0).go_on([Reading()], scores_TV)
+    expected = listed(scores_TV)
+    assert {path.tokens for path in paths} == set(expected)
+    for path in paths:
+        assert path.heard == pytest.approx(expected[path.tokens], abs=1e-6)
+        said = sum(0.7 * likes_rising(path.tokens[:n], token) + 0.3 for n, token in enumerate(path.tokens))
+        assert path.extra == pytest.approx(said if models else 0.3 * len(path.tokens))
+    assert paths[0].score == max(path.score for path in paths)
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases, st.integers(0, 6), st.integers(1, 8))
+def test_vectors_may_come_in_pieces(case, cut: int, width: int) -> None:
+    scores_TV = drawn(case)
+    beam = Beam(BLANK, width, likes_rising)
+    whole = beam.go_on([Reading()], scores_TV)
+    early = beam.go_on([Reading()], scores_TV[:cut])
+    assert beam.go_on(early, scores_TV[cut:], first=min(cut, len(scores_TV))) == whole
+
+
+@settings(max_examples=50, deadline=None)
+@given(cases)
+def test_what_all_readings_begin_with_is_never_taken_back(case) -> None:
+    scores_TV = drawn(case)
+    beam, paths, told = Beam(BLANK, 3), (Reading(),), ()
+    for t in range(len(scores_TV)):
+        paths = beam.go_on(paths, scores_TV[t : t + 1], t)
+        now = paths[0].tokens[: sure(paths)]
+        assert now[: len(told)] == told
+        told = now
+
+
+def test_it_finds_readings_that_no_single_alignment_shows() -> None:
+    # Each vector tells a blank with 0.4; the token's two ways and both together are likelier than silence.
+    scores_TV = np.log([[0.4, 0.35, 0.25], [0.4, 0.35, 0.25]])
+    assert greedy(scores_TV, BLANK) == []
+    assert Beam(BLANK, 8).go_on([Reading()], scores_TV)[0].tokens == (1,)
+
+
+def test_sharp_scores_are_read_as_greedily_and_a_token_has_the_vector_where_it_is_first_told() -> None:
+    told = [0, 3, 3, 0, 3, 2, 0]
+    scores_TV = np.full((len(told), 5), -8.0)
+    scores_TV[np.arange(len(told)), told] = 8.0
+    best = Beam(BLANK, 4).go_on([Reading()], scores_TV)[0]
+    assert list(zip(best.tokens, best.vectors, strict=True)) == [(3, 1), (3, 4), (2, 5)]
+
+
+def test_a_language_model_decides_what_is_heard_badly() -> None:
+    scores_TV = np.log([[0.02, 0.49, 0.49], [0.9, 0.05, 0.05], [0.02, 0.02, 0.96]])
+    assert Beam(BLANK, 8, likes_rising, alpha=2.0).go_on([Reading()], scores_TV)[0].tokens == (1, 2)

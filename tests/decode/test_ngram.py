@@ -1,0 +1,99 @@
+"""Language models of n-grams: probabilities that sum to one, worked by hand, and ARPA files."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.decode.ngram import BEGIN, END, UNKNOWN, NgramModel
+from ernie.errors import UserError
+
+texts = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, st.integers(1, 4), st.lists(st.sampled_from("abcdx"), max_size=4))
+def test_after_any_history_the_probabilities_of_all_tokens_sum_to_one(sequences, order: int, history) -> None:
+    model = NgramModel.learn(sequences, order)
+    vocabulary = {token for sequence in sequences for token in sequence} | {END, UNKNOWN}
+    for before in ([BEGIN, *history], history):
+        total = sum(math.exp(model.score(before, token)) for token in vocabulary)
+        assert total == pytest.approx(1, abs=1e-9)
+
+
+def test_a_small_model_worked_by_hand() -> None:
+    # Of "a b" twice and "a a" once: bigrams <s>a 3, ab 2, b</s> 2, aa 1, a</s> 1; two count once and two twice, so 1/3
+    # is taken off each.  Tokens are seen after 2 (a: <s>, a), 1 (b: a) and 2 (</s>: a, b) others; one counts once and
+    # two twice: 1/5 off, and 3 x 1/5 of 5 for the four tokens alike.
+    model = NgramModel.learn(["ab", "ab", "aa"], 2)
+    spare = 0.2 * 3 / 5 / 4
+    alone = {"a": (2 - 0.2) / 5 + spare, "b": (1 - 0.2) / 5 + spare, END: (2 - 0.2) / 5 + spare}
+    for token, probability in alone.items():
+        assert math.exp(model.score([], token)) == pytest.approx(probability)
+    discount = 2 / (2 + 2 * 2)
+    after_a = {"b": (2 - discount) / 4, "a": (1 - discount) / 4, END: (1 - discount) / 4}
+    for token, share in after_a.items():
+        assert math.exp(model.score(["a"], token)) == pytest.approx(share + 3 * discount / 4 * alone[token])
+    assert math.exp(model.score(["b"], "a")) == pytest.approx(discount / 2 * alone["a"])
+    assert math.exp(model.score(["a"], "never")) == pytest.approx(3 * discount / 4 * spare)
+
+
+def test_an_unknown_token_has_the_probability_of_the_unknown_one() -> None:
+    model = NgramModel.learn(["ab", "ba"], 3)
+    for history in ([], ["a"], ["never seen either"]):
+        assert model.score(history, "never seen") == model.score(history, UNKNOWN) < model.score(history, "a")
+
+
+def test_what_was_learnt_is_likelier_than_what_was_not() -> None:
+    model = NgramModel.learn(["the cat sat".split(), "the dog sat".split()] * 3, 3)
+    assert model.total("the cat sat".split()) > model.total("sat the cat".split())
+    assert model.total("the dog sat".split()) > model.total("dog dog dog".split())
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts, st.integers(1, 4))
+def test_an_arpa_file_brings_the_same_scores_back(tmp_path_factory, sequences, order: int) -> None:
+    file = tmp_path_factory.mktemp("arpa") / "model.arpa"
+    model = NgramModel.learn(sequences, order)
+    model.save(file)
+    again = NgramModel.load(file)
+    assert again.order == order
+    for sequence in sequences:
+        assert again.total(sequence) == pytest.approx(model.total(sequence), rel=1e-5)
+
+
+def test_a_file_of_another_tool_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "other.arpa"
+    file.write_text(
+        "\\data\\\nngram 1=4\nngram 2=1\n\n\\1-grams:\n-99 <s> -0.5\n-0.5 a -0.3\n-0.7 </s>\n-1.0 <unk>\n\n"
+        "\\2-grams:\n-0.2 <s> a\n\n\\end\\\n"
+    )
+    model = NgramModel.load(file)
+    assert model.score([BEGIN], "a") == pytest.approx(-0.2 * math.log(10))
+    assert model.score(["a"], END) == pytest.approx((-0.3 - 0.7) * math.log(10))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no model", "is no ARPA file"),
+        ("\\data\\\nngram 1=2\n\\1-grams:\n-1 a\n\\end\\\n", "says that it has 2 1-grams"),
+        ("\\data\\\nngram 1=1\n\\1-grams:\nmuch a\n\\end\\\n", r"x\.arpa:4: expected a line of an ARPA file"),
+        ("\\data\\\nngram one=1\n", r"x\.arpa:2: expected"),
+    ],
+)
+def test_what_is_no_arpa_file_is_a_sentence(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "x.arpa").write_text(text)
+    with pytest.raises(UserError, match=message):
+        NgramModel.load(tmp_path / "x.arpa")
+
+
+def test_nothing_to_learn_from_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="there is no text"):
+        NgramModel.learn([[]])
+    with pytest.raises(UserError, match="order: expected at least 1"):
+        NgramModel.learn(["a"], 0)
