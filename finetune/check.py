@@ -48,6 +48,9 @@ def _shown(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     example = split.examples[0]
     yield f"the first row of train, {split.rows[0].place}, as the model sees it:"
     for number, sample in enumerate(example.samples[:2]):
+        if sample.sound is not None:
+            yield f"  {len(sample.sound):,} samples of sound, {len(sample)} vectors for the encoder"
+            continue
         yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_labels(sample)}"
         tokens = [tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
         more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""

@@ -157,6 +157,8 @@ class FinetuneConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
+        with about("parallel"):
+            self.task.check_layout(self.parallel)
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         with about("grid"):

@@ -13,6 +13,7 @@ from ernie import __version__
 from ernie.beside import put_text
 from ernie.model.config import EncoderConfig
 from ernie.report.words import amount, plural
+from pretrain.ledger import markdown
 from pretrain.report.downstream import Downstream, downstream_rows
 from pretrain.report.evidence import Evidence
 from pretrain.report.summary import TASKS_NOTE, sentences, task_rows, verdict
@@ -46,10 +47,10 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
         "## What it knows",
         f"{verdict(history, evidence.ledger, schedule)} {TASKS_NOTE}",
-        _table(task_rows(history, schedule)),
+        markdown(task_rows(history, schedule)),
     ]
     if downstream:
-        parts += ["## What it is worth", "After fine-tuning:", _table(downstream_rows(downstream))]
+        parts += ["## What it is worth", "After fine-tuning:", markdown(downstream_rows(downstream))]
     parts += [
         "## Use",
         f"```console\nernie finetune CONFIG --model {folder} --output RUN\n```",
@@ -83,8 +84,3 @@ def _data(evidence: Evidence) -> str:
 def _paddle(evidence: Evidence) -> str:
     versions = evidence.origin["versions"]
     return next((versions[name] for name in ("paddlepaddle-gpu", "paddlepaddle") if name in versions), "of its own")
-
-
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    head, *others = (f"| {' | '.join(cells)} |" for cells in rows)
-    return "\n".join([head, f"|{'---|' * len(rows[0])}", *others])

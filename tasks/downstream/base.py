@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
+    from ernie.parallel.layout import ParallelConfig
 
 Answer = dict[str, Any]  # what is written for a row: plain data, its first key the answer itself
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
@@ -93,6 +94,9 @@ class FinetuneTask(ABC):
     def scored_by(self) -> tuple[str, ...]:
         """The names of the measures that are used, the deciding one first."""
         return self.metrics or tuple(self.measures)[: self.usual]
+
+    def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds can be spread in every way
+        """Raise UserError for a way of spreading a run over processes that this kind has not."""
 
     def is_labelled(self, rows: Sequence[Row]) -> bool:
         """Whether rows say what is right: any of them has the column for it."""

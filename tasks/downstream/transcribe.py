@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
+    from ernie.parallel.layout import ParallelConfig
 
 _DIGITS = 6  # of the statistics of features, which would otherwise depend on the order of the rows
 
@@ -88,6 +89,13 @@ class Transcribe(FinetuneTask):
             count = len(getattr(self, name))
             if count not in (0, self.features.features):
                 raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
+
+    def check_layout(self, layout: ParallelConfig) -> None:
+        if layout.pipeline > 1 or layout.sequence:
+            raise UserError(
+                "what hears comes before the encoder, and is no stage of a pipeline and no part of a sequence; spread "
+                "speech by data, sharding and tensor"
+            )
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
         if self.features.normalize != "global" or self.mean:
@@ -156,13 +164,20 @@ class Transcribe(FinetuneTask):
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
         found = []
-        for sound, name in zip(batch.sounds, batch.samples, strict=True):
+        for n, (sound, name) in enumerate(zip(batch.sounds, batch.samples, strict=True)):
             rng = order.generator(0, "sound", *name.tolist())
-            changed = perturbed(sound, self.features.rate, self.augment, rng) if training else sound
-            heard_FM = features(self.features, changed, self.around)
+            if training:
+                sound = self._perturbed(sound, _labels(batch)[n], rng)
+            heard_FM = features(self.features, sound, self.around)
             found.append(masked(heard_FM, self.augment, rng) if training else heard_FM)
         frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
         return replace(batch, frames=frames, layout=Layout.of_lengths([vectors(len(one)) for one in found]))
+
+    def _perturbed(self, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """A sound played faster or slower; as it is where it would be too short for its labels, or too long."""
+        changed = perturbed(sound, self.features.rate, self.augment, rng)
+        count = vectors(self.features.frames(len(changed)))
+        return changed if needed(labels) <= count <= self.max_len else sound
 
     @property
     def around(self) -> Statistics | None:
@@ -182,11 +197,9 @@ class Transcribe(FinetuneTask):
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.speech import ctc_loss
 
-        written = batch.written
-        assert written is not None
-        # What a decoder would write, without the token that it begins with.
-        labels, lies = np.delete(written.ids, written.layout.starts), Layout.of_lengths(written.layout.lengths - 1)
-        return ctc_loss(head(hidden_TD), batch.layout, labels, lies, head.blank)
+        labels = _labels(batch)
+        lies = Layout.of_lengths([len(one) for one in labels])
+        return ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), lies, head.blank)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
@@ -247,3 +260,9 @@ class Transcribe(FinetuneTask):
         # As in the files of most data sets: a name is beside the file that names it.
         beside = Path(row.place.file).parent / place if row.place.file else place
         return read_wave(beside if beside.exists() else place, self.features.rate)
+
+
+def _labels(batch: Packed) -> list[np.ndarray]:
+    """What is said in each sound: what a decoder would write, without the token that it begins with."""
+    assert batch.written is not None
+    return [ids[1:] for ids in np.split(batch.written.ids, batch.written.layout.offsets[1:-1])]

@@ -180,6 +180,32 @@ def test_a_language_model_without_a_beam_is_a_sentence() -> None:
         replace(TOYS["transcribe"].task, language="model.arpa")
 
 
+def test_a_sound_is_not_played_faster_than_its_transcript_allows() -> None:
+    from ernie.audio.augment import AugmentConfig
+    from ernie.data.batch import pack
+    from ernie.data.labelled.row import Row
+
+    toy = TOYS["transcribe"]
+    task = replace(toy.task, augment=AugmentConfig(speed=0.4))
+    # 0.2 s give five vectors, as many as three tokens and two blanks between them need.
+    tight = {"array": said(("red",) * 2, np.random.default_rng(0))["array"], "sampling_rate": 8000}
+    (sample,) = task.labelled(Row({"audio": tight, "text": "red red red"}), TOKENIZER).samples
+    for epoch in range(20):
+        drawn = task.drawn(pack([sample], np.array([(epoch, 0, 0)])), training=True)
+        assert 5 <= drawn.layout.tokens <= task.max_len
+
+
+@pytest.mark.parametrize("layout", ["{pipeline: 2}", "{tensor: 2, sequence: true}"])
+def test_a_way_of_spreading_that_speech_has_not_is_named(tmp_path: Path, layout: str) -> None:
+    from finetune.config import load
+
+    (tmp_path / "task.yaml").write_text(
+        f"task: {{kind: transcribe}}\ndata: {{train: a.tsv, dev: b.tsv}}\nparallel: {layout}\n"
+    )
+    with pytest.raises(UserError, match=r"parallel: what hears comes before the encoder"):
+        load(tmp_path / "task.yaml")
+
+
 def test_chunks_cannot_be_normalized_by_what_is_not_heard_yet() -> None:
     with pytest.raises(UserError, match=r"features\.normalize"):
         replace(TOYS["transcribe"].task, encoder="chunks")
