@@ -1,12 +1,12 @@
 """Does continual multi-task pretraining pay?  The ablation, and every task by itself, at a size two cores train.
 
-  python benchmarks/evidence.py ablation CORPUS --data GLUE --output runs/evidence [--steps 1000] [--seeds 0 1 2]
-  python benchmarks/evidence.py tasks    CORPUS --data GLUE --output runs/evidence
+  python benchmarks/evidence.py ablation CORPUS --output runs/evidence [--data GLUE] [--steps 1000] [--seeds 0 1 2]
+  python benchmarks/evidence.py tasks    CORPUS --output runs/evidence [--data GLUE]
 
-CORPUS is a folder that `ernie data build` wrote, GLUE one with the files of benchmarks/finetuning.py, of whose rows the
-first 3,000 of each task are learnt from.  Each arm is pretrained and then fine-tuned on five tasks, seed by seed; what
-is done is kept, so that the command goes on where it was cut.  What came out of each arm is a small file under
-`--records` (by default in OUTPUT): an arm that is there is not run again, and all that are there make the tables.
+CORPUS is a folder that `ernie data build` wrote.  Each arm is pretrained, seed by seed, and where GLUE is given, a
+folder with the files of benchmarks/finetuning.py, fine-tuned on five tasks, the first 3,000 rows of each; what is done
+is kept, so that the command goes on where it was cut.  What came out of each arm is a small file under `--records` (by
+default in OUTPUT): an arm that is there is not run again, and all that are there make the tables.
 
 ablation: knowledge masking, capitalization, token-document relation and sentence reordering with equal steps each, in
 three schedules (Sun et al., 2019, section 4.4).  Set before the first run: sequential learning loses at least 15 % of
@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("experiment", choices=("ablation", "tasks"))
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, metavar="GLUE")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
@@ -81,7 +81,7 @@ def main() -> None:
     name = f"{arguments.experiment}-{arguments.steps}"
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     chosen = arms(arguments.experiment, arguments.steps)
-    rows = downstream_rows(arguments.data, arguments.output / "data")
+    rows = downstream_rows(arguments.data, arguments.output / "data") if arguments.data else {}
 
     def record(arm: str, seed: int) -> dict[str, Any]:
         run = pretrain(arguments.corpus, {"schedule": chosen[arm], **COMMON}, folder / f"{arm}-{seed}", seed)
@@ -89,7 +89,7 @@ def main() -> None:
         return {
             "measured": {task: scores for task, scores in found.items() if scores},
             "task ids swapped": swapped(run) if arguments.experiment == "tasks" and arm != MASKED else None,
-            "downstream": fine_tune(run, run / "downstream", rows, seed),
+            "downstream": fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
 
     for seed in arguments.seeds:
@@ -97,7 +97,8 @@ def main() -> None:
             kept(records / f"{arm}-{seed}.json", partial(record, arm, seed))
     found = {arm: there for arm in chosen if (there := read_records_of(records, arm))}
     print((ablation if arguments.experiment == "ablation" else each_task)(found), end="\n\n")
-    print(downstream(found))
+    if all(record["downstream"] for records in found.values() for record in records):
+        print(downstream(found))
 
 
 def kept(place: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
