@@ -30,7 +30,7 @@ def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[R
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
     rows = _usable(_standard_input(options) if name == "-" else read_rows(name, options))
-    column = getattr(task, "text", getattr(task, "tokens", "text"))
+    column = next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
     for row in rows:
         yield Row({column: row["text"]}, row.place) if row.keys() == {"text"} else row
 

@@ -115,6 +115,16 @@ def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFix
     assert said_there.err.count("real-time factor") == 2
 
 
+def test_a_list_of_files_is_answered_line_by_line(tmp_path: Path) -> None:
+    from ernie.data.labelled.row import RowOptions
+    from finetune.rows import input_rows
+
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    (tmp_path / "files.txt").write_text("a.wav\na.wav\n")
+    rows = input_rows(str(tmp_path / "files.txt"), RowOptions(), learnt().task)
+    assert [answer["transcript"] for answer in learnt().predict(rows)] == ["blue red green"] * 2
+
+
 def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     learnt().save(tmp_path / "model")
     (tmp_path / "no.wav").write_text("no sound")
