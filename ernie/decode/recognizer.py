@@ -167,11 +167,13 @@ class TokenRecognizer:
 
     def _vectors(self, hearing: Sequence[Hearing], counts: np.ndarray) -> paddle.Tensor:
         """What the encoder gets of these streams (T, D), so many vectors of each."""
-        positions = self._ernie.config.max_positions
+        frontend = self._head.frontend
         pieces, firsts = [], []
         for one, count in zip(hearing, counts, strict=True):
-            if one.count + count > positions:
-                raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
+            if one.count + count > frontend.positions and not frontend.is_periodic:
+                raise UserError(
+                    f"the sound has more than {frontend.positions} vectors, as many as this model has positions for"
+                )
             again = one.count > 0  # the vector before, which lacks the frames before it, is computed and left out
             # Of a sound that is over the last chunk has all that is left, and silence behind it.
             rest = one.ended and count == vectors(len(one.frames)) - again
@@ -179,6 +181,6 @@ class TokenRecognizer:
             firsts.append(int(again))
         frames = Frames(np.concatenate(pieces), Layout.of_lengths([len(piece) for piece in pieces]))
         begins = np.array([one.count for one in hearing]) - firsts
-        x_TD, layout = self._head.frontend(frames, begins)
+        x_TD, layout = frontend(frames, begins)
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))

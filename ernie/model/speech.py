@@ -28,15 +28,18 @@ class SpeechFrontend(nn.Layer):
     """Two convolutions over time that leave a quarter of the frames, with the encoder's positions, (F, M) -> (T, D).
 
     The vector t looks at the frames 4t - 3 to 4t + 3.  Sequences do not touch each other: outside of one there is
-    silence, which is zero.
+    silence, which is zero.  With a `period` positions begin anew after so many vectors: where attention sees fewer than
+    that, none are alike, and sounds may be longer than any that was learnt, or than the encoder has positions.
     """
 
-    def __init__(self, model: ErnieModel, features: int):
+    def __init__(self, model: ErnieModel, features: int, period: int | None = None):
         super().__init__()
         D = model.config.hidden_size
         self.first, self.second = nn.Linear(_WIDTH * features, D), nn.Linear(_WIDTH * D, D)
         self.norm = nn.LayerNorm(D, epsilon=model.config.layer_norm_epsilon)
         self.dropout, self._epsilon = model.config.dropout, model.config.layer_norm_epsilon
+        self.positions = period or model.config.max_positions
+        self.is_periodic = period is not None
         # In a tuple: the encoder's own positions, not to be registered a second time under this layer.
         self._positions = (model.embedding.position.weight,)
 
@@ -46,6 +49,8 @@ class SpeechFrontend(nn.Layer):
         for convolution, step in zip((self.first, self.second), STEPS, strict=True):
             x_TD, layout = _convolved(x_TD, layout, convolution, step)
         places = layout.positions + np.repeat(np.broadcast_to(before, layout.sequences), layout.lengths)
+        if self.is_periodic:
+            places = places % self.positions
         x_TD = x_TD + F.embedding(paddle.to_tensor(places), self._positions[0])
         x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
         return (F.dropout(x_TD, self.dropout) if self.training else x_TD), layout
@@ -67,12 +72,12 @@ def _convolved(x_FM: Tensor, layout: Layout, convolution: nn.Linear, step: int) 
 class SpeechHead(nn.Layer):
     """What hears for an encoder, and what tells the tokens of its vectors: a token, or `blank`, for each.
 
-    Graves et al., 2006, "Connectionist temporal classification".
+    Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.
     """
 
-    def __init__(self, model: ErnieModel, features: int, blank: int):
+    def __init__(self, model: ErnieModel, features: int, blank: int, period: int | None = None):
         super().__init__()
-        self.frontend = SpeechFrontend(model, features)
+        self.frontend = SpeechFrontend(model, features, period)
         self.out = nn.Linear(model.config.hidden_size, model.config.vocab_size)
         self.blank = blank
 

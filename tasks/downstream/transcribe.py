@@ -159,7 +159,14 @@ class Transcribe(FinetuneTask):
         from ernie.model.inference import tokenizer_of
         from ernie.model.speech import SpeechHead
 
-        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id)
+        # Twice what attention sees: no two vectors that see each other have the same position.
+        period = 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
+        if period is not None and period > model.config.max_positions:
+            raise UserError(
+                f"chunk: chunks of {self.chunk} vectors and {self.before} before them take {period} positions, twice "
+                f"as many as are seen, and the encoder has {model.config.max_positions}"
+            )
+        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""

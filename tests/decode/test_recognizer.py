@@ -33,19 +33,19 @@ CHUNK, BEFORE = 3, 2
 
 
 @cache
-def model() -> tuple[ErnieModel, SpeechHead]:
+def model(period: int | None = None) -> tuple[ErnieModel, SpeechHead]:
     """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
     paddle.seed(7)
     shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
     ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.3))
     ernie.tokenizer = numbered(VOCABULARY)
-    head = SpeechHead(ernie, CONFIG.features, BLANK)
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period)
     initialize(head, 0.8)
     return ernie, head
 
 
-def recognizer() -> TokenRecognizer:
-    return TokenRecognizer(*model(), CONFIG, chunk=CHUNK, before=BEFORE)
+def recognizer(period: int | None = None) -> TokenRecognizer:
+    return TokenRecognizer(*model(period), CONFIG, chunk=CHUNK, before=BEFORE)
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -55,9 +55,9 @@ def sound(samples: int, seed: int = 0) -> np.ndarray:
     return (0.3 * np.sin(2 * np.pi * np.cumsum(pitch) / 8000) + rng.normal(0, 0.01, samples)).astype(np.float32)
 
 
-def whole(samples: np.ndarray) -> list[Spike]:
+def whole(samples: np.ndarray, period: int | None = None) -> list[Spike]:
     """What the model tells of a sound that is there as a whole, as in learning."""
-    ernie, head = model()
+    ernie, head = model(period)
     found_FM = features(CONFIG, samples)
     if not len(found_FM):
         return []
@@ -67,8 +67,8 @@ def whole(samples: np.ndarray) -> list[Spike]:
         return greedy(head(hidden).numpy(), BLANK)
 
 
-def in_pieces(pieces: list[np.ndarray]) -> list[Spike]:
-    decoder, told = recognizer(), []
+def in_pieces(pieces: list[np.ndarray], period: int | None = None) -> list[Spike]:
+    decoder, told = recognizer(period), []
     state = decoder.begin()
     for piece in pieces:
         state, (new,) = decoder.push(state, [piece])
@@ -149,6 +149,15 @@ def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
     state, _ = decoder.finish(decoder.begin())
     with pytest.raises(UserError, match="is over"):
         decoder.push(state, [sound(10)])
+
+
+def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
+    period = 2 * CHUNK * (BEFORE + 1)
+    samples = sound(40_000)
+    assert vectors(CONFIG.frames(len(samples))) > 60
+    found = in_pieces(np.array_split(samples, 7), period)
+    assert plain(found) == plain(whole(samples, period))
+    assert found[-1].vector > 100
 
 
 def test_repeated_tokens_count_once_unless_a_blank_stands_between() -> None:
