@@ -18,6 +18,7 @@ from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Sta
 from ernie.audio.lengths import STRIDE, vectors
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Spike, greedy
+from ernie.decode.pieces import PieceWriter, Writing
 from ernie.decode.stream import part, under
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
@@ -30,7 +31,8 @@ from ernie.model.speech import SpeechHead
 class Hearing:
     """How far a stream is: what is known of its `sound`, `frames` (F, M) that vectors to come look at, and so on.
 
-    `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.
+    `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.  `spikes`
+    are the tokens that are committed; where a decoder writes them, `writing` is how far it is.
     """
 
     sound: FeatureState
@@ -39,6 +41,7 @@ class Hearing:
     last: int
     spikes: tuple[Spike, ...] = ()
     ended: bool = False
+    writing: Writing | None = None
 
     def ready(self, chunk: int) -> int:
         """How many vectors can be computed now: a chunk, or the rest of a sound that is over."""
@@ -50,7 +53,8 @@ class Hearing:
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
         told = {"count": self.count, "last": self.last, "spikes": self.spikes, "ended": self.ended}
-        return {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
+        found = {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
+        return found if self.writing is None else found | under("writing", self.writing.arrays())
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Hearing:
@@ -58,7 +62,9 @@ class Hearing:
         told = json.loads(str(arrays["told"]))
         spikes = tuple(Spike(*spike) for spike in told.pop("spikes"))
         sound = FeatureState.of_arrays(part("sound", arrays))
-        return cls(sound, arrays["frames"], spikes=spikes, **told)
+        kept = part("writing", arrays)
+        writing = Writing.of_arrays(kept) if kept else None
+        return cls(sound, arrays["frames"], spikes=spikes, writing=writing, **told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +107,8 @@ class TokenRecognizer:
     """Recognizes streams of sound with an encoder that has learnt in chunks of `chunk` vectors, seeing `before` more.
 
     What a chunk tells is committed as soon as its frames are there: that is `chunk` vectors and three frames at most
-    after it was said.
+    after it was said.  With a `writer` CTC only cuts the sound into pieces, and what the writer reads of each is
+    committed as soon as the vectors that it looks ahead are there.
     """
 
     def __init__(
@@ -113,13 +120,21 @@ class TokenRecognizer:
         *,
         chunk: int,
         before: int,
+        writer: PieceWriter | None = None,
     ):
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
+        self._writer = writer
         self._features, self._width = FeatureStream(config, around), config.features
 
     def begin(self, streams: int = 1) -> Recognitions:
         """The state of streams of which nothing was heard."""
-        one = Hearing(FeatureState(), np.zeros((0, self._width), np.float32), 0, self._head.blank)
+        one = Hearing(
+            FeatureState(),
+            np.zeros((0, self._width), np.float32),
+            0,
+            self._head.blank,
+            writing=None if self._writer is None else Writing.begin(),
+        )
         return Recognitions((one,) * streams, Memory.empty(streams))
 
     def push(self, state: Recognitions, pieces: Sequence[np.ndarray]) -> tuple[Recognitions, list[list[Spike]]]:
@@ -145,6 +160,8 @@ class TokenRecognizer:
             memory = state.memory
             while any(counts := [one.ready(self._chunk) for one in hearing]):
                 memory = self._hear(hearing, counts, memory)
+            nothing = paddle.zeros([0, self._ernie.config.hidden_size])
+            hearing = [self._written(one, nothing, [], True) if one.ended else one for one in hearing]
         new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
         return Recognitions(tuple(hearing), memory), new
 
@@ -162,8 +179,20 @@ class TokenRecognizer:
             # The last vector's frames stay, since those of the next one reach back into them.
             frames = one.frames[STRIDE * (count - (one.count == 0)) :]
             last = int(scores_TV[-1].argmax())
-            hearing[n] = replace(one, frames=frames, count=one.count + count, last=last, spikes=(*one.spikes, *spikes))
+            one = replace(one, frames=frames, count=one.count + count, last=last)
+            if self._writer is None:
+                hearing[n] = replace(one, spikes=(*one.spikes, *spikes))
+            else:
+                own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
+                hearing[n] = self._written(one, own_TD, [spike.vector for spike in spikes], False)
         return memory.last(self._before * self._chunk)
+
+    def _written(self, one: Hearing, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> Hearing:
+        """A stream after the writer has read more vectors (T, D) of it, where there is a writer."""
+        if self._writer is None or one.writing is None:
+            return one
+        writing, new = self._writer.go_on(one.writing, hidden_TD, spikes, ended)
+        return replace(one, writing=writing, spikes=(*one.spikes, *new))
 
     def _vectors(self, hearing: Sequence[Hearing], counts: np.ndarray) -> paddle.Tensor:
         """What the encoder gets of these streams (T, D), so many vectors of each."""

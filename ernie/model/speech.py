@@ -17,6 +17,7 @@ from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
 from ernie.model.losses import Loss
+from ernie.model.translation import TranslationHead
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -72,14 +73,16 @@ def _convolved(x_FM: Tensor, layout: Layout, convolution: nn.Linear, step: int) 
 class SpeechHead(nn.Layer):
     """What hears for an encoder, and what tells the tokens of its vectors: a token, or `blank`, for each.
 
-    Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.
+    Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  With `layers`
+    there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`).
     """
 
-    def __init__(self, model: ErnieModel, features: int, blank: int, period: int | None = None):
+    def __init__(self, model: ErnieModel, features: int, blank: int, period: int | None = None, layers: int = 0):
         super().__init__()
         self.frontend = SpeechFrontend(model, features, period)
         self.out = nn.Linear(model.config.hidden_size, model.config.vocab_size)
         self.blank = blank
+        self.writer = TranslationHead(model, layers) if layers else None
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """The logits of each vector, (T, V)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.decode.ctc import Beam, Reading, greedy
+from ernie.decode.cutting import Cutting
 from ernie.decode.ngram import BEGIN, NgramModel
 from ernie.errors import UserError
 from ernie.text.frame import frame
@@ -31,6 +33,7 @@ from tasks.downstream.measures import cer, wer
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
+    from ernie.decode.pieces import PieceWriter
     from ernie.decode.recognizer import TokenRecognizer
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
@@ -51,7 +54,10 @@ class Transcribe(FinetuneTask):
     sees of its sound: the `whole`, or `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that
     it can be transcribed while it is spoken.  `beam` readings are followed where a sound is there as a whole; with 1
     the likeliest token of each vector is taken.  `language` is an ARPA file, a language model of the vocabulary's
-    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token.  `mean` and `deviation`
+    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token.  With `decoder: attention`
+    CTC only cuts the sound into pieces, and a decoder of `layers` writes what it reads of each (SMLTA, see
+    `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind it; none is longer than
+    `longest`, and `ctc_share` of the loss is that of CTC.  `mean` and `deviation`
     are those of the features of the sounds to learn from, unless given.
     """
 
@@ -67,6 +73,12 @@ class Transcribe(FinetuneTask):
     language: Path | None = None
     alpha: float = 0.5
     beta: float = 0.0
+    decoder: Literal["ctc", "attention"] = "ctc"
+    layers: int = 2
+    look_back: int = 8
+    look_ahead: int = 3
+    longest: int = 50
+    ctc_share: float = 0.5
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
 
@@ -75,7 +87,10 @@ class Transcribe(FinetuneTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (("chunk", 1), ("before", 0), ("beam", 1)):
+        for name, least in (
+            *(("chunk", 1), ("before", 0), ("beam", 1)),
+            *(("layers", 1), ("look_back", 0), ("look_ahead", 0), ("longest", 1)),
+        ):
             if getattr(self, name) < least:
                 raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
         if self.encoder == "chunks" and self.features.normalize == "utterance":
@@ -83,6 +98,10 @@ class Transcribe(FinetuneTask):
                 "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "
                 "choose global, streaming or none"
             )
+        if not 0 < self.ctc_share < 1:
+            raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
+        if self.decoder == "attention" and self.beam > 1:
+            raise UserError("beam: several readings are followed of CTC alone; choose decoder: ctc, or beam: 1")
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
         for name in ("mean", "deviation"):
@@ -166,7 +185,8 @@ class Transcribe(FinetuneTask):
                 f"chunk: chunks of {self.chunk} vectors and {self.before} before them take {period} positions, twice "
                 f"as many as are seen, and the encoder has {model.config.max_positions}"
             )
-        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period)
+        layers = self.layers if self.decoder == "attention" else 0
+        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period, layers)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
@@ -206,18 +226,41 @@ class Transcribe(FinetuneTask):
 
         labels = _labels(batch)
         lies = Layout.of_lengths([len(one) for one in labels])
-        return ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), lies, head.blank)
+        told = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), lies, head.blank)
+        if self.decoder == "ctc":
+            return told
+        from ernie.decode.pieces import attention_loss
+
+        assert batch.written is not None
+        begin, end = batch.written.ids[0], batch.written.next[batch.written.layout.offsets[1] - 1]
+        read = attention_loss(head, hidden_TD, batch.layout, labels, self.cutting, int(begin), int(end))
+        return replace(told, total=self.ctc_share * told.total + (1 - self.ctc_share) * read.total)
+
+    @property
+    def cutting(self) -> Cutting:
+        """Where the decoder's pieces end, and what is seen of them."""
+        return Cutting(self.look_back, self.look_ahead, self.longest)
+
+    def writer(self, head: Any, tokenizer: Tokenizer) -> PieceWriter | None:
+        """What writes the tokens of each piece, where that is not CTC."""
+        from ernie.decode.pieces import PieceWriter
+
+        if self.decoder == "ctc":
+            return None
+        never = (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
+        return PieceWriter(head.writer, self.cutting, tokenizer.cls_id, tokenizer.sep_id, never)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
         from ernie.model.inference import tokenizer_of
 
-        read = self._reader(tokenizer_of(ernie), head.blank)
+        read = self._reader(tokenizer_of(ernie), head)
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
-        logits = head(self.encode(ernie, head, batch, task_id)).numpy()
+        hidden_TD = self.encode(ernie, head, batch, task_id)
+        logits_TV = head(hidden_TD).numpy()
         answers = []
-        for scores_TV in np.split(logits, batch.layout.offsets[1:-1]):
-            told = read(scores_TV)
+        for start, stop in pairwise(batch.layout.offsets.tolist()):
+            told = read(logits_TV[start:stop], hidden_TD[start:stop])
             texts = [""]
             seconds: list[float] = []  # when each word begins
             for n, (_, vector) in enumerate(told, 1):
@@ -227,15 +270,21 @@ class Transcribe(FinetuneTask):
             answers.append({"transcript": texts[-1], "seconds": seconds[: len(texts[-1].split())]})
         return answers
 
-    def _reader(self, tokenizer: Tokenizer, blank: int) -> Callable[[np.ndarray], list[tuple[int, int]]]:
-        """What makes of scores (T, V) the tokens that were told, and at which vectors."""
-        if self.beam == 1:
-            return lambda scores_TV: [(spike.token, spike.vector) for spike in greedy(scores_TV, blank)]
+    def _reader(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
+        """What makes of scores (T, V) and vectors (T, D) the tokens that were told, and at which vectors."""
+        writer, blank = self.writer(head, tokenizer), head.blank
         beam = Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
 
-        def read(scores_TV: np.ndarray) -> list[tuple[int, int]]:
-            best = beam.go_on([Reading()], scores_TV)[0]
-            return list(zip(best.tokens, best.vectors, strict=True))
+        def read(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
+            if self.beam > 1:
+                best = beam.go_on([Reading()], scores_TV)[0]
+                return list(zip(best.tokens, best.vectors, strict=True))
+            spikes = greedy(scores_TV, blank)
+            if writer is not None:
+                from ernie.decode.pieces import Writing
+
+                _, spikes = writer.go_on(Writing.begin(), hidden_TD, [spike.vector for spike in spikes], ended=True)
+            return [(spike.token, spike.vector) for spike in spikes]
 
         return read
 
@@ -255,8 +304,12 @@ class Transcribe(FinetuneTask):
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
         """What recognizes streams of sound in the chunks that were learnt."""
         from ernie.decode.recognizer import TokenRecognizer
+        from ernie.model.inference import tokenizer_of
 
-        return TokenRecognizer(ernie, head, self.features, self.around, chunk=self.chunk, before=self.before)
+        writer = self.writer(head, tokenizer_of(ernie))
+        return TokenRecognizer(
+            ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer
+        )
 
     def _wave(self, row: Row) -> Wave:
         cell = row.cell(self.audio)

@@ -16,6 +16,8 @@ from ernie.audio.features import FeatureConfig, features
 from ernie.audio.lengths import STRIDE, vectors
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Spike, greedy
+from ernie.decode.cutting import Cutting
+from ernie.decode.pieces import PieceWriter, Writing
 from ernie.decode.recognizer import Recognitions, TokenRecognizer
 from ernie.decode.stream import load_state, save_state
 from ernie.errors import UserError
@@ -30,22 +32,31 @@ from ernie.model.weights import initialize
 CONFIG = FeatureConfig(bins=12, normalize="streaming")
 BLANK, VOCABULARY = 0, 12
 CHUNK, BEFORE = 3, 2
+BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
+CUTTING = Cutting(back=2, ahead=1, longest=6)
+LAYERS = (0, 2)  # of a decoder: CTC alone, and attention to pieces
 
 
 @cache
-def model(period: int | None = None) -> tuple[ErnieModel, SpeechHead]:
+def model(period: int | None = None, layers: int = 0) -> tuple[ErnieModel, SpeechHead]:
     """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
     paddle.seed(7)
     shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
     ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.3))
     ernie.tokenizer = numbered(VOCABULARY)
-    head = SpeechHead(ernie, CONFIG.features, BLANK, period)
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers)
     initialize(head, 0.8)
     return ernie, head
 
 
-def recognizer(period: int | None = None) -> TokenRecognizer:
-    return TokenRecognizer(*model(period), CONFIG, chunk=CHUNK, before=BEFORE)
+def writer(head: SpeechHead) -> PieceWriter | None:
+    return None if head.writer is None else PieceWriter(head.writer, CUTTING, BEGIN, END, [BLANK])
+
+
+def recognizer(period: int | None = None, layers: int = 0) -> TokenRecognizer:
+    """With CTC alone, or with a decoder of some layers."""
+    ernie, head = model(period, layers)
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, writer=writer(head))
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -55,20 +66,24 @@ def sound(samples: int, seed: int = 0) -> np.ndarray:
     return (0.3 * np.sin(2 * np.pi * np.cumsum(pitch) / 8000) + rng.normal(0, 0.01, samples)).astype(np.float32)
 
 
-def whole(samples: np.ndarray, period: int | None = None) -> list[Spike]:
+def whole(samples: np.ndarray, period: int | None = None, layers: int = 0) -> list[Spike]:
     """What the model tells of a sound that is there as a whole, as in learning."""
-    ernie, head = model(period)
+    ernie, head = model(period, layers)
     found_FM = features(CONFIG, samples)
     if not len(found_FM):
         return []
     with evaluating(ernie), evaluating(head):
         x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
         hidden = ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
-        return greedy(head(hidden).numpy(), BLANK)
+        spikes = greedy(head(hidden).numpy(), BLANK)
+        reader = writer(head)
+        if reader is None:
+            return spikes
+        return reader.go_on(Writing.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
 
 
-def in_pieces(pieces: list[np.ndarray], period: int | None = None) -> list[Spike]:
-    decoder, told = recognizer(period), []
+def in_pieces(pieces: list[np.ndarray], period: int | None = None, layers: int = 0) -> list[Spike]:
+    decoder, told = recognizer(period, layers), []
     state = decoder.begin()
     for piece in pieces:
         state, (new,) = decoder.push(state, [piece])
@@ -89,24 +104,26 @@ def full_precision():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.integers(0, 10**6))
-def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], seed: int) -> None:
+@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(LAYERS), st.integers(0, 10**6))
+def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], layers: int, seed: int) -> None:
     samples = sound(sum(sizes), seed)
-    found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]))
-    assert found == in_pieces([samples])
-    assert plain(found) == plain(whole(samples))
+    found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), layers=layers)
+    assert plain(found) == plain(in_pieces([samples], layers=layers))
+    assert plain(found) == plain(whole(samples, layers=layers))
 
 
-def test_something_is_told_at_all() -> None:
-    assert sum(len(whole(sound(9000, seed))) for seed in range(5)) > 30
+@pytest.mark.parametrize("layers", LAYERS)
+def test_something_is_told_at_all(layers: int) -> None:
+    assert sum(len(whole(sound(9000, seed), layers=layers)) for seed in range(5)) > 30
 
 
-def test_what_was_told_does_not_depend_on_what_comes_later() -> None:
-    decoder, samples = recognizer(), sound(8000)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_what_was_told_does_not_depend_on_what_comes_later(layers: int) -> None:
+    decoder, samples = recognizer(layers=layers), sound(8000)
     for cut in (1000, 3000, 5555):
         _, (told,) = decoder.push(decoder.begin(), [samples[:cut]])
         other = np.concatenate([samples[:cut], sound(4000, seed=9)])
-        assert in_pieces([other])[: len(told)] == told
+        assert plain(in_pieces([other], layers=layers)[: len(told)]) == plain(told)
 
 
 def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() -> None:
@@ -120,17 +137,22 @@ def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() ->
     assert max(late) <= STRIDE * CHUNK + 1
 
 
-def test_streams_of_a_batch_do_not_disturb_each_other() -> None:
-    decoder, sounds = recognizer(), [sound(size, seed) for seed, size in enumerate((5000, 0, 900, 7000, 150))]
+@pytest.mark.parametrize("layers", LAYERS)
+def test_streams_of_a_batch_do_not_disturb_each_other(layers: int) -> None:
+    decoder, sounds = (
+        recognizer(layers=layers),
+        [sound(size, seed) for seed, size in enumerate((5000, 0, 900, 7000, 150))],
+    )
     state, early = decoder.push(decoder.begin(5), [one[:1000] for one in sounds])
     state, late = decoder.push(state, [one[1000:] for one in sounds])
     _, rest = decoder.finish(state)
     for samples, *parts in zip(sounds, early, late, rest, strict=True):
-        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples]))
+        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples], layers=layers))
 
 
-def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path) -> None:
-    decoder, a, b = recognizer(), sound(6000), sound(4000, 1)
+@pytest.mark.parametrize("layers", LAYERS)
+def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, layers: int) -> None:
+    decoder, a, b = recognizer(layers=layers), sound(6000), sound(4000, 1)
     one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
     other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
     save_state(one.with_others([other]), tmp_path / "kept.npz")
@@ -138,8 +160,8 @@ def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path) ->
     other, one = both.chosen([1]), both.chosen([0])
     one, (more,) = decoder.push(one, [a[2345:]])
     other, (second,) = decoder.push(other, [b[1111:]])
-    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a]))
-    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b]))
+    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a], layers=layers))
+    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b], layers=layers))
 
 
 def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
@@ -158,6 +180,23 @@ def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
     found = in_pieces(np.array_split(samples, 7), period)
     assert plain(found) == plain(whole(samples, period))
     assert found[-1].vector > 100
+
+
+def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_writes_two_tokens_a_piece_at_most() -> (
+    None
+):
+    period = 2 * CHUNK * (BEFORE + 1)
+    decoder = recognizer(period, 2)
+    state, kept, cuts = decoder.begin(), [], []
+    for second in range(4):
+        state, (new,) = decoder.push(state, [sound(4000, seed=second)])
+        cuts += [spike.vector for spike in new]
+        writing = state.hearing[0].writing
+        assert writing is not None
+        kept.append(writing.seen.layout.tokens)
+        assert writing.own.layout.tokens <= 60
+    assert max(kept) <= CUTTING.back + CUTTING.longest + CUTTING.ahead + CHUNK
+    assert max(cuts.count(cut) for cut in cuts) <= 2
 
 
 def test_repeated_tokens_count_once_unless_a_blank_stands_between() -> None:

@@ -25,6 +25,7 @@ from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.recognizer import SpeechRecognizer, Transcribing
+from tasks.downstream.measures import wer
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -32,14 +33,21 @@ WORDS = ("blue", "red", "green")
 
 
 @cache
-def learnt() -> FinetunedModel:
+def learnt(decoder: str = "ctc") -> FinetunedModel:
     """A tiny model that has learnt to tell three tones apart, in chunks of two vectors."""
     toy = TOYS["transcribe"]
-    task = replace(toy.task, features=FeatureConfig(bins=20, normalize="global"), encoder="chunks", chunk=2, before=4)
+    heard = FeatureConfig(bins=20, normalize="global")
+    task = replace(toy.task, features=heard, encoder="chunks", chunk=2, before=4, decoder=decoder, layers=1)
     rows = toy.rows(320, 0)
     task = task.learnt_from(rows)
     train, dev = (prepare(task, Split(*split), TOKENIZER) for split in (("train", rows), ("dev", toy.rows(40, 1))))
-    model, _ = finetune(tiny_encoder(), task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))
+    model, _ = finetune(
+        tiny_encoder(),
+        task,
+        train,
+        dev,
+        TrainConfig(epochs=10 if decoder == "ctc" else 25, batch=16, rate=RateConfig(peak=4e-3)),
+    )
     return model
 
 
@@ -69,11 +77,12 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
     assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
 
 
+@pytest.mark.parametrize("decoder", ["ctc", "attention"])
 @pytest.mark.parametrize("size", [2, 333, 100_000])
-def test_what_is_being_said_is_transcribed_as_it_comes(size: int) -> None:
+def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
     data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
     source = io.BufferedReader(Slow(data, size))  # type: ignore[arg-type]
-    from_samples(learnt(), source, out, None)
+    from_samples(learnt(decoder), source, out, None)
     assert out.getvalue() == "blue red green\n"
 
 
@@ -132,6 +141,23 @@ def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest
     assert "no.wav: cannot be read as sound" in capsys.readouterr().err
     assert main(["transcribe", str(tmp_path / "model"), "-", "x.wav"]) == 2
     assert "standard input is one sound" in capsys.readouterr().err
+
+
+def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told() -> None:
+    model = learnt("attention")
+    rows = TOYS["transcribe"].rows(30, 9)
+    right = [row["text"] for row in rows]
+    assert wer(right, [answer["transcript"] for answer in model.predict(rows)]) < 0.15
+    keys = model.head.writer.decoder.layers[0].source_k
+    before = keys.weight.numpy()
+    keys.weight.set_value(np.zeros_like(before))  # it sees all vectors of a piece alike
+    values = model.head.writer.decoder.layers[0].source_v
+    kept = values.weight.numpy()
+    values.weight.set_value(np.zeros_like(kept))  # and nothing of them
+    blind = wer(right, [answer["transcript"] for answer in model.predict(rows)])
+    keys.weight.set_value(before)
+    values.weight.set_value(kept)
+    assert blind > 0.3
 
 
 def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:

@@ -1,0 +1,93 @@
+"""Where sound is cut: the likeliest alignment, pieces that are bounded, and labels that none of them loses."""
+
+from __future__ import annotations
+
+from itertools import groupby, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.audio.lengths import needed
+from ernie.decode.cutting import MOST, Cutting, align
+
+BLANK = 0
+cuttings = st.builds(Cutting, st.integers(0, 4), st.integers(0, 3), st.integers(1, 9))
+
+
+def places(path: tuple[int, ...]) -> list[int]:
+    """Where each label of an alignment is first told."""
+    runs = [(label, len(list(run))) for label, run in groupby(path)]
+    begins = np.cumsum([0, *(length for _, length in runs)])
+    return [int(begins[n]) for n, (label, _) in enumerate(runs) if label != BLANK]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 6), st.lists(st.integers(1, 3), max_size=3), st.integers(0, 10**6))
+def test_the_alignment_is_the_likeliest_of_all(T: int, labels: list[int], seed: int) -> None:
+    scores_TV = np.random.default_rng(seed).normal(0, 2, (T, 4))
+    if needed(np.array(labels, np.int64)) > T:
+        with pytest.raises(ValueError, match="fewer than"):
+            align(scores_TV, labels, BLANK)
+        return
+    log_TV = scores_TV - np.logaddexp.reduce(scores_TV, 1)[:, None]
+    fitting = [path for path in product(range(4), repeat=T) if [x for x, _ in groupby(path) if x != BLANK] == labels]
+    best = max(fitting, key=lambda path: sum(log_TV[t, label] for t, label in enumerate(path)))
+    assert align(scores_TV, labels, BLANK) == places(best)
+
+
+@settings(max_examples=200)
+@given(cuttings, st.integers(1, 40), st.data())
+def test_every_vector_is_in_one_piece_and_no_piece_is_longer_than_allowed(cutting: Cutting, T: int, data) -> None:
+    spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
+    before, cuts = -1, []
+    while (cut := cutting.following(before, spikes, T, ended=True)) is not None:
+        assert before < cut <= before + cutting.longest
+        cuts.append(cut)
+        before = cut
+    assert cuts[-1] == T - 1
+    assert set(spikes) <= set(cuts)
+    for window in cutting.windows(cuts):
+        assert window.last - window.first <= cutting.longest + cutting.back + cutting.ahead
+
+
+@settings(max_examples=200)
+@given(cuttings, st.integers(1, 40), st.data())
+def test_cuts_that_are_known_early_are_those_of_the_whole(cutting: Cutting, T: int, data) -> None:
+    spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
+
+    def known(vectors: int, ended: bool) -> list[int]:
+        before, cuts = -1, []
+        heard = [spike for spike in spikes if spike < vectors]
+        while (cut := cutting.following(before, heard, vectors, ended)) is not None:
+            cuts.append(cut)
+            before = cut
+        return cuts
+
+    whole = known(T, True)
+    for vectors in range(T):
+        early = known(vectors, False)
+        assert early == whole[: len(early)]
+
+
+@settings(max_examples=200)
+@given(cuttings, st.integers(1, 40), st.data())
+def test_pieces_to_learn_from_have_all_labels_and_few_each(cutting: Cutting, T: int, data) -> None:
+    spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
+    told = sorted(data.draw(st.sets(st.integers(0, T - 1))))
+    cuts = cutting.taught(spikes, told, T)
+    assert sum(count for _, count in cuts) == len(told)
+    assert all(0 <= count <= MOST for _, count in cuts)
+    assert [cut for cut, _ in cuts] == sorted({cut for cut, _ in cuts})
+
+
+def test_what_ctc_has_heard_right_is_one_token_a_piece() -> None:
+    cutting = Cutting(2, 1, 20)
+    assert cutting.taught([3, 8, 12], [3, 8, 12], 15) == [(3, 1), (8, 1), (12, 1), (14, 0)]
+
+
+def test_a_token_that_ctc_has_not_heard_comes_with_the_next_and_one_too_many_is_a_piece_without() -> None:
+    cutting = Cutting(2, 1, 20)
+    assert cutting.taught([3, 12], [3, 8, 12], 13) == [(3, 1), (12, 2)]
+    assert cutting.taught([3, 8, 12], [3, 12], 13) == [(3, 1), (8, 0), (12, 1)]
