@@ -20,8 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +28,7 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-import yaml
+from fine_tuned import fine_tuned
 
 from ernie.audio.wave import read_wave
 from ernie.decode.stream import Stream
@@ -126,26 +124,8 @@ def beginning(place: Path) -> Path:
 
 def learn(model: Path, strings: Path, run: Path, task: dict[str, Any], epochs: int, seed: int) -> None:
     """Fine-tune, where it was not done."""
-    if (run / "scores.json").is_file():
-        return
-    config = {
-        "task": {"kind": "transcribe", "augment": AUGMENT, **task},
-        "data": {name: str(strings / f"{name}.tsv") for name in ("train", "dev")},
-        "model": str(model),
-        "train": {
-            "epochs": epochs,
-            "batch": 32,
-            "dropout": 0.1,
-            "rate": {"peak": 1e-3, "warmup": 0.1},
-            "evaluations": 1,
-            "patience": 0,
-        },
-    }
-    run.parent.mkdir(parents=True, exist_ok=True)
-    file = run.with_name(f"{run.name}.yaml")
-    file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    words = ("finetune", str(file), "--seed", str(seed), "--output", str(run), "--quiet")
-    subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
+    data = {name: str(strings / f"{name}.tsv") for name in ("train", "dev")}
+    fine_tuned(run, model, {"kind": "transcribe", "augment": AUGMENT, **task}, data, seed, epochs=epochs, batch=32)
 
 
 def tested(run: Path, strings: Path) -> dict[str, float]:

@@ -17,15 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import paddle
-import yaml
+from fine_tuned import ernie, fine_tuned
 
 from ernie.data.labelled.read import read_split
 from ernie.data.labelled.row import RowOptions
@@ -93,30 +91,9 @@ def beginning(folder: Path, output: Path) -> Path:
 
 def learn(model: Path, folder: Path, run: Path, task: dict[str, Any], epochs: int, seed: int) -> None:
     """Fine-tune, where it was not done."""
-    if (run / "scores.json").is_file():
-        return
-    config = {
-        "task": {"kind": "translate", "text": "de", "label": "en", "max_len": 64, **task},
-        "data": {"train": str(folder / "train.{de,en}.gz"), "dev": str(folder / "val.{de,en}.gz")},
-        "model": str(model),
-        "train": {
-            "epochs": epochs,
-            "batch_tokens": 4096,
-            "dropout": 0.1,
-            "rate": {"peak": 1e-3, "warmup": 0.1},
-            "evaluations": 1,
-            "patience": 0,
-        },
-    }
-    run.parent.mkdir(parents=True, exist_ok=True)
-    file = run.with_name(f"{run.name}.yaml")
-    file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    ernie("finetune", str(file), "--seed", str(seed), "--output", str(run), "--quiet")
-
-
-def ernie(*words: str) -> None:
-    """Run a command."""
-    subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
+    task = {"kind": "translate", "text": "de", "label": "en", "max_len": 64, **task}
+    data = {"train": str(folder / "train.{de,en}.gz"), "dev": str(folder / "val.{de,en}.gz")}
+    fine_tuned(run, model, task, data, seed, epochs=epochs, batch_tokens=4096)
 
 
 def asked(arm: str) -> list[tuple[str, int | None]]:

@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ernie.decode.recognizer import Recognitions
-from ernie.decode.stream import part, under
 from ernie.errors import UserError
-from finetune.committed import newly_sure
+from finetune.committed import Given
 from finetune.model import FinetunedModel
 from tasks.downstream.transcribe import Transcribe
 
 
-@dataclass(frozen=True, eq=False)
-class Transcribing:
-    """The state of some streams of sound: that of their tokens, and how much of each transcript was handed out."""
+class Transcribing(Given[Recognitions]):
+    """The state of some streams of text: that of their tokens, and how much of their transcripts was handed out."""
 
-    tokens: Recognitions
-    given: tuple[str, ...]
-
-    @property
-    def streams(self) -> int:
-        """How many streams there are."""
-        return self.tokens.streams
-
-    def chosen(self, streams: Sequence[int]) -> Transcribing:
-        """These streams only, in this order."""
-        return Transcribing(self.tokens.chosen(streams), tuple(self.given[n] for n in streams))
-
-    def with_others(self, others: Sequence[Transcribing]) -> Transcribing:
-        """The streams of this state and those of others, in their order."""
-        given = tuple(text for state in (self, *others) for text in state.given)
-        return Transcribing(self.tokens.with_others([state.tokens for state in others]), given)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
-        return {"given": np.array(self.given, str), **under("tokens", self.tokens.arrays())}
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Transcribing:
-        """The state of which `arrays` gave these."""
-        return cls(Recognitions.of_arrays(part("tokens", arrays)), tuple(map(str, arrays["given"])))
+    kind = Recognitions
 
 
 class SpeechRecognizer:
@@ -86,9 +59,8 @@ class SpeechRecognizer:
         return self._told(state, self._tokens.finish(state.tokens)[0])
 
     def _told(self, state: Transcribing, tokens: Recognitions) -> tuple[Transcribing, list[str]]:
-        texts = [(self._tokenizer.decode([spike.token for spike in one.spikes]), one.ended) for one in tokens.hearing]
-        new = [newly_sure(given, text, over) for given, (text, over) in zip(state.given, texts, strict=True)]
-        return Transcribing(tokens, tuple(map("".join, zip(state.given, new, strict=True)))), new
+        texts = [self._tokenizer.decode([spike.token for spike in one.spikes]) for one in tokens.hearing]
+        return state.told(tokens, texts, [one.ended for one in tokens.hearing])
 
 
 def transcribing(model: FinetunedModel) -> Transcribe:

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ernie.data.batch import plan_by_length
-from ernie.decode.stream import part, under
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about
-from finetune.committed import newly_sure
+from finetune.committed import Given
 from finetune.model import BATCH_TOKENS, FinetunedModel
 from tasks.downstream.translate import Translate
 
 
-@dataclass(frozen=True, eq=False)
-class Translating:
-    """The state of some streams of text: that of their tokens, and how much of each translation was handed out."""
+class Translating(Given[Translations]):
+    """The state of some streams of text: that of their tokens, and how much of their translations was handed out."""
 
-    tokens: Translations
-    given: tuple[str, ...]
-
-    @property
-    def streams(self) -> int:
-        """How many streams there are."""
-        return self.tokens.streams
+    kind = Translations
 
     @property
     def progress(self) -> tuple[Progress, ...]:
         """How far each stream is, in tokens."""
         return self.tokens.progress
-
-    def chosen(self, streams: Sequence[int]) -> Translating:
-        """These streams only, in this order."""
-        return Translating(self.tokens.chosen(streams), tuple(self.given[n] for n in streams))
-
-    def with_others(self, others: Sequence[Translating]) -> Translating:
-        """The streams of this state and those of others, in their order."""
-        given = tuple(text for state in (self, *others) for text in state.given)
-        return Translating(self.tokens.with_others([state.tokens for state in others]), given)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
-        return {"given": np.array(self.given, str), **under("tokens", self.tokens.arrays())}
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Translating:
-        """The state of which `arrays` gave these."""
-        return cls(Translations.of_arrays(part("tokens", arrays)), tuple(map(str, arrays["given"])))
 
 
 class TextTranslator:
@@ -107,6 +78,5 @@ class TextTranslator:
         return [found[i] for i in range(len(texts))]
 
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
-        texts = [(self._tokenizer.decode(one.written), one.done) for one in tokens.progress]
-        new = [newly_sure(given, text, done) for given, (text, done) in zip(state.given, texts, strict=True)]
-        return replace(state, tokens=tokens, given=tuple(map("".join, zip(state.given, new, strict=True)))), new
+        texts = [self._tokenizer.decode(one.written) for one in tokens.progress]
+        return state.told(tokens, texts, [one.done for one in tokens.progress])

@@ -1,0 +1,28 @@
+"""Fine-tuning by the library's own command, as several of these programs do it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, **train: Any) -> Path:
+    """The folder of a run that is done; a small decoder's settings of training, and what `train` changes of them."""
+    if not (run / "scores.json").is_file():
+        rate = {"peak": 1e-3, "warmup": 0.1}
+        settings = {"dropout": 0.1, "rate": rate, "evaluations": 1, "patience": 0, **train}
+        run.parent.mkdir(parents=True, exist_ok=True)
+        file = run.with_name(f"{run.name}.yaml")
+        config = {"task": task, "data": data, "model": str(model), "train": settings}
+        file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+        ernie("finetune", str(file), "--seed", str(seed), "--output", str(run), "--quiet")
+    return run
+
+
+def ernie(*words: str) -> None:
+    """Run a command."""
+    subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)
