@@ -57,8 +57,8 @@ class Transcribe(FinetuneTask):
     tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token.  With `decoder: attention`
     CTC only cuts the sound into pieces, and a decoder of `layers` writes what it reads of each (SMLTA, see
     `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind it; none is longer than
-    `longest`, and `ctc_share` of the loss is that of CTC.  `mean` and `deviation`
-    are those of the features of the sounds to learn from, unless given.
+    `longest`, and `ctc_share` of the loss is that of CTC.  `mean` and `deviation` are those of the features of the
+    sounds to learn from, unless given.
     """
 
     audio: str = "audio"
