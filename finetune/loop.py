@@ -19,6 +19,7 @@ from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
+from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
@@ -192,7 +193,7 @@ def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
 
 def _set_dropout(model: FinetunedModel, dropout: float) -> None:
     for layer in model.sublayers():
-        if isinstance(layer, TextEmbedding | EncoderLayer | DecoderLayer | TranslationHead):
+        if isinstance(layer, TextEmbedding | EncoderLayer | DecoderLayer | TranslationHead | SpeechFrontend):
             layer.dropout = dropout
         if isinstance(layer, EncoderLayer | DecoderLayer):
             layer.attention_dropout = dropout

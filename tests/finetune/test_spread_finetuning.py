@@ -18,9 +18,12 @@ TASKS = {
     "translate": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: [2, 1]}",
     "translate by prefixes": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: 1, encoder: prefixes}",
 }
+TASKS["transcribe"] = (
+    "{kind: transcribe, max_len: 32, decoder: attention, layers: 1, features: {bins: 20}, augment: {speed: 0.1}}"
+)
 CONFIG = """
 task: {}
-data: {{train: train.tsv, dev: dev.tsv}}
+data: {{train: train.{form}, dev: dev.{form}}}
 train: {{epochs: 2, batch: 8, dropout: 0.0, precision: fp32, rate: {{peak: 1e-3}}}}
 """
 SLOW = pytest.mark.slow
@@ -29,7 +32,7 @@ SLOW = pytest.mark.slow
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows, an encoder, and a configuration for each task."""
-    from toys import FARBEN, TOKENIZER
+    from toys import FARBEN, TOKENIZER, TOYS
 
     from ernie import ErnieModel
     from ernie.model.config import EncoderConfig
@@ -38,9 +41,12 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("train", 40), ("dev", 24)):
         colours = [COLOURS[i % 3] for i in range(count)]
         rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{FARBEN[c]}" for i, c in enumerate(colours)]
+        sounds = (json.dumps(dict(row)) for row in TOYS["transcribe"].rows(count, count))
+        (folder / f"{name}.jsonl").write_text("\n".join(sounds) + "\n", encoding="utf-8")
         (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour\tfarbe", *rows]) + "\n", encoding="utf-8")
     for name, task in TASKS.items():
-        (folder / f"{name}.yaml").write_text(CONFIG.format(task), encoding="utf-8")
+        form = "jsonl" if name == "transcribe" else "tsv"
+        (folder / f"{name}.yaml").write_text(CONFIG.format(task, form=form), encoding="utf-8")
     vocabulary = 2 * -(-TOKENIZER.vocab_size // 2)
     shape = EncoderConfig(
         vocab_size=vocabulary, hidden_size=32, layers=2, heads=2, intermediate_size=64, max_positions=32
@@ -79,6 +85,9 @@ def alone(work: Path) -> Callable[[str], dict[str, object]]:
         ("translate", 2, "{pipeline: 2}"),
         ("translate", 2, "{tensor: 2, sequence: true}"),
         pytest.param("translate", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
+        ("transcribe", 2, "{}"),
+        pytest.param("transcribe", 2, "{tensor: 2}", marks=SLOW),
+        pytest.param("transcribe", 2, "{sharding: 2, sharding_stage: 3}", marks=SLOW),
         pytest.param("translate by prefixes", 2, "{pipeline: 2}", marks=SLOW),
         pytest.param("translate by prefixes", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
     ],
