@@ -19,7 +19,6 @@ from ernie.data.batch import Layout
 from ernie.decode.ctc import Spike, greedy
 from ernie.decode.cutting import MOST, Cutting, align
 from ernie.decode.stream import part, under
-from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.model.decoder import Source
 from ernie.model.losses import Loss
@@ -34,8 +33,8 @@ _SMOOTHING = 0.1  # of labels: Szegedy et al., 2016 (arXiv 1512.00567), section 
 class Writing:
     """How far one stream is: `vectors` were heard, those from `first` on are `seen`, and pieces go to the vector `cut`.
 
-    `spikes` are those of CTC, `last` is the token that was written last, the one after each piece among them, and
-    `own` what the decoder remembers of all that it has written.
+    `spikes` are those of CTC.  `count` tokens were written, the one after each piece among them; `last` is the last of
+    them, and `own` what the decoder remembers of them.
     """
 
     seen: Memory
@@ -44,6 +43,7 @@ class Writing:
     vectors: int = 0
     first: int = 0
     cut: int = -1
+    count: int = 0
     last: int = -1
 
     @classmethod
@@ -53,7 +53,7 @@ class Writing:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
-        told = {name: getattr(self, name) for name in ("spikes", "vectors", "first", "cut", "last")}
+        told = {name: getattr(self, name) for name in ("spikes", "vectors", "first", "cut", "count", "last")}
         memories = under("seen", self.seen.arrays()) | under("own", self.own.arrays())
         return {"told": np.array(json.dumps(told)), **memories}
 
@@ -71,6 +71,8 @@ class PieceWriter:
     def __init__(self, head: TranslationHead, cutting: Cutting, begin: int, end: int, never: Sequence[int]):
         self._head, self._cutting, self._begin, self._end = head, cutting, begin, end
         self._never = [token for token in (begin, *never) if token != end]
+        assert head.remembered is not None
+        self._remembered = head.remembered - 1  # a token sees itself, too
 
     def go_on(
         self, writing: Writing, hidden_TD: Tensor, spikes: Sequence[int], ended: bool
@@ -92,12 +94,13 @@ class PieceWriter:
     def _write(self, writing: Writing, cut: int) -> tuple[Writing, list[Spike]]:
         """One piece."""
         window = self._cutting.window(writing.cut, cut)
-        own, last, new = writing.own, writing.last, []
+        own, last, count, new = writing.own, writing.last, writing.count, []
         layout = Layout.of_lengths([1])
         sees = Mask(*(np.array([at - writing.first], np.int32) for at in window[1:]))
         for number in range(MOST + 1):
             given = np.array([self._begin if last < 0 else last])
-            x_UD, own = self._head.go_on(given, layout, Source(writing.seen, layout, sees), own)
+            x_UD, own = self._head.go_on(given, layout, Source(writing.seen, layout, sees), own, np.array([count]))
+            own, count = own.last(self._remembered), count + 1
             scores_V = self._head.scores(x_UD)[0]
             scores_V[self._never] = -np.inf
             last = int(scores_V.argmax()) if number < MOST else self._end
@@ -108,10 +111,7 @@ class PieceWriter:
         first = max(writing.first, cut + 1 - self._cutting.back)
         seen = writing.seen.last(writing.vectors - first)
         spikes = tuple(spike for spike in writing.spikes if spike > cut)
-        positions = self._head.position.weight.shape[0]
-        if own.layout.tokens + MOST + 1 > positions:
-            own = own.last(positions // 2)  # what was written long ago is forgotten
-        return replace(writing, seen=seen, own=own, spikes=spikes, first=first, cut=cut, last=last), new
+        return replace(writing, seen=seen, own=own, spikes=spikes, first=first, cut=cut, count=count, last=last), new
 
 
 def attention_loss(
@@ -128,22 +128,13 @@ def attention_loss(
     The sound is cut where CTC would cut it now, as far as that suits the labels (see `Cutting.taught`).
     """
     assert head.writer is not None
-    positions = head.writer.position.weight.shape[0]
     scores = np.split(head(hidden_TD.detach()).numpy(), layout.offsets[1:-1])
     targets: list[np.ndarray] = []
     firsts: list[np.ndarray] = []
     lasts: list[np.ndarray] = []
     for scores_TV, own in zip(scores, labels, strict=True):
         spikes = [spike.vector for spike in greedy(scores_TV, head.blank)]
-        places = align(scores_TV, own.tolist(), head.blank)
-        cuts = cutting.taught(spikes, places, len(scores_TV))
-        if len(own) + len(cuts) > positions:  # before CTC has learnt it may tell something at every vector
-            cuts = cutting.taught([], places, len(scores_TV))
-        if len(own) + len(cuts) > positions:
-            raise UserError(
-                f"a transcript of {len(own)} tokens and {len(cuts)} pieces is longer than the decoder's {positions} "
-                "positions; cut the sound where nothing is said"
-            )
+        cuts = cutting.taught(spikes, align(scores_TV, own.tolist(), head.blank), len(scores_TV))
         counts = np.array([count for _, count in cuts])
         ends = np.cumsum(counts)
         targets.append(np.insert(own, ends, end))

@@ -55,5 +55,10 @@ class Mask:
         return cls._of(np.zeros_like(last), last)
 
     @classmethod
+    def between(cls, first: np.ndarray, last: np.ndarray) -> Mask:
+        """Each token sees the keys from `first` (T,) to before `last` (T,)."""
+        return cls._of(first, last)
+
+    @classmethod
     def _of(cls, first: np.ndarray, last: np.ndarray) -> Mask:
         return cls(np.maximum(first, 0).astype(np.int32), np.maximum(last, 0).astype(np.int32))

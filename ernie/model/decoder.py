@@ -48,9 +48,14 @@ class Decoder(nn.Layer):
         """Decode all tokens at once, as in training: each sees those before it, and its part of the source."""
         return self.go_on(x_TD, layout, source, written or Memory.empty(layout.sequences))[0]
 
-    def go_on(self, x_TD: Tensor, layout: Layout, source: Source, written: Memory) -> tuple[Tensor, Memory]:
-        """Decode tokens that follow those `written`, which they join in the memory that is returned."""
-        grown = written.places(layout)
+    def go_on(
+        self, x_TD: Tensor, layout: Layout, source: Source, written: Memory, window: int | None = None
+    ) -> tuple[Tensor, Memory]:
+        """Decode tokens that follow those `written`, which they join in the memory that is returned.
+
+        With a `window` each sees so many tokens of what is written at most, itself the last of them.
+        """
+        grown = written.places(layout, window=window)
         layers = []
         for number, layer in enumerate(self.layers):
             x_TD, pair = layer(x_TD, layout, source, grown, number)

@@ -65,9 +65,9 @@ class Memory:
         grown = self.places(more)
         return Memory(grown.layout, tuple(grown(number, pair) for number, pair in enumerate(layers)))
 
-    def places(self, more: Layout, together: bool = False) -> Grown:
+    def places(self, more: Layout, together: bool = False, window: int | None = None) -> Grown:
         """How to put more tokens behind those of each sequence, for one layer after the other."""
-        return Grown(self, more, together)
+        return Grown(self, more, together, window)
 
     def last(self, most: int) -> Memory:
         """At most so many tokens of each sequence, the last ones."""
@@ -95,13 +95,15 @@ class Grown:
     """The keys and values of a memory's layers with those of more tokens behind them.
 
     `mask` has each of these see all that is before it in its sequence; those that come `together` see one another too.
+    With a `window` each sees so many tokens at most, itself the last of them.
     """
 
-    def __init__(self, memory: Memory, more: Layout, together: bool = False):
+    def __init__(self, memory: Memory, more: Layout, together: bool = False, window: int | None = None):
         self._memory = memory
         self.layout = memory.layout.followed_by(more)
         own = np.repeat(more.lengths, more.lengths) if together else more.positions + 1
-        self.mask = Mask.until(own + np.repeat(memory.layout.lengths, more.lengths))
+        last = own + np.repeat(memory.layout.lengths, more.lengths)
+        self.mask = Mask.until(last) if window is None else Mask.between(last - window, last)
         both = [2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (memory.layout, more)]
         self._order = np.argsort(np.concatenate([both[0], both[1] + 1]), kind="stable")
 

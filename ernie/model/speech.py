@@ -74,15 +74,24 @@ class SpeechHead(nn.Layer):
     """What hears for an encoder, and what tells the tokens of its vectors: a token, or `blank`, for each.
 
     Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  With `layers`
-    there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`).
+    there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`) and
+    remembers `history` tokens of what it has written.
     """
 
-    def __init__(self, model: ErnieModel, features: int, blank: int, period: int | None = None, layers: int = 0):
+    def __init__(
+        self,
+        model: ErnieModel,
+        features: int,
+        blank: int,
+        period: int | None = None,
+        layers: int = 0,
+        history: int | None = None,
+    ):
         super().__init__()
         self.frontend = SpeechFrontend(model, features, period)
         self.out = nn.Linear(model.config.hidden_size, model.config.vocab_size)
         self.blank = blank
-        self.writer = TranslationHead(model, layers) if layers else None
+        self.writer = TranslationHead(model, layers, history) if layers else None
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """The logits of each vector, (T, V)."""

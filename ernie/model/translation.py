@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 class TranslationHead(nn.Layer):
     """A Transformer decoder with positions of its own and the encoder's table of tokens, on both its sides.
 
-    Vaswani et al. (2017, arXiv 1706.03762), section 3; the shared table is that of section 3.4.
+    Vaswani et al. (2017, arXiv 1706.03762), section 3; the shared table is that of section 3.4.  With `remembered` each
+    token sees so many at most of what is written, itself the last of them, and positions begin anew after twice as
+    many: what is written may then be longer than anything that was learnt.
     """
 
-    def __init__(self, model: ErnieModel, layers: int | None = None):
+    def __init__(self, model: ErnieModel, layers: int | None = None, remembered: int | None = None):
         super().__init__()
         config = replace(model.config, layers=layers or model.config.layers)
         D = config.hidden_size
@@ -40,6 +42,7 @@ class TranslationHead(nn.Layer):
         self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
         self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
+        self.remembered = remembered
         self.read_table(model.embedding.token.weight)
 
     def read_table(self, table: Tensor, joined: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -59,12 +62,20 @@ class TranslationHead(nn.Layer):
         """The vectors (U, D) of what is to follow each token, all of which are there, as in learning."""
         return self.go_on(ids_U, layout, source, Memory.empty(layout.sequences))[0]
 
-    def go_on(self, ids_U: np.ndarray, layout: Layout, source: Source, written: Memory) -> tuple[Tensor, Memory]:
-        """The same for tokens that follow those `written`, which they join."""
-        places_U = layout.positions + np.repeat(written.layout.lengths, layout.lengths)
+    def go_on(
+        self, ids_U: np.ndarray, layout: Layout, source: Source, written: Memory, before: np.ndarray | None = None
+    ) -> tuple[Tensor, Memory]:
+        """The same for tokens that follow those `written`, which they join.
+
+        `before` (N,) says how many were written where not all of them are in the memory any more.
+        """
+        lengths = written.layout.lengths if before is None else before
+        places_U = layout.positions + np.repeat(lengths, layout.lengths)
+        if self.remembered is not None:
+            places_U = places_U % (2 * self.remembered)
         tables, dropout = [self._whole_table(), self.position.weight], self.dropout if self.training else 0.0
         x_UD = embed([ids_U, places_U], tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
-        return self.decoder.go_on(x_UD, layout, source, written)
+        return self.decoder.go_on(x_UD, layout, source, written, self.remembered)
 
     def loss(self, x_UD: Tensor, labels_U: np.ndarray, smoothing: float = 0.0) -> Loss:
         """The cross entropy of what follows, (U,), of whose probability so much is spread over the vocabulary.

@@ -54,11 +54,11 @@ class Transcribe(FinetuneTask):
     sees of its sound: the `whole`, or `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that
     it can be transcribed while it is spoken.  `beam` readings are followed where a sound is there as a whole; with 1
     the likeliest token of each vector is taken.  `language` is an ARPA file, a language model of the vocabulary's
-    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token.  With `decoder: attention`
-    CTC only cuts the sound into pieces, and a decoder of `layers` writes what it reads of each (SMLTA, see
+    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token. With `decoder:
+    attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it reads of each (SMLTA, see
     `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind it; none is longer than
-    `longest`, and `ctc_share` of the loss is that of CTC.  `mean` and `deviation` are those of the features of the
-    sounds to learn from, unless given.
+    `longest`. It remembers `history` tokens, the ends of pieces among them; `ctc_share` of the loss is that of CTC.
+    `mean` and `deviation` are those of the features of the sounds to learn from, unless given.
     """
 
     audio: str = "audio"
@@ -78,6 +78,7 @@ class Transcribe(FinetuneTask):
     look_back: int = 8
     look_ahead: int = 3
     longest: int = 50
+    history: int = 8
     ctc_share: float = 0.5
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
@@ -89,7 +90,7 @@ class Transcribe(FinetuneTask):
         super().__post_init__()
         for name, least in (
             *(("chunk", 1), ("before", 0), ("beam", 1)),
-            *(("layers", 1), ("look_back", 0), ("look_ahead", 0), ("longest", 1)),
+            *(("layers", 1), ("look_back", 0), ("look_ahead", 0), ("longest", 1), ("history", 1)),
         ):
             if getattr(self, name) < least:
                 raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
@@ -186,7 +187,12 @@ class Transcribe(FinetuneTask):
                 f"as many as are seen, and the encoder has {model.config.max_positions}"
             )
         layers = self.layers if self.decoder == "attention" else 0
-        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period, layers)
+        if layers and 2 * self.history > model.config.max_positions:
+            raise UserError(
+                f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, and "
+                f"the encoder has {model.config.max_positions}"
+            )
+        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period, layers, self.history)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""

@@ -34,6 +34,7 @@ BLANK, VOCABULARY = 0, 12
 CHUNK, BEFORE = 3, 2
 BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
 CUTTING = Cutting(back=2, ahead=1, longest=6)
+HISTORY = 5  # tokens that a decoder remembers
 LAYERS = (0, 2)  # of a decoder: CTC alone, and attention to pieces
 
 
@@ -44,7 +45,7 @@ def model(period: int | None = None, layers: int = 0) -> tuple[ErnieModel, Speec
     shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
     ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.3))
     ernie.tokenizer = numbered(VOCABULARY)
-    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers)
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY)
     initialize(head, 0.8)
     return ernie, head
 
@@ -194,7 +195,7 @@ def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_wri
         writing = state.hearing[0].writing
         assert writing is not None
         kept.append(writing.seen.layout.tokens)
-        assert writing.own.layout.tokens <= 60
+        assert writing.own.layout.tokens < HISTORY
     assert max(kept) <= CUTTING.back + CUTTING.longest + CUTTING.ahead + CHUNK
     assert max(cuts.count(cut) for cut in cuts) <= 2
 
