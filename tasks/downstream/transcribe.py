@@ -189,8 +189,8 @@ class Transcribe(FinetuneTask):
         layers = self.layers if self.decoder == "attention" else 0
         if layers and 2 * self.history > model.config.max_positions:
             raise UserError(
-                f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, and "
-                f"the encoder has {model.config.max_positions}"
+                f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, "
+                f"and the encoder has {model.config.max_positions}"
             )
         return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period, layers, self.history)
 

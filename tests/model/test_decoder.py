@@ -140,3 +140,17 @@ def test_every_weight_learns(decoder: Decoder) -> None:
         assert parameter.grad is not None, name
         if not name.endswith("k.bias"):  # the softmax does not see it
             assert float(parameter.grad.abs().sum()) > 0, name
+
+
+@pytest.mark.parametrize("window", [1, 3, 8])
+def test_with_a_window_what_is_older_may_be_forgotten(decoder: Decoder, window: int) -> None:
+    layout = Layout.of_lengths([7])
+    x_TD, source = vectors(7), sources(decoder, [4], layout)
+    whole, _ = decoder.go_on(x_TD, layout, source, Memory.empty(1), window)
+    one, written = Layout.of_lengths([1]), Memory.empty(1)
+    for t in range(7):
+        step, written = decoder.go_on(x_TD[t : t + 1], one, source._replace(queries=one), written, window)
+        written = written.last(window - 1)
+        np.testing.assert_allclose(step.numpy(), whole[t : t + 1].numpy(), atol=1e-5)
+    seen = decoder(x_TD, layout, source).numpy()
+    assert (np.abs(seen - whole.numpy()).max() > 1e-3) == (window < 7)
