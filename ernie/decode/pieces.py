@@ -122,10 +122,13 @@ def attention_loss(
     cutting: Cutting,
     begin: int,
     end: int,
+    before: np.ndarray,
 ) -> Loss:
     """The cross entropy of the labels, (L,) for each sequence, and of the end of each piece, a tenth of it smoothed.
 
-    The sound is cut where CTC would cut it now, as far as that suits the labels (see `Cutting.taught`).
+    The sound is cut where CTC would cut it now, as far as that suits the labels (see `Cutting.taught`).  Positions are
+    counted as if `before` (N,) tokens had been written: from the same place each time, the decoder would learn how many
+    tokens a sound has, and write no more of a longer one.
     """
     assert head.writer is not None
     scores = np.split(head(hidden_TD.detach()).numpy(), layout.offsets[1:-1])
@@ -147,4 +150,5 @@ def attention_loss(
     given[written.starts] = begin
     sees = Mask(np.concatenate(firsts).astype(np.int32), np.concatenate(lasts).astype(np.int32))
     source = Source(Memory(layout, head.writer.decoder.read(hidden_TD)), written, sees)
-    return head.writer.loss(head.writer(given, written, source), joined, _SMOOTHING)
+    x_UD, _ = head.writer.go_on(given, written, source, Memory.empty(written.sequences), before)
+    return head.writer.loss(x_UD, joined, _SMOOTHING)

@@ -224,7 +224,8 @@ class Transcribe(FinetuneTask):
         return Mask.chunk(layout, self.chunk, self.before) if self.encoder == "chunks" else None
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        x_TD, layout = head.frontend(batch.frames)
+        shifted = head.training and head.frontend.is_periodic
+        x_TD, layout = head.frontend(batch.frames, _shifts(batch, head.frontend.positions) if shifted else 0)
         return ernie.encoder(x_TD, layout, mask=self.mask(layout))
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
@@ -239,7 +240,8 @@ class Transcribe(FinetuneTask):
 
         assert batch.written is not None
         begin, end = batch.written.ids[0], batch.written.next[batch.written.layout.offsets[1] - 1]
-        read = attention_loss(head, hidden_TD, batch.layout, labels, self.cutting, int(begin), int(end))
+        shifts = _shifts(batch, 2 * self.history)
+        read = attention_loss(head, hidden_TD, batch.layout, labels, self.cutting, int(begin), int(end), shifts)
         return replace(told, total=self.ctc_share * told.total + (1 - self.ctc_share) * read.total)
 
     @property
@@ -332,3 +334,8 @@ def _labels(batch: Packed) -> list[np.ndarray]:
     """What is said in each sound: what a decoder would write, without the token that it begins with."""
     assert batch.written is not None
     return [ids[1:] for ids in np.split(batch.written.ids, batch.written.layout.offsets[1:-1])]
+
+
+def _shifts(batch: Packed, period: int) -> np.ndarray:
+    """Where the positions of each sound begin, (N,), as its name decides: so none of them stands for its length."""
+    return np.array([order.generator(0, "shift", *name.tolist()).integers(period) for name in batch.samples])
