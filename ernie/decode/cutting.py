@@ -56,14 +56,16 @@ class Cutting:
         """
         free, waiting = set(spikes), 0
         found: dict[int, int] = {}
-        for number, place in enumerate(places):
-            reached = [cut for cut in (place, place - _NEAR, place + _NEAR) if cut in free]
+        for number, place in enumerate(places, 1):
+            following = places[number] if number < len(places) else None
+            near = [cut for cut in (place, place - _NEAR, place + _NEAR) if cut in free]
+            reached = [cut for cut in near if following is None or cut < following]  # not the next label's own
             waiting += 1
-            if not reached and waiting < MOST and number + 1 < len(places):
+            if not reached and waiting < MOST and following is not None:
                 continue
             cut = reached[0] if reached else place
             free.discard(cut)
-            found[cut] = found.get(cut, 0) + waiting
+            found[cut] = waiting
             waiting = 0
         every = sorted({*found, *free})
         cuts: list[tuple[int, int]] = []

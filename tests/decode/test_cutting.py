@@ -82,6 +82,12 @@ def test_pieces_to_learn_from_have_all_labels_and_few_each(cutting: Cutting, T: 
     assert [cut for cut, _ in cuts] == sorted({cut for cut, _ in cuts})
 
 
+def test_no_label_takes_the_only_place_of_the_next_one() -> None:
+    cuts = Cutting(0, 0, 1).taught([12], list(range(13)), 13)
+    assert sum(count for _, count in cuts) == 13
+    assert cuts[-1] == (12, 1)
+
+
 def test_what_ctc_has_heard_right_is_one_token_a_piece() -> None:
     cutting = Cutting(2, 1, 20)
     assert cutting.taught([3, 8, 12], [3, 8, 12], 15) == [(3, 1), (8, 1), (12, 1), (14, 0)]
