@@ -78,7 +78,7 @@ class Transcribe(FinetuneTask):
     look_back: int = 8
     look_ahead: int = 3
     longest: int = 50
-    history: int = 8
+    history: int = 4
     ctc_share: float = 0.5
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
