@@ -30,7 +30,7 @@ import paddle
 import soundfile
 from fine_tuned import fine_tuned
 
-from ernie.audio.wave import read_wave
+from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -149,8 +149,7 @@ def tested(run: Path, strings: Path) -> dict[str, float]:
 def as_it_comes(model: FinetunedModel, file: Path) -> tuple[str, float]:
     """The transcript of a sound that comes in pieces of a tenth of a second, and its seconds."""
     wave, stream = read_wave(file, RATE), Stream(SpeechRecognizer(model))
-    pieces = np.split(wave.samples, range(RATE // 10, len(wave.samples), RATE // 10))
-    return "".join(map(stream.push, pieces)) + stream.finish(), wave.seconds
+    return "".join(map(stream.push, pieces(wave, 0.1))) + stream.finish(), wave.seconds
 
 
 def read_table(file: Path) -> Iterator[tuple[Path, str]]:

@@ -33,6 +33,11 @@ def greedy(scores_TV: np.ndarray, blank: int, last: int | None = None, first: in
     return [Spike(int(best[t]), first + int(t), float(1 / sums[t])) for t in found]
 
 
+def log_probabilities(scores_TV: np.ndarray) -> np.ndarray:
+    """The logarithms of the tokens' probabilities at each vector, (T, V), in double precision."""
+    return scores_TV - np.logaddexp.reduce(scores_TV.astype(np.float64), 1)[:, None]
+
+
 class Reading(NamedTuple):
     """One way to read what was told: its tokens, with the vectors at which they were first told.
 
@@ -76,8 +81,7 @@ class Beam:
 
     def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
         """The readings after more vectors, of which `first` came before; the best is the first one."""
-        log_TV = scores_TV - np.logaddexp.reduce(scores_TV.astype(np.float64), 1)[:, None]
-        for t, log_V in enumerate(log_TV, first):
+        for t, log_V in enumerate(log_probabilities(scores_TV), first):
             paths = self._step(paths, log_V, t)
         return tuple(paths)
 

@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ernie.decode.ctc import log_probabilities
+
 MOST = 2  # tokens of a piece
 _NEAR = 1  # vectors between a label's best place and the spike that told it
 
 
 class Window(NamedTuple):
-    """The vectors from `first` to before `last` that are seen of a piece, which ends with the vector `cut`."""
+    """The vectors from `first` to before `last`, which are seen of a piece."""
 
-    cut: int
     first: int
     last: int
 
@@ -37,7 +38,7 @@ class Cutting:
 
     def window(self, before: int, cut: int) -> Window:
         """What is seen of the piece that follows the cut `before` (-1 at the beginning) and ends with `cut`."""
-        return Window(cut, max(0, before + 1 - self.back), cut + self.ahead + 1)
+        return Window(max(0, before + 1 - self.back), cut + self.ahead + 1)
 
     def following(self, before: int, spikes: Sequence[int], vectors: int, ended: bool) -> int | None:
         """Where the piece after the cut `before` ends, as far as is known of so many vectors with these spikes."""
@@ -83,7 +84,7 @@ def align(scores_TV: np.ndarray, labels: Sequence[int], blank: int) -> list[int]
 
     Raises ValueError where there are fewer vectors than the labels need.
     """
-    log_TV = scores_TV - np.logaddexp.reduce(scores_TV.astype(np.float64), 1)[:, None]
+    log_TV = log_probabilities(scores_TV)
     states = np.array([blank, *(state for label in labels for state in (label, blank))])
     S = len(states)
     skips = np.zeros(S, bool)

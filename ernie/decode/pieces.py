@@ -96,7 +96,7 @@ class PieceWriter:
         window = self._cutting.window(writing.cut, cut)
         own, last, count, new = writing.own, writing.last, writing.count, []
         layout = Layout.of_lengths([1])
-        sees = Mask(*(np.array([at - writing.first], np.int32) for at in window[1:]))
+        sees = Mask.between(*(np.array([at - writing.first]) for at in window))
         for number in range(MOST + 1):
             given = np.array([self._begin if last < 0 else last])
             x_UD, own = self._head.go_on(given, layout, Source(writing.seen, layout, sees), own, np.array([count]))
@@ -148,7 +148,7 @@ def attention_loss(
     joined = np.concatenate(targets).astype(np.int64)
     given = np.append(begin, joined[:-1])
     given[written.starts] = begin
-    sees = Mask(np.concatenate(firsts).astype(np.int32), np.concatenate(lasts).astype(np.int32))
+    sees = Mask.between(np.concatenate(firsts), np.concatenate(lasts))
     source = Source(Memory(layout, head.writer.decoder.read(hidden_TD)), written, sees)
     x_UD, _ = head.writer.go_on(given, written, source, Memory.empty(written.sequences), before)
     return head.writer.loss(x_UD, joined, _SMOOTHING)

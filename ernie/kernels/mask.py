@@ -30,19 +30,19 @@ class Mask:
     @classmethod
     def window(cls, layout: Layout, before: int, after: int) -> Mask:
         """A token sees so many tokens before and after itself."""
-        return cls._of(layout.positions - before, layout.positions + after + 1)
+        return cls.between(layout.positions - before, layout.positions + after + 1)
 
     @classmethod
     def chunk(cls, layout: Layout, size: int, before: int = 0) -> Mask:
         """Tokens come in chunks of `size`; one sees its own chunk and so many chunks before it."""
         chunk_T = layout.positions // size
-        return cls._of((chunk_T - before) * size, (chunk_T + 1) * size)
+        return cls.between((chunk_T - before) * size, (chunk_T + 1) * size)
 
     @classmethod
     def prefix(cls, layout: Layout, lengths: np.ndarray) -> Mask:
         """As causal, but the first `lengths` (N,) tokens of each sequence see one another."""
         reach_T = np.maximum(layout.positions + 1, np.repeat(lengths, layout.lengths))
-        return cls._of(np.zeros_like(reach_T), reach_T)
+        return cls.between(np.zeros_like(reach_T), reach_T)
 
     @classmethod
     def wait(cls, layout: Layout, k: int) -> Mask:
@@ -52,13 +52,9 @@ class Mask:
     @classmethod
     def until(cls, last: np.ndarray) -> Mask:
         """Each token sees the first `last` (T,) keys."""
-        return cls._of(np.zeros_like(last), last)
+        return cls.between(np.zeros_like(last), last)
 
     @classmethod
     def between(cls, first: np.ndarray, last: np.ndarray) -> Mask:
-        """Each token sees the keys from `first` (T,) to before `last` (T,)."""
-        return cls._of(first, last)
-
-    @classmethod
-    def _of(cls, first: np.ndarray, last: np.ndarray) -> Mask:
+        """Each token sees the keys from `first` (T,) to before `last` (T,), those that lie within its sequence."""
         return cls(np.maximum(first, 0).astype(np.int32), np.maximum(last, 0).astype(np.int32))

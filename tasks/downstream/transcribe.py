@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -197,10 +198,12 @@ class Transcribe(FinetuneTask):
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
         found = []
-        for n, (sound, name) in enumerate(zip(batch.sounds, batch.samples, strict=True)):
-            rng = order.generator(0, "sound", *name.tolist())
-            if training:
-                sound = self._perturbed(sound, _labels(batch)[n], rng)
+        sounds = list(batch.sounds)
+        generators = [order.generator(0, "sound", *name.tolist()) for name in batch.samples]
+        if training:
+            each = zip(sounds, _labels(batch), generators, strict=True)
+            sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in each]
+        for sound, rng in zip(sounds, generators, strict=True):
             heard_FM = features(self.features, sound, self.around)
             found.append(masked(heard_FM, self.augment, rng) if training else heard_FM)
         frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
@@ -300,7 +303,7 @@ class Transcribe(FinetuneTask):
         """The logarithm of the probability of a token after others."""
         if self.language is None:
             return None
-        model, names = NgramModel.load(self.language), tokenizer.tokens
+        model, names = _language_model(self.language), tokenizer.tokens
 
         def score(before: tuple[int, ...], token: int) -> float:
             last = before[max(0, len(before) - model.order) :]
@@ -334,6 +337,12 @@ def _labels(batch: Packed) -> list[np.ndarray]:
     """What is said in each sound: what a decoder would write, without the token that it begins with."""
     assert batch.written is not None
     return [ids[1:] for ids in np.split(batch.written.ids, batch.written.layout.offsets[1:-1])]
+
+
+@lru_cache(maxsize=1)
+def _language_model(file: Path) -> NgramModel:
+    """Read once, not for every batch that is answered."""
+    return NgramModel.load(file)
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:
