@@ -196,13 +196,11 @@ class TokenRecognizer:
 
     def _vectors(self, hearing: Sequence[Hearing], counts: np.ndarray) -> paddle.Tensor:
         """What the encoder gets of these streams (T, D), so many vectors of each."""
-        frontend = self._head.frontend
+        frontend, positions = self._head.frontend, self._ernie.config.max_positions
         pieces, firsts = [], []
         for one, count in zip(hearing, counts, strict=True):
-            if one.count + count > frontend.positions and not frontend.is_periodic:
-                raise UserError(
-                    f"the sound has more than {frontend.positions} vectors, as many as this model has positions for"
-                )
+            if frontend.period is None and one.count + count > positions:
+                raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
             again = one.count > 0  # the vector before, which lacks the frames before it, is computed and left out
             # Of a sound that is over the last chunk has all that is left, and silence behind it.
             rest = one.ended and count == vectors(len(one.frames)) - again

@@ -39,8 +39,7 @@ class SpeechFrontend(nn.Layer):
         self.first, self.second = nn.Linear(_WIDTH * features, D), nn.Linear(_WIDTH * D, D)
         self.norm = nn.LayerNorm(D, epsilon=model.config.layer_norm_epsilon)
         self.dropout, self._epsilon = model.config.dropout, model.config.layer_norm_epsilon
-        self.positions = period or model.config.max_positions
-        self.is_periodic = period is not None
+        self.period = period
         # In a tuple: the encoder's own positions, not to be registered a second time under this layer.
         self._positions = (model.embedding.position.weight,)
 
@@ -50,8 +49,8 @@ class SpeechFrontend(nn.Layer):
         for convolution, step in zip((self.first, self.second), STEPS, strict=True):
             x_TD, layout = _convolved(x_TD, layout, convolution, step)
         places = layout.positions + np.repeat(np.broadcast_to(before, layout.sequences), layout.lengths)
-        if self.is_periodic:
-            places = places % self.positions
+        if self.period is not None:
+            places = places % self.period
         x_TD = x_TD + F.embedding(paddle.to_tensor(places), self._positions[0])
         x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
         return (F.dropout(x_TD, self.dropout) if self.training else x_TD), layout
@@ -104,7 +103,7 @@ def ctc_loss(logits_TV: Tensor, layout: Layout, labels: np.ndarray, label_layout
     The sum over the sequences and the number of all labels.  Each sequence needs at least `needed` vectors.  By
     warp-ctc, which comes with Paddle.
     """
-    short = layout.lengths < [needed(labels[slice(*ends)]) for ends in _ends(label_layout)]
+    short = layout.lengths < [needed(own) for own in np.split(labels, label_layout.offsets[1:-1])]
     if short.any():
         raise ValueError(f"sequence {int(short.argmax())} has fewer vectors than its labels need")
     silent = label_layout.lengths == 0
@@ -138,7 +137,3 @@ def _warp_ctc(
         row[: len(own)] = own
     sizes = (paddle.to_tensor(part.astype(np.int64)) for part in (lengths, counts))
     return F.ctc_loss(logits, paddle.to_tensor(targets), *sizes, blank=blank, reduction="none").sum()
-
-
-def _ends(layout: Layout) -> list[tuple[int, int]]:
-    return list(zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True))

@@ -227,8 +227,8 @@ class Transcribe(FinetuneTask):
         return Mask.chunk(layout, self.chunk, self.before) if self.encoder == "chunks" else None
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        shifted = head.training and head.frontend.is_periodic
-        x_TD, layout = head.frontend(batch.frames, _shifts(batch, head.frontend.positions) if shifted else 0)
+        period = head.frontend.period if head.training else None
+        x_TD, layout = head.frontend(batch.frames, _shifts(batch, period) if period else 0)
         return ernie.encoder(x_TD, layout, mask=self.mask(layout))
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
