@@ -43,12 +43,13 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
 def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: TextIO | None) -> None:
     """Transcribe samples of 16 bits (little endian, one channel, at the model's rate) as they come."""
     recognizer = SpeechRecognizer(model)
-    stream, spent, heard, odd = Stream(recognizer), 0.0, 0, b""
+    stream, spent, heard, held = Stream(recognizer), 0.0, 0, b""
     size = 2 * round(_PIECE * recognizer.rate)
     with about("standard input"):
         while data := source.read1(size) if hasattr(source, "read1") else source.read(size):  # what is there already
-            data, odd = (odd + data)[: (len(odd) + len(data)) // 2 * 2], (odd + data)[(len(odd) + len(data)) // 2 * 2 :]
-            samples = np.frombuffer(data, "<i2").astype(np.float32) / 32768
+            held += data
+            samples = np.frombuffer(held, "<i2", len(held) // 2).astype(np.float32) / 32768
+            held = held[2 * len(samples) :]  # half of a sample, whose other half is still to come
             began = time.perf_counter()
             out.write(stream.push(samples))
             spent += time.perf_counter() - began
