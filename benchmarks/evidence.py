@@ -1,7 +1,7 @@
 """Does continual multi-task pretraining pay?  The ablation, and every task by itself, at a size two cores train.
 
   python benchmarks/evidence.py ablation CORPUS --output runs/evidence [--data GLUE] [--steps 1000] [--seeds 0 1 2]
-  python benchmarks/evidence.py tasks    CORPUS --output runs/evidence [--data GLUE]
+  python benchmarks/evidence.py tasks    CORPUS --output runs/evidence [--data GLUE] [--steps 1000] [--seeds 0 1 2]
 
 CORPUS is a folder that `ernie data build` wrote.  Each arm is pretrained, seed by seed, and where GLUE is given, a
 folder with the files of benchmarks/finetuning.py, fine-tuned on five tasks, the first 3,000 rows of each; what is done
@@ -12,10 +12,12 @@ ablation: knowledge masking, capitalization, token-document relation and sentenc
 three schedules (Sun et al., 2019, section 4.4).  Set before the first run: sequential learning loses at least 15 % of
 the held-out masked accuracy of its first stage by the end, continual multi-task learning at most 5 % of its own best.
 
-tasks: each of the others added to knowledge masking, at equal total steps.  Set before the first run: the task's own
-held-out metric lies above that of always answering the most frequent label, its 95 % interval wholly so; and where
-the task embeddings change places, the held-out masked loss rises.  What a task changes downstream is told with its
-interval, whatever its sign.
+tasks: each of the others added to knowledge masking, at equal total steps; all begin with the same encoder, which has
+learnt knowledge masking for BASE steps, so that passages mean something to it.  CORPUS should hold out a tenth.  Set
+before the first run: the task's own held-out metric lies above that of always answering the most frequent label and
+above that of counting tokens (naive Bayes for passages, each token's most frequent label for tokens), its 95 % interval
+wholly so; and where the task embeddings change places, the held-out masked loss rises.  What a task changes downstream
+is told with its interval, whatever its sign.
 """
 
 from __future__ import annotations
@@ -32,14 +34,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 from finetuning import TASKS, ours, spread, write_rows
 
+from ernie.data.batch import Packed
+from ernie.metrics import score
 from ernie.train.log import read_records
 from pretrain import folder as run_folder
-from pretrain.config import ModelConfig
+from pretrain.config import ModelConfig, ProbeConfig
+from pretrain.feeds import sources
 from pretrain.model import build_model
-from pretrain.probe import Probe
+from pretrain.probe import Probe, first_batches
+from tasks.base import ClassifierTask
 
 FORGETS, KEEPS = 0.15, 0.05  # shares of an accuracy: what sequential learning loses, what continual learning may
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 2e-4}
@@ -54,6 +61,17 @@ COMMON: dict[str, Any] = {
     "train": {"rate": {"peak": 1e-3, "warmup": 0.05}},
     "probe": {"batches": 32},
     "objectives": {MASKED: {"share": 0.25}},
+}
+BASE = 3000  # steps of knowledge masking before a task is added
+# Each of the others alone: passages of some sentences, two parts to put into order, and enough of them to tell.
+ALONE: dict[str, Any] = {
+    **COMMON,
+    "probe": {"batches": 96},
+    "objectives": {
+        **COMMON["objectives"],
+        **{task: {"max_len": 128} for task in OTHERS},
+        "sentence_reordering": {"max_len": 128, "segments": 2},
+    },
 }
 
 
@@ -84,11 +102,21 @@ def main() -> None:
     rows = downstream_rows(arguments.data, arguments.output / "data") if arguments.data else {}
 
     def record(arm: str, seed: int) -> dict[str, Any]:
-        run = pretrain(arguments.corpus, {"schedule": chosen[arm], **COMMON}, folder / f"{arm}-{seed}", seed)
+        tree = {"schedule": chosen[arm], **COMMON}
+        if arguments.experiment == "tasks":
+            base = pretrain(
+                arguments.corpus, {"schedule": {"stages": [{MASKED: BASE}]}, **COMMON}, folder / f"base-{seed}", seed
+            )
+            model = {**COMMON["model"], "start_from": str((base / "model").resolve())}
+            objectives = {task: ALONE["objectives"][task] for task in {MASKED, arm}}
+            tree = {**tree, **ALONE, "model": model, "objectives": objectives}
+        run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         found = {task: measured(run, task) for task in (MASKED, *OTHERS)}
+        alone = arguments.experiment == "tasks" and arm != MASKED
         return {
             "measured": {task: scores for task, scores in found.items() if scores},
-            "task ids swapped": swapped(run) if arguments.experiment == "tasks" and arm != MASKED else None,
+            "counting tokens": counting(run, arm) if alone else None,
+            "task ids swapped": swapped(run) if alone else None,
             "downstream": fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
 
@@ -176,22 +204,67 @@ def forgotten(scores: Sequence[float], schedule: str) -> float:
 
 
 def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
-    """Each added task by its own metric, beside always answering the most frequent label; and its task embedding."""
-    lines = ["| task | metric | held out | majority | intervals above it | task ids swapped |", f"|{'---|' * 6}"]
+    """Each added task by its own metric, beside what needs no encoder; and its task embedding."""
+    heads = ["task", "metric", "held out", "majority", "counting tokens", "intervals above both", "task ids swapped"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for name, records in arms.items():
         scores = [record["measured"][name][-1] for record in records]
-        above = sum(score["low"] > score["majority"] for score in scores)
+        counted = [
+            record["counting tokens"] or score["majority"] for record, score in zip(records, scores, strict=True)
+        ]
+        above = sum(score["low"] > max(score["majority"], other) for score, other in zip(scores, counted, strict=True))
         value = spread([score["value"] for score in scores])
         majority = statistics.median(score["majority"] for score in scores)
         swaps = "" if name == MASKED else spread([record["task ids swapped"] for record in records])
-        cells = [name, scores[0]["name"], value, f"{majority:.1%}", f"{above} of {len(scores)}", swaps]
+        counts = "" if name == MASKED else f"{statistics.median(counted):.1%}"
+        cells = [name, scores[0]["name"], value, f"{majority:.1%}", counts, f"{above} of {len(scores)}", swaps]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def counting(run: Path, task: str) -> float:
+    """The task's headline for one who counts tokens: naive Bayes, or of a token's labels the most frequent one.
+
+    It counts as many training batches as the run has learnt from, and answers on those that the run was measured on.
+    """
+    config, corpus = run_folder.read(run)
+    objective = config.objectives[task]
+    assert isinstance(objective, ClassifierTask)
+    steps = sum(stage.get(task, 0) for stage in config.schedule.table)
+    learnt, held_out = (
+        first_batches(next(source for source in sources(config, corpus, held_out=which) if source.name == task), count)
+        for which, count in ((False, steps), (True, config.probe.batches))
+    )
+    counts = np.ones((objective.class_count(), corpus.tokenizer.vocab_size))
+    seen = np.zeros(len(counts))
+    for batch in learnt:
+        labels, ids, of_each = labelled(batch)
+        np.add.at(counts, (np.asarray(labels)[of_each], ids), 1)
+        seen += np.bincount(labels, minlength=len(seen))
+    told, right = [], []
+    likely = np.log(counts / counts.sum(1, keepdims=True))
+    for batch in held_out:
+        labels, ids, of_each = labelled(batch)
+        scores = np.tile(np.log(seen / seen.sum()), (len(labels), 1))
+        np.add.at(scores, of_each, likely[:, ids].T)
+        told.append(scores.argmax(1))
+        right.append(labels)
+    answers, labels = np.concatenate(told), np.concatenate(right)
+    return score(objective.metrics[0], answers, labels, np.zeros(len(labels))).value
+
+
+def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The targets of a batch, and the tokens that tell of them: ids, and the target that each belongs to."""
+    labels = batch.labels["label"]
+    if labels.positions is None:
+        return labels.values, batch.ids, np.repeat(np.arange(batch.layout.sequences), batch.layout.lengths)
+    return labels.values, batch.ids[labels.positions], np.arange(len(labels.values))
 
 
 def swapped(run: Path) -> float:
     """The share by which the held-out masked loss rises where the embeddings of a run's two tasks change places."""
     config, corpus = run_folder.read(run)
+    config = replace(config, probe=ProbeConfig(**COMMON["probe"]))
     model = build_model(replace(config, model=ModelConfig(start_from=run / "model")), corpus.tokenizer)
     model.adopt_masked_head()
     probe = Probe(config, corpus)
@@ -199,6 +272,7 @@ def swapped(run: Path) -> float:
     def loss() -> float:
         return math.log(probe.measure(model, MASKED)["perplexity"].value)
 
+    assert model.ernie.embedding.task is not None
     table, before = model.ernie.embedding.task.weight, loss()
     rows = table.numpy()
     rows[[0, 1]] = rows[[1, 0]]

@@ -25,22 +25,23 @@ class Probe:
         self._batches: dict[str, list[Packed]] = {}
         for source in sources(config, corpus, held_out=True):
             try:
-                per_block = source.items_per_block()
+                self._batches[source.name] = first_batches(source, config.probe.batches)
             except UserError as error:
                 raise UserError(
                     f"held-out documents: {error} Or hold out more when the corpus is built (held_out: 0.05)."
                 ) from None
-            self._batches[source.name] = self._take(source, per_block, config.probe.batches)
-
-    @staticmethod
-    def _take(source: Source, per_block: int, wanted: int) -> list[Packed]:
-        found: list[Packed] = []
-        for first in range(0, len(source.items), per_block):
-            found += source.batches(0, first, min(len(source.items), first + per_block))
-            if len(found) >= wanted:
-                break
-        return found[:wanted]
 
     def measure(self, model: MultiTaskModel, name: str) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first."""
         return evaluate(model, partial(model.loss, name), self._batches[name], model.objectives[name].metrics)
+
+
+def first_batches(source: Source, wanted: int) -> list[Packed]:
+    """The first batches of a source's first epoch: as many as are wanted, or as there are."""
+    per_block = source.items_per_block()
+    found: list[Packed] = []
+    for first in range(0, len(source.items), per_block):
+        found += source.batches(0, first, min(len(source.items), first + per_block))
+        if len(found) >= wanted:
+            break
+    return found[:wanted]
