@@ -13,7 +13,7 @@ import numpy as np
 from ernie.errors import UserError, nearest
 
 Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer"})  # of every other metric, more is better
+LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer", "mcd"})  # of others, more is better
 _RESAMPLES = 200
 
 

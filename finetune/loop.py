@@ -124,6 +124,7 @@ def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # it would no longer fit the encoder
     model = FinetunedModel(ernie, task, config.task_id)
+    task.begin(ernie, model.head)
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
     return model

@@ -127,6 +127,9 @@ class FinetuneTask(ABC):
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into what is wanted."""
 
+    def begin(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads begin as they are drawn
+        """Give a fresh head, and the encoder, what they begin with; afterwards no parameter that is frozen learns."""
+
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """A batch as the model gets it: what is made of its samples anew each time is made here."""
         return batch

@@ -14,8 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.fft import dct
 
+from ernie.audio.features import FeatureConfig, features
+from ernie.audio.wave import Wave
 from ernie.errors import UserError
+
+_CEPSTRA = 12  # coefficients that the distortion of speech is measured by
 
 Tags = Sequence[Sequence[str]]
 Ranked = Sequence[tuple[str, int]]  # the group and whether the text is relevant
@@ -212,6 +217,41 @@ def wer(right: Sequence[str], given: Sequence[str]) -> float:
 def cer(right: Sequence[str], given: Sequence[str]) -> float:
     """The character error rate: as the word error rate, of characters, by jiwer."""
     return float(_jiwer().cer(list(right), list(given)))
+
+
+def mcd(right: Sequence[Wave], given: Sequence[Wave]) -> float:
+    """The mel-cepstral distortion in decibels, where each frame is compared with the one that it goes best with.
+
+    Kubichek, 1993, of twelve coefficients, loudness left out; frames are aligned by dynamic time warping.
+    """
+    return float(np.mean([_distortion(one, other) for one, other in zip(right, given, strict=True)]))
+
+
+def _distortion(right: Wave, given: Wave) -> float:
+    found = [_cepstra(wave) for wave in (right, given)]
+    apart = np.sqrt(2 * ((found[0][:, None] - found[1][None]) ** 2).sum(-1)) * 10 / math.log(10)
+    return _along(apart)
+
+
+def _cepstra(wave: Wave) -> np.ndarray:
+    """The mel cepstra (frames, 12) of a sound, which is made as long as one window at least."""
+    config = FeatureConfig(rate=wave.rate, bins=24, normalize="none")
+    samples = np.pad(wave.samples, (0, max(0, config.window_samples - len(wave.samples))))
+    amplitudes = features(config, samples) / 2  # logarithms of powers
+    return dct(amplitudes, type=2, norm="ortho", axis=1)[:, 1 : 1 + _CEPSTRA]
+
+
+def _along(costs: np.ndarray) -> float:
+    """The mean cost on the way from one corner to the other, a step on either axis or on both at a time, that costs
+    least in sum."""
+    total = np.full((costs.shape[0] + 1, costs.shape[1] + 1), np.inf)
+    length = np.zeros_like(total)
+    total[0, 0] = 0
+    for i in range(1, len(total)):
+        for j in range(1, total.shape[1]):
+            before = min((i - 1, j - 1), (i - 1, j), (i, j - 1), key=lambda at: total[at])
+            total[i, j], length[i, j] = total[before] + costs[i - 1, j - 1], length[before] + 1
+    return float(total[-1, -1] / length[-1, -1])
 
 
 def _jiwer() -> Any:

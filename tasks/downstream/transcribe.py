@@ -5,7 +5,7 @@ Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ernie.audio.augment import AugmentConfig, masked, perturbed
-from ernie.audio.features import FeatureConfig, Statistics, features
+from ernie.audio.features import features
 from ernie.audio.lengths import STRIDE, needed, vectors
-from ernie.audio.wave import Wave, as_wave, read_wave
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
@@ -28,8 +27,9 @@ from ernie.decode.ngram import BEGIN, NgramModel
 from ernie.errors import UserError
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
+from tasks.downstream.base import Answer, Example, finetune_task
 from tasks.downstream.measures import cer, wer
+from tasks.downstream.sound import SoundTask
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -39,33 +39,26 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
-    from ernie.parallel.layout import ParallelConfig
-
-_DIGITS = 6  # of the statistics of features, which would otherwise depend on the order of the rows
 
 
 @finetune_task("transcribe")
 @dataclass(frozen=True, kw_only=True)
-class Transcribe(FinetuneTask):
+class Transcribe(SoundTask):
     """What is said in the sound of the column `audio`, as the column `label` writes it.
 
-    A cell of `audio` is the name of a file, or samples with their rate as the `datasets` library decodes them:
-    {array: [...], sampling_rate: 16000}.  `features` says what of it the encoder hears: `max_len` vectors at most, one
-    for four frames.  `augment` changes the sounds to learn from, anew in every epoch.  `encoder` says what a vector
-    sees of its sound: the `whole`, or `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that
-    it can be transcribed while it is spoken.  `beam` readings are followed where a sound is there as a whole; with 1
-    the likeliest token of each vector is taken.  `language` is an ARPA file, a language model of the vocabulary's
-    tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for each token. With `decoder:
-    attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it reads of each (SMLTA, see
-    `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind it; none is longer than
-    `longest`. It remembers `history` tokens, the ends of pieces among them; `ctc_share` of the loss is that of CTC.
-    `mean` and `deviation` are those of the features of the sounds to learn from, unless given.
+    The encoder hears `max_len` vectors of it at most, one for four frames of its features. `augment` changes the sounds
+    to learn from, anew in every epoch. `encoder` says what a vector sees of its sound: the `whole`, or `chunks`, its
+    own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is spoken. `beam`
+    readings are followed where a sound is there as a whole; with 1 the likeliest token of each vector is taken.
+    `language` is an ARPA file, a language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a
+    beam, and `beta` is added for each token. With `decoder: attention` CTC only cuts the sound into pieces, and a
+    decoder of `layers` writes what it reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors
+    before a piece and `look_ahead` behind it; none is longer than `longest`. It remembers `history` tokens, the ends of
+    pieces among them; `ctc_share` of the loss is that of CTC.
     """
 
-    audio: str = "audio"
     label: str = "text"
     max_len: int = 512
-    features: FeatureConfig = field(default_factory=FeatureConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     encoder: Literal["whole", "chunks"] = "whole"
     chunk: int = 8
@@ -81,8 +74,6 @@ class Transcribe(FinetuneTask):
     longest: int = 50
     history: int = 4
     ctc_share: float = 0.5
-    mean: tuple[float, ...] = ()
-    deviation: tuple[float, ...] = ()
 
     measures: ClassVar = {"wer": wer, "cer": cer}
     usual: ClassVar = 2
@@ -106,35 +97,9 @@ class Transcribe(FinetuneTask):
             raise UserError("beam: several readings are followed of CTC alone; choose decoder: ctc, or beam: 1")
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
-        for name in ("mean", "deviation"):
-            count = len(getattr(self, name))
-            if count not in (0, self.features.features):
-                raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
-
-    def check_layout(self, layout: ParallelConfig) -> None:
-        if layout.pipeline > 1 or layout.sequence:
-            raise UserError(
-                "what hears comes before the encoder, and is no stage of a pipeline and no part of a sequence; spread "
-                "speech by data, sharding and tensor"
-            )
-
-    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
-        if self.features.normalize != "global" or self.mean:
-            return self
-        plain, heard = replace(self.features, normalize="none"), None
-        for row in rows:
-            try:
-                found = Statistics.of(features(plain, self._wave(row).samples))
-            except UserError:
-                continue  # told with its place when the row's example is made
-            heard = found if heard is None else heard.and_of(found)
-        if heard is None or not heard.count:
-            return self
-        mean, deviation = (tuple(round(float(x), _DIGITS) for x in found) for found in heard.mean_and_deviation())
-        return replace(self, mean=mean, deviation=deviation)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        wave = self._wave(row)
+        wave = self.wave(row)
         count = vectors(self.features.frames(len(wave.samples)))
         if not count:
             raise UserError(
@@ -214,11 +179,6 @@ class Transcribe(FinetuneTask):
         changed = perturbed(sound, self.features.rate, self.augment, rng)
         count = vectors(self.features.frames(len(changed)))
         return changed if needed(labels) <= count <= self.max_len else sound
-
-    @property
-    def around(self) -> Statistics | None:
-        """The statistics that features are normalized by, where they are those of all sounds to learn from."""
-        return Statistics.from_mean(np.array(self.mean), np.array(self.deviation)) if self.mean else None
 
     def mask(self, layout: Layout) -> Mask | None:
         """What each vector sees of its sound."""
@@ -321,16 +281,6 @@ class Transcribe(FinetuneTask):
         return TokenRecognizer(
             ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer
         )
-
-    def _wave(self, row: Row) -> Wave:
-        cell = row.cell(self.audio)
-        if isinstance(cell, Mapping):
-            return as_wave(cell, self.features.rate, f"column '{self.audio}'")
-        name = row.text(self.audio)
-        place = Path(name)
-        # As in the files of most data sets: a name is beside the file that names it.
-        beside = Path(row.place.file).parent / place if row.place.file else place
-        return read_wave(beside if beside.exists() else place, self.features.rate)
 
 
 def _labels(batch: Packed) -> list[np.ndarray]:

@@ -84,6 +84,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "add_norm_backward": (*(_AT,) * 4, c_float, c_uint64, c_long, c_long, *(_AT,) * 4),
     "activate": (c_int, _AT, _AT, c_long),
     "activate_backward": (c_int, _AT, _AT, c_long, c_long, _AT),
+    "gate": (_AT, c_long, c_long, _AT),
+    "gate_backward": (_AT, _AT, c_long, c_long, _AT),
     "column_sum": (c_int, _AT, c_long, c_long, _AT),
     "drop": (_AT, c_float, c_uint64, c_long, c_long, _AT),
     "gather_sum": (c_int, _AT, _AT, c_long, c_long, _AT),

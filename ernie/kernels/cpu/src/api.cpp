@@ -110,6 +110,12 @@ EXPORT const char* ernie_activate(int activation, const float* u, float* y, long
 EXPORT const char* ernie_activate_backward(int activation, const float* u, float* grad, long T, long F, float* bias) {
     return guarded([&] { activate_backward<float>(Activation(activation), u, grad, T, F, bias); });
 }
+EXPORT const char* ernie_gate(const float* u, long T, long C, float* y) {
+    return guarded([&] { gate(u, T, C, y); });
+}
+EXPORT const char* ernie_gate_backward(const float* u, const float* grad, long T, long C, float* du) {
+    return guarded([&] { gate_backward(u, grad, T, C, du); });
+}
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });
 }

@@ -112,6 +112,36 @@ void activate_backward(Activation activation, const E* u, E* grad, long T, long 
     });
 }
 
+namespace {
+
+// Never beyond what exp can take: of -87 it is as good as nothing.
+inline Vec sigmoid(Vec x) { return all(1.f) / (all(1.f) + exp(zero() - max(all(-87.f), x))); }
+inline Vec tanh(Vec x) { return fma(sigmoid(x + x), all(2.f), all(-1.f)); }
+
+}  // namespace
+
+void gate(const float* u, long T, long C, float* y) {
+#pragma omp parallel for schedule(static) if (T * C > FEW)
+    for (long t = 0; t < T; t++)
+        for (long i = 0; i < C; i += LANES) {
+            Mask m = first(C - i);
+            const float* at = u + 2 * t * C + i;
+            store(y + t * C + i, tanh(load(at, m)) * sigmoid(load(at + C, m)), m);
+        }
+}
+
+void gate_backward(const float* u, const float* grad, long T, long C, float* du) {
+#pragma omp parallel for schedule(static) if (T * C > FEW)
+    for (long t = 0; t < T; t++)
+        for (long i = 0; i < C; i += LANES) {
+            Mask m = first(C - i);
+            const long at = 2 * t * C + i;
+            Vec a = tanh(load(u + at, m)), b = sigmoid(load(u + at + C, m)), d = load(grad + t * C + i, m);
+            store(du + at, d * b * (all(1.f) - a * a), m);
+            store(du + at + C, d * a * b * (all(1.f) - b), m);
+        }
+}
+
 template <class E>
 void add_norm(const float* residual, const E* x, const float* gain, const float* offset, float epsilon, const Dropout& dropout,
               long T, long D, float* y, E* y_low, E* normal, float* inverse) {

@@ -40,6 +40,10 @@ void activate(Activation, const E* u, E* y, long count);
 template <class E>
 void activate_backward(Activation, const E* u_TF, E* grad_TF, long T, long F, float* bias_F);
 
+// y = tanh(a) sigmoid(b), a and b being the halves of each row of u (T, 2 C); and the gradient to u.
+void gate(const float* u_TC2, long T, long C, float* y_TC);
+void gate_backward(const float* u_TC2, const float* grad_TC, long T, long C, float* du_TC2);
+
 // y = LayerNorm(residual + dropout(x)); any of residual, x, y, y_low may be null.  Ba et al. (2016), arXiv 1607.06450.
 // Kept for the backward pass: the normalized vectors before gain and offset, and 1 / the standard deviation.
 template <class E>

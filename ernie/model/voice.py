@@ -1,0 +1,277 @@
+"""From the encoder's vectors of a text to frames of speech, and from these to sound.
+
+Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 4: an attention decoder of convolutions for frames (as Deep
+Voice 3: Ping et al., 2018, arXiv 1710.07654), a bridge that makes of its states what a WaveNet is conditioned on.
+
+Legend: N sequences, L tokens of the longest, F steps of the longest, D width, M features of the frames of a step, S
+samples, H features of the conditioner.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor, nn
+
+from ernie.audio.voice import VoiceConfig
+from ernie.data.batch import Layout
+from ernie.kernels.linear import linear
+from ernie.model.ernie import ErnieModel
+from ernie.model.wavenet import Flow, WaveNet
+from ernie.model.weights import arrays, read_arrays, set_weights
+from ernie.text.tokenizer import Tokenizer
+
+_WIDTH = 3  # steps that a convolution of the decoder sees, frames that one of the bridge sees on either side of its own
+_BLOCKS = 2  # convolutions before the attention, and behind it; and in the bridge
+_HALF = math.sqrt(0.5)
+_OUTSIDE = -1e9  # a score that leaves nothing of what is not to be seen
+
+
+class Told(NamedTuple):
+    """What the decoder tells of each step: its `frames` (N, F, M), whether it is the last, as a logit (N, F), the state
+    (N, F, D) that the bridge makes sound of, and where it looked, (N, F, L)."""
+
+    frames: Tensor
+    last: Tensor
+    states: Tensor
+    looked: Tensor
+
+
+class Text(NamedTuple):
+    """What is read of the texts: keys and values (N, L, D), how many tokens and letters each has, (N,), and where in
+    its text each token begins, (N, L), from 0 to 1."""
+
+    keys: Tensor
+    values: Tensor
+    lengths: np.ndarray
+    letters: np.ndarray
+    places: np.ndarray
+
+
+class FrameDecoder(nn.Layer):
+    """Frames step by step: what was heard so far, and where in the text it is, tell what comes next.
+
+    A token lies behind the letters of those before it, of which `letters` (V,) has the number, and a step behind as
+    many as are spoken in the steps before it, `pace` in each.  As what is asked and what is looked at begin with the
+    same weights, attention begins near the diagonal.
+    """
+
+    def __init__(self, width: int, features: int, letters: np.ndarray, pace: float):
+        super().__init__()
+        self.first, self.second = nn.Linear(features, width), nn.Linear(width, width)
+        self.before = nn.LayerList([_Convolution(width, _WIDTH - 1, 0) for _ in range(_BLOCKS)])
+        self.behind = nn.LayerList([_Convolution(width, _WIDTH - 1, 0) for _ in range(_BLOCKS)])
+        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.mixed = nn.Linear(width, width)
+        self.frames, self.last = nn.Linear(width, features), nn.Linear(width, 1)
+        self.dropout = nn.Dropout(0.1)
+        self.pace, self._letters, self._width = pace, letters, width
+
+    def read(self, encoded_TD: Tensor, ids_T: np.ndarray, layout: Layout) -> Text:
+        """What can be looked at of texts, from their tokens and the encoder's vectors."""
+        shape = [layout.sequences * layout.longest, encoded_TD.shape[1]]
+        places = paddle.to_tensor(layout.slots).unsqueeze(-1)
+        padded_NLD = paddle.scatter_nd(places, encoded_TD, shape).reshape([layout.sequences, layout.longest, shape[1]])
+        letters_NL = np.zeros((layout.sequences, layout.longest))
+        letters_NL.reshape(-1)[layout.slots] = self._letters[ids_T]
+        behind_NL = np.cumsum(letters_NL, axis=1)
+        lie_NLD = _waves(behind_NL - letters_NL, self._width)
+        keys_NLD, values_NLD = _through(self.key, padded_NLD + lie_NLD), _through(self.value, padded_NLD)
+        all_N = behind_NL[:, -1]
+        places_NL = (behind_NL - letters_NL) / np.maximum(1, all_N)[:, None]
+        return Text(keys_NLD, values_NLD, layout.lengths, all_N, places_NL)
+
+    def forward(self, before_NFM: Tensor, text: Text) -> Told:
+        """What follows each step, all of which are there, as in learning; `before` are the frames that it follows."""
+        return self.go_on(before_NFM, text, None, 0)[0]
+
+    def go_on(
+        self,
+        before_NFM: Tensor,
+        text: Text,
+        kept: list[Tensor] | None,
+        steps: int,
+        seen: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> tuple[Told, list[Tensor]]:
+        """The same for steps that follow `steps` others, of which the convolutions have `kept` what they need.
+
+        `seen` are the first token that may be looked at and the one behind the last, (N,) each.
+        """
+        held = iter(kept or [None] * (2 * _BLOCKS))
+        keeps = []
+        x_NFD = self.dropout(F.relu(_through(self.first, before_NFM)))
+        x_NFD = self.dropout(F.relu(_through(self.second, x_NFD)))
+        for block in self.before:
+            x_NFD, keep = block(x_NFD, next(held))
+            keeps.append(keep)
+        mixed_NFD, looked_NFL = self._look(x_NFD, text, steps, seen)
+        x_NFD = (x_NFD + _through(self.mixed, mixed_NFD)) * _HALF
+        for block in self.behind:
+            x_NFD, keep = block(self.dropout(x_NFD), next(held))
+            keeps.append(keep)
+        last_NF = _through(self.last, x_NFD).squeeze(-1)
+        return Told(_through(self.frames, x_NFD), last_NF, x_NFD, looked_NFL), keeps
+
+    def _look(
+        self, x_NFD: Tensor, text: Text, steps: int, seen: tuple[np.ndarray, np.ndarray] | None
+    ) -> tuple[Tensor, Tensor]:
+        lie_FD = _waves(self.pace * (steps + np.arange(x_NFD.shape[1])), self._width)
+        asked_NFD = _through(self.query, x_NFD + lie_FD)
+        scores_NFL = paddle.matmul(asked_NFD, text.keys, transpose_y=True) / math.sqrt(self._width)
+        first, behind = seen or (np.zeros_like(text.lengths), text.lengths)
+        place_L = np.arange(text.keys.shape[1])
+        inside_NL = (place_L >= first[:, None]) & (place_L < np.minimum(behind, text.lengths)[:, None])
+        scores_NFL = scores_NFL + paddle.to_tensor(np.where(inside_NL, 0.0, _OUTSIDE).astype(np.float32)).unsqueeze(1)
+        looked_NFL = F.softmax(scores_NFL, axis=-1)
+        return paddle.matmul(looked_NFL, text.values), looked_NFL
+
+
+class Bridge(nn.Layer):
+    """From the decoder's states to what each sample is conditioned on, (N, F, D) -> (N, S, H).
+
+    The frames of each step, convolutions over frames on either side, and two transposed convolutions from frames to
+    samples, each of which makes `strides` of one.
+    """
+
+    def __init__(self, width: int, config: VoiceConfig, hop: int):
+        super().__init__()
+        H = config.conditioner
+        self.apart = nn.Linear(width, config.reduction * H)
+        self.blocks = nn.LayerList([_Convolution(H, _WIDTH, _WIDTH) for _ in range(_BLOCKS)])
+        self.wider = nn.LayerList([_Widening(stride) for stride in strides(hop)])
+        self._reduction = config.reduction
+        self.samples = config.reduction * hop  # of a step
+
+    def forward(self, states_NFD: Tensor) -> Tensor:
+        """The conditioner of all samples of these steps."""
+        N, steps = states_NFD.shape[:2]
+        x_NSH = _through(self.apart, states_NFD).reshape([N, steps * self._reduction, -1])
+        for block in self.blocks:
+            x_NSH, _ = block(x_NSH)
+        for wider in self.wider:
+            x_NSH = wider(x_NSH)
+        return x_NSH
+
+    @property
+    def reach(self) -> int:
+        """How many steps on either side of its own the conditioner of a sample depends on."""
+        frames = _BLOCKS * _WIDTH + 2  # two transposed convolutions see not quite one frame more each
+        return -(-frames // self._reduction)
+
+
+class VoiceHead(nn.Layer):
+    """What speaks for an encoder: decoder, bridge, the WaveNet and, where there is one, the flow that has its voice."""
+
+    def __init__(
+        self, width: int, config: VoiceConfig, features: int, hop: int, letters: np.ndarray, pace: float, flow: bool
+    ):
+        super().__init__()
+        self.decoder = FrameDecoder(width, features * config.reduction, letters, pace)
+        self.bridge = Bridge(width, config, hop)
+        self.wavenet = WaveNet(config.wavenet, config.conditioner)
+        self.flow = Flow(config.flow, config.conditioner, config.flows) if flow else None
+
+    def begin(self) -> None:
+        """Draw the first weights: of each matrix so that what comes out is about as large as what goes in."""
+        for layer in self.sublayers():
+            if isinstance(layer, nn.Linear):
+                nn.initializer.XavierUniform()(layer.weight)
+            if isinstance(layer, _Widening):
+                layer.begin()
+        with paddle.no_grad():
+            paddle.assign(self.decoder.key.weight, self.decoder.query.weight)
+
+
+def letters_of(tokenizer: Tokenizer) -> np.ndarray:
+    """How many letters each token of a vocabulary writes, (V,)."""
+    found = np.array([len(token.removeprefix("##").replace("▁", "")) for token in tokenizer.tokens], np.float64)
+    special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
+    found[list(special)] = 0
+    return found
+
+
+def taught(ernie: ErnieModel, head: VoiceHead, run: Path) -> None:
+    """Give an encoder and its head the voice of a run, which is to stay as it is; only the flow learns.
+
+    Raises UserError when the run's voice has another shape.
+    """
+    folder = run / "model" if (run / "model").is_dir() else run
+    set_weights(ernie, arrays(ErnieModel.from_pretrained(folder)), str(folder))
+    assert head.flow is not None
+    own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
+    set_weights(head, read_arrays(folder / "head.safetensors") | own, str(folder))
+    learning = {id(parameter) for parameter in head.flow.parameters()}
+    for parameter in (*ernie.parameters(), *head.parameters()):
+        parameter.stop_gradient = id(parameter) not in learning
+
+
+class _Convolution(nn.Layer):
+    """A gated convolution over steps with a residual; each sees some steps before its own, and some behind it."""
+
+    def __init__(self, width: int, before: int, behind: int):
+        super().__init__()
+        self.taps = nn.Linear((before + 1 + behind) * width, 2 * width)
+        self._before, self._behind = before, behind
+
+    def forward(self, x_NFD: Tensor, held_NFD: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output, and what the steps that follow will need; `held` is what these need, silence if left out."""
+        N, steps, width = x_NFD.shape
+        if held_NFD is None:
+            held_NFD = paddle.zeros([N, self._before, width])
+        whole = paddle.concat([held_NFD, x_NFD, paddle.zeros([N, self._behind, width])], axis=1)
+        taps = self._before + 1 + self._behind
+        joined = paddle.concat([whole[:, tap : tap + steps] for tap in range(taps)], axis=-1)
+        a, b = paddle.chunk(_through(self.taps, joined), 2, axis=-1)
+        return (x_NFD + a * F.sigmoid(b)) * _HALF, whole[:, steps : steps + self._before]
+
+
+class _Widening(nn.Layer):
+    """A transposed convolution over time and its neighbours among the features, and a softsign."""
+
+    def __init__(self, stride: int):
+        super().__init__()
+        self._stride = stride
+        self.weight = self.create_parameter([1, 1, 2 * stride, _WIDTH])
+        self.bias = self.create_parameter([1], is_bias=True)
+
+    def begin(self) -> None:
+        """Draw a line from each frame to the next."""
+        rising = (np.arange(self._stride) + 0.5) / self._stride
+        line = np.concatenate([rising, rising[::-1]])
+        weight = np.zeros((1, 1, 2 * self._stride, _WIDTH), np.float32)
+        weight[0, 0, :, _WIDTH // 2] = line
+        with paddle.no_grad():
+            paddle.assign(paddle.to_tensor(weight), self.weight)
+
+    def forward(self, x_NSH: Tensor) -> Tensor:
+        """`stride` times as many."""
+        count = x_NSH.shape[1] * self._stride
+        padding = [0, _WIDTH // 2]
+        y = F.conv2d_transpose(x_NSH.unsqueeze(1), self.weight, self.bias, stride=[self._stride, 1], padding=padding)
+        first = self._stride // 2
+        return F.softsign(y[:, 0, first : first + count])
+
+
+def strides(hop: int) -> tuple[int, int]:
+    """Two factors of a hop, as near to each other as there are."""
+    low = max(factor for factor in range(1, math.isqrt(hop) + 1) if hop % factor == 0)
+    return hop // low, low
+
+
+def _waves(places: np.ndarray, width: int) -> Tensor:
+    """Sines and cosines of places, (..., D).  Vaswani et al. (2017, arXiv 1706.03762), section 3.5."""
+    lengths = 10000 ** (-np.arange(0, width, 2) / width)
+    angles = places[..., None] * lengths
+    found = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)[..., :width]
+    return paddle.to_tensor(found.astype(np.float32))
+
+
+def _through(layer: nn.Linear, x: Tensor) -> Tensor:
+    """A linear layer over the last axis."""
+    width = x.shape[-1]
+    return linear(x.reshape([-1, width]), layer.weight, layer.bias).reshape([*x.shape[:-1], layer.weight.shape[1]])

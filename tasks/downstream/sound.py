@@ -1,0 +1,81 @@
+"""What the kinds that hear or speak share: sounds in a column, and what of them the model knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ernie.audio.features import FeatureConfig, Statistics, features
+from ernie.audio.wave import Wave, as_wave, read_wave
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from tasks.downstream.base import FinetuneTask
+
+if TYPE_CHECKING:
+    from ernie.parallel.layout import ParallelConfig
+
+_DIGITS = 6  # of the statistics of features, which would otherwise depend on the order of the rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundTask(FinetuneTask):
+    """A kind whose rows have a sound in the column `audio`.
+
+    A cell of it is the name of a file, or samples with their rate as the `datasets` library decodes them:
+    {array: [...], sampling_rate: 16000}.  `features` says what the model knows of a sound; `mean` and `deviation` are
+    those of the features of the sounds to learn from, unless given.
+    """
+
+    audio: str = "audio"
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    mean: tuple[float, ...] = ()
+    deviation: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("mean", "deviation"):
+            count = len(getattr(self, name))
+            if count not in (0, self.features.features):
+                raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
+
+    def check_layout(self, layout: ParallelConfig) -> None:
+        if layout.pipeline > 1 or layout.sequence:
+            raise UserError(
+                "what hears comes before the encoder and what speaks behind it, which is no stage of a pipeline and no "
+                "part of a sequence; spread speech by data, sharding and tensor"
+            )
+
+    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+        if self.features.normalize != "global" or self.mean:
+            return self
+        plain, heard = replace(self.features, normalize="none"), None
+        for row in rows:
+            try:
+                found = Statistics.of(features(plain, self.wave(row).samples))
+            except UserError:
+                continue  # told with its place when the row's example is made
+            heard = found if heard is None else heard.and_of(found)
+        if heard is None or not heard.count:
+            return self
+        mean, deviation = (tuple(round(float(x), _DIGITS) for x in found) for found in heard.mean_and_deviation())
+        return replace(self, mean=mean, deviation=deviation)
+
+    @property
+    def around(self) -> Statistics | None:
+        """The statistics that features are normalized by, where they are those of all sounds to learn from."""
+        return Statistics.from_mean(np.array(self.mean), np.array(self.deviation)) if self.mean else None
+
+    def wave(self, row: Row) -> Wave:
+        """The sound of a row.  Raises UserError when it cannot be read."""
+        cell = row.cell(self.audio)
+        if isinstance(cell, Mapping):
+            return as_wave(cell, self.features.rate, f"column '{self.audio}'")
+        name = row.text(self.audio)
+        place = Path(name)
+        # As in the files of most data sets: a name is beside the file that names it.
+        beside = Path(row.place.file).parent / place if row.place.file else place
+        return read_wave(beside if beside.exists() else place, self.features.rate)
