@@ -52,7 +52,7 @@ from tasks.downstream.synthesize import Synthesize
 SPEAKER = "jackson"
 TESTED = range(5)  # the numbers of the recordings to test on
 STRINGS = {"train": 1200, "dev": 1, "test": 40}
-SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 64}
+SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
 ARMS: dict[str, dict[str, Any]] = {
     "wavenet": {},
     "flow": {"vocoder": "flow"},

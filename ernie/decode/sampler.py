@@ -7,12 +7,10 @@ Legend: S samples, C channels, H features of the conditioner, P samples that a l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from ernie.decode.stream import part, under
 from ernie.model.wavenet import WaveNet
 
 
@@ -22,16 +20,6 @@ class Sampling:
 
     last: float
     layers: tuple[np.ndarray, ...]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
-        return {"last": np.array(self.last), **under("layers", {str(n): x for n, x in enumerate(self.layers)})}
-
-    @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Sampling:
-        """What `arrays` gave."""
-        layers = part("layers", arrays)
-        return cls(float(arrays["last"]), tuple(layers[str(n)] for n in range(len(layers))))
 
 
 class Sampler:

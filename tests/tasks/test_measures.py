@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.fft import dct
 
+from ernie.audio.features import FeatureConfig, features
+from ernie.audio.wave import Wave
 from ernie.data.labelled.row import Row
 from tasks.downstream import measures
 from tasks.downstream.measures import (
@@ -25,6 +28,7 @@ from tasks.downstream.measures import (
     f1,
     macro_f1,
     matthews,
+    mcd,
     mean_average_precision,
     mean_reciprocal_rank,
     mean_squared_error,
@@ -233,6 +237,31 @@ class TestTranscription:
 
     def test_a_character_error_rate_counts_characters_and_spaces(self) -> None:
         assert cer(["ab cd"], ["ab cx"]) == pytest.approx(1 / 5)
+
+
+class TestSpeech:
+    def test_a_sound_is_not_distorted_beside_itself_nor_louder_nor_slower(self) -> None:
+        wave = tone(500, 1000)
+        assert mcd([wave], [wave]) == 0
+        assert mcd([wave], [Wave(2 * wave.samples, wave.rate)]) == pytest.approx(0, abs=1e-4)
+        held = Wave(np.concatenate([tone(500).samples, tone(500, 500, 1000).samples]), 8000)
+        assert mcd([held], [wave]) < mcd([tone(1500, 3000)], [wave]) / 3
+
+    def test_the_distortion_of_cepstra_is_the_distance_in_decibels(self) -> None:
+        # Of two sounds of one frame each: by hand from their cepstra.
+        config = FeatureConfig(bins=24, normalize="none")
+        one, other = (Wave(tone(hertz).samples[:200], 8000) for hertz in (500, 1500))
+        cepstra = [dct(features(config, wave.samples)[0] / 2, norm="ortho")[1:13] for wave in (one, other)]
+        expected = 10 / np.log(10) * np.sqrt(2 * ((cepstra[0] - cepstra[1]) ** 2).sum())
+        assert mcd([one], [other]) == pytest.approx(expected, rel=1e-6)
+
+
+def tone(*hertz: int, samples: int = 1600) -> Wave:
+    time = np.arange(samples) / 8000
+    noise = np.random.default_rng(0).normal(0, 0.01, samples)
+    return Wave(
+        np.concatenate([0.3 * np.sin(2 * np.pi * one * time) + noise for one in hertz]).astype(np.float32), 8000
+    )
 
 
 def test_every_measure_of_the_module_is_worked_here() -> None:

@@ -1,0 +1,58 @@
+"""Speak texts with a voice that was fine-tuned, into a sound file or while it is being made.
+
+With - in place of a text, lines of standard input are spoken as they come.  With --output - samples of 16 bits, one
+channel at the voice's rate, go to standard output piece by piece.
+
+  ernie speak runs/voice "seven three five" --output number.wav
+  ernie speak runs/voice "seven" "three" --output - | aplay -t raw -f S16_LE -r 8000
+  ernie translate runs/de-en --by line | ernie speak runs/voice - --output - | aplay -t raw -f S16_LE -r 8000
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ernie.arguments import add_precision, add_quiet
+
+SUMMARY = "speak texts"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind synthesize")
+    parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to say, or - for lines of standard input")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="a sound file to write, or - for samples"
+    )
+    parser.add_argument(
+        "--vocoder", choices=("wavenet", "flow"), help="what makes the samples (default: what has learnt last)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the noise that samples are made of (default: 0)")
+    add_precision(parser)
+    add_quiet(parser, "say nothing")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Write the sound."""
+    from ernie.errors import UserError
+    from ernie.kernels.precision import computing
+    from ernie.runtime import require_paddle
+
+    if "-" in arguments.texts and len(arguments.texts) > 1:
+        raise UserError("-: standard input is one text; give it alone")
+    require_paddle()
+
+    from finetune.say import into_file, into_stream
+    from finetune.speaker import TextSpeaker
+
+    speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
+    texts = sys.stdin if arguments.texts == ["-"] else arguments.texts
+    told = None if arguments.quiet else sys.stderr
+    with computing(arguments.precision):
+        if arguments.output == Path("-"):
+            into_stream(speaker, texts, sys.stdout.buffer, told)
+        else:
+            into_file(speaker, texts, arguments.output, told)
+    return 0

@@ -1,0 +1,110 @@
+"""Speech from text as it comes in: words are pushed, sound comes back, a sentence at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from finetune.model import FinetunedModel
+from tasks.downstream.synthesize import Synthesize
+
+_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]+")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The state of some streams: the text of each that was not spoken yet."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def streams(self) -> int:
+        """How many streams there are."""
+        return len(self.texts)
+
+    def chosen(self, streams: Sequence[int]) -> Waiting:
+        """These streams only, in this order."""
+        return Waiting(tuple(self.texts[n] for n in streams))
+
+    def with_others(self, others: Sequence[Waiting]) -> Waiting:
+        """The streams of this state and those of others, in their order."""
+        return Waiting(tuple(text for state in (self, *others) for text in state.texts))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, as arrays by name."""
+        return {"texts": np.array(self.texts, str)}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Waiting:
+        """The state of which `arrays` gave these."""
+        return cls(tuple(map(str, arrays["texts"])))
+
+
+class TextSpeaker:
+    """Speaks texts, `rate` samples a second.
+
+    `speak` gives the sound of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`) `push`
+    takes words and gives the sound of the sentences that are whole, `finish` that of the rest.  `vocoder` is another
+    than that which was learnt last: the `wavenet` that a `flow` learnt from is there still.  Raises UserError for a
+    model of another kind, and for a vocoder that it has not.
+    """
+
+    def __init__(self, model: FinetunedModel, vocoder: str | None = None, seed: int = 0):
+        task = model.task
+        if not isinstance(task, Synthesize):
+            raise UserError(f"this model is of the kind {task.variant_name}; those of the kind synthesize do")
+        if vocoder == "flow" and task.vocoder != "flow":
+            raise UserError("vocoder: this voice has no flow; let one learn from it, with task.vocoder: flow")
+        model.eval()  # one that was just trained would still drop some of what it makes
+        self.rate = task.features.rate
+        self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
+
+    @classmethod
+    def load(cls, run: str | Path, vocoder: str | None = None, seed: int = 0) -> TextSpeaker:
+        """The speaker of a fine-tuning run."""
+        return cls(FinetunedModel.load(run), vocoder, seed)
+
+    def speak(self, text: str) -> Iterator[np.ndarray]:
+        """The samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
+
+        Raises UserError for a text without a word, one with characters that the vocabulary lacks, one that is too long.
+        """
+        task, tokenizer = self._task, self._model.tokenizer
+        example = task.example(Row({task.text: text}), tokenizer)
+        (sample,) = example.samples
+        if example.empty:
+            raise UserError("there is nothing in the text that could be said")
+        if tokenizer.unk_id in sample.ids:
+            raise UserError(f"'{text:.60}' has characters that this voice has not learnt; write them as words")
+        if example.cut:
+            raise UserError(
+                f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice has learnt {task.max_len}; part "
+                "it into sentences"
+            )
+        of = self._model.ernie, self._model.head, sample.ids, self._model.task_id
+        yield from task.spoken(*of, vocoder=self._vocoder, seed=self._seed)
+
+    def begin(self, streams: int = 1) -> Waiting:
+        """The state of streams of which nothing has come yet."""
+        return Waiting(("",) * streams)
+
+    def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
+        """More text of each stream; the sound (S,) of its sentences that are whole now."""
+        texts = [before + piece for before, piece in zip(state.texts, pieces, strict=True)]
+        whole = [_SENTENCE.findall(text) for text in texts]
+        rest = tuple(text[sum(map(len, found)) :] for text, found in zip(texts, whole, strict=True))
+        return Waiting(rest), [self._sound(found) for found in whole]
+
+    def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
+        """All texts are over; the sound of the rest."""
+        return self.begin(state.streams), [self._sound([text]) for text in state.texts]
+
+    def _sound(self, texts: Sequence[str]) -> np.ndarray:
+        pieces = [piece for text in texts if text.strip() for piece in self.speak(text)]
+        return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)

@@ -1,0 +1,138 @@
+"""Sound sample by sample and piece by piece: the same as all of it at once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import TOKENIZER, TOYS, tiny_encoder
+
+from ernie.audio.voice import WaveNetConfig
+from ernie.data.batch import Layout
+from ernie.decode.sampler import Sampler
+from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, frames_and_states
+from ernie.model.wavenet import Flow, WaveNet
+from finetune.model import FinetunedModel
+from tasks.downstream.synthesize import Synthesize
+
+H, S = 3, 40
+CONFIG = WaveNetConfig(channels=6, stacks=2, depth=3, taps=3)
+pieces = st.lists(st.integers(1, 15), min_size=1, max_size=6).map(lambda sizes: [0, *np.cumsum(sizes).clip(max=S), S])
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def vocoder(name: str) -> Vocoder:
+    paddle.seed(5)
+    if name == "wavenet":
+        return OneByOne(WaveNet(CONFIG, H), np.random.default_rng(1))
+    return AllAtOnce(Flow(CONFIG, H, flows=2), np.random.default_rng(1))
+
+
+def test_samples_that_are_drawn_one_by_one_follow_the_networks_own_distribution() -> None:
+    """Given what was drawn, the network tells the Gaussians that the noise was applied to."""
+    paddle.seed(5)
+    network, noise, conditioner = WaveNet(CONFIG, H), normal(S), normal(S, H, seed=1)
+    sampler = Sampler(network)
+    _, found = sampler.draw(sampler.begin(), conditioner, noise)
+    silence = np.zeros(CONFIG.context, np.float32)
+    before = np.concatenate([silence, found])[None, :-1]
+    around = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
+    told = network(paddle.to_tensor(before), paddle.to_tensor(around))
+    wanted = told.applied(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_sound_that_was_heard_is_gone_on_from() -> None:
+    paddle.seed(5)
+    sampler, noise, conditioner = Sampler(WaveNet(CONFIG, H)), normal(S), normal(S, H, seed=1)
+    state, first = sampler.draw(sampler.begin(), conditioner[:25], noise[:25])
+    heard = sampler.heard(sampler.begin(), first, conditioner[:25])
+    one, other = (sampler.draw(each, conditioner[25:], noise[25:])[1] for each in (state, heard))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["wavenet", "flow"])
+@settings(max_examples=20, deadline=None)
+@given(cuts=pieces)
+def test_a_conditioner_that_comes_in_pieces_gives_the_same_sound(name: str, cuts: list[int]) -> None:
+    conditioner = normal(S, H, seed=2)
+    whole, maker = vocoder(name).more(conditioner), vocoder(name)
+    parts = [maker.more(conditioner[a:b]) for a, b in pairwise(cuts) if b > a]
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
+
+
+# -------------------------------------------------------------------------------------------------- a whole voice
+
+
+def voice() -> tuple[FinetunedModel, Synthesize]:
+    task = TOYS["synthesize"].task
+    assert isinstance(task, Synthesize)
+    paddle.seed(2)
+    model = FinetunedModel(tiny_encoder(), task)
+    task.begin(model.ernie, model.head)
+    model.eval()
+    return model, task
+
+
+def ids(text: str) -> np.ndarray:
+    return np.array([TOKENIZER.cls_id, *TOKENIZER.encode(text).ids, TOKENIZER.sep_id])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
+def test_pieces_of_any_length_are_the_same_speech(chunk: int) -> None:
+    model, task = voice()
+    given = model.ernie, model.head, ids("red blue"), 0
+    whole = np.concatenate(list(task.spoken(*given, chunk=1000)))
+    parts = list(task.spoken(*given, chunk=chunk))
+    assert all(len(part) == chunk * task.step_samples for part in parts[:-1])
+    np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-4)
+
+
+def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ernie.decode import speaking
+
+    model, task = voice()
+    steps = []
+
+    def counted(*given: object) -> object:
+        for step in frames_and_states(*given):  # type: ignore[arg-type]
+            steps.append(1)
+            yield step
+
+    monkeypatch.setattr(speaking, "frames_and_states", counted)
+    parts = task.spoken(model.ernie, model.head, ids("red blue green red"), 0, chunk=2)
+    next(parts)
+    assert len(steps) == 2 + model.head.bridge.reach
+    assert list(parts)
+    assert len(steps) > 2 + model.head.bridge.reach
+
+
+def test_the_seed_decides_the_noise() -> None:
+    model, task = voice()
+    given = model.ernie, model.head, ids("red"), 0
+    one, same, other = (np.concatenate(list(task.spoken(*given, seed=seed))) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 0.01
+
+
+@paddle.no_grad()
+def test_steps_one_by_one_are_those_of_the_whole() -> None:
+    """The decoder gives the same frames for all steps together, as in learning, as step by step."""
+    model, task = voice()
+    decoder = model.head.decoder
+    text = decoder.read(paddle.to_tensor(normal(4, 32)), ids("red blue"), Layout.of_lengths([4]))
+    before = paddle.to_tensor(normal(1, 9, decoder.frames.weight.shape[1]))
+    whole = decoder(before, text)
+    kept, found = None, []
+    for step in range(9):
+        told, kept = decoder.go_on(before[:, step : step + 1], text, kept, step)
+        found.append(told.states.numpy())
+    np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
+    assert task.voice.reduction * task.features.features == before.shape[2]

@@ -1,0 +1,192 @@
+"""Texts that are spoken: into files, as samples, as they come in."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toys import COLOURS, TOKENIZER, TOYS, tiny_encoder
+
+from ernie.cli import main
+from ernie.data.labelled.read import Split
+from ernie.data.labelled.row import Row
+from ernie.decode.stream import Stream, load_state, save_state
+from ernie.errors import UserError
+from ernie.model.weights import arrays
+from ernie.train.settings import RateConfig
+from finetune.config import TrainConfig
+from finetune.loop import finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+from finetune.say import into_file, into_stream
+from finetune.speaker import TextSpeaker, Waiting
+from tasks.downstream.synthesize import Synthesize
+
+soundfile = pytest.importorskip("soundfile")
+
+
+@cache
+def learnt() -> FinetunedModel:
+    """A tiny voice that has learnt to say colours as tones."""
+    toy = TOYS["synthesize"]
+    train, dev = (
+        prepare(toy.task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 640, 0), ("dev", 2, 1))
+    )
+    return finetune(tiny_encoder(), toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))[
+        0
+    ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("voice")
+    learnt().save(folder / "model")
+    return folder
+
+
+def heard(samples: np.ndarray) -> list[str]:
+    """The colour whose tone is the loudest, in each half."""
+    tones = [500 * (1 + 2 * n) for n in range(len(COLOURS))]
+    found = []
+    for half in np.array_split(samples, 2):
+        spectrum = np.abs(np.fft.rfft(half))
+        at = np.fft.rfftfreq(len(half), 1 / 8000)
+        found.append(COLOURS[int(np.argmax([spectrum[np.abs(at - tone) < 150].max() for tone in tones]))])
+    return found
+
+
+@pytest.mark.parametrize("text", ["red blue", "green red", "blue green"])
+def test_a_voice_says_what_the_text_says(text: str) -> None:
+    sound = np.concatenate(list(TextSpeaker(learnt()).speak(text)))
+    assert len(sound) == pytest.approx(800, abs=160)
+    assert heard(sound) == text.split()
+
+
+def test_a_file_is_written_and_the_speed_is_told(tmp_path: Path) -> None:
+    told = io.StringIO()
+    into_file(TextSpeaker(learnt()), ["red blue"], tmp_path / "a.wav", told)
+    samples, rate = soundfile.read(tmp_path / "a.wav")
+    assert rate == 8000
+    assert heard(samples) == ["red", "blue"]
+    assert re.search(r"0\.1 s of sound in .* real-time factor \d.*the first of it after", told.getvalue())
+
+
+def test_samples_go_out_with_sixteen_bits() -> None:
+    out = io.BytesIO()
+    into_stream(TextSpeaker(learnt()), ["red blue", "", "green red"], out, None)
+    samples = np.frombuffer(out.getvalue(), "<i2") / 32767
+    each = [np.concatenate(list(TextSpeaker(learnt()).speak(text))) for text in ("red blue", "green red")]
+    np.testing.assert_allclose(samples, np.concatenate(each), atol=1e-4)
+
+
+def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["speak", str(run), "red blue", "--output", str(tmp_path / "a.wav"), "--quiet"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("red blue\n"))
+    assert main(["speak", str(run), "-", "--output", str(tmp_path / "b.wav"), "--quiet"]) == 0
+    assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["pink"], "'pink' has characters that this voice has not learnt"),
+        ([" "], "there is nothing in the text that could be said"),
+        (["red " * 20], "has 22 tokens, and the voice has learnt 9"),
+        (["red", "-"], "standard input is one text"),
+        (["red", "--vocoder", "flow"], "this voice has no flow"),
+    ],
+)
+def test_what_cannot_be_said_is_told_and_nothing_is_written(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    (tmp_path / "a.wav").write_bytes(b"something else")
+    assert main(["speak", str(run), *words, "--output", str(tmp_path / "a.wav")]) == 2
+    assert told in capsys.readouterr().err
+    assert (tmp_path / "a.wav").read_bytes() == b"something else"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("none/a.wav", "there is no folder"), ("a.sound", "cannot be written as sound")]
+)
+def test_a_file_that_cannot_be_written_is_told(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, told: str
+) -> None:
+    assert main(["speak", str(run), "red", "--output", str(tmp_path / name)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_model_of_another_kind_is_refused() -> None:
+    with pytest.raises(UserError, match="of the kind classify; those of the kind synthesize do"):
+        TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["classify"].task))
+
+
+# ----------------------------------------------------------------------------------------- the streaming contract
+
+
+def test_a_sentence_is_spoken_as_soon_as_it_is_whole() -> None:
+    stream = Stream(TextSpeaker(Dotted(learnt())))
+    assert len(stream.push("red ")) == 0
+    first = stream.push("blue. green ")
+    np.testing.assert_array_equal(first, np.concatenate(list(TextSpeaker(learnt()).speak("red blue"))))
+    rest = np.concatenate([stream.push("red"), stream.finish()])
+    np.testing.assert_array_equal(rest, np.concatenate(list(TextSpeaker(learnt()).speak("green red"))))
+
+
+def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
+    speaker = TextSpeaker(Dotted(learnt()))
+    state, _ = speaker.push(speaker.begin(2), ["red ", "green "])
+    one, other = state.chosen([0]), state.chosen([1])
+    save_state(other.with_others([one]), tmp_path / "state.npz")
+    both = load_state(Waiting, tmp_path / "state.npz")
+    assert both == Waiting(("green ", "red "))
+    _, sounds = speaker.push(both, ["red.", "blue."])
+    for sound, text in zip(sounds, ("green red", "red blue"), strict=True):
+        np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(text))))
+
+
+class Dotted(FinetunedModel):
+    """The voice, for texts with full stops, which it has not learnt: it does not say them."""
+
+    def __init__(self, model: FinetunedModel):
+        super().__init__(model.ernie, model.task)
+        self.head = model.head
+        self.task = Undotted(**vars(model.task))
+        self.eval()
+
+
+class Undotted(Synthesize):
+    def example(self, row, tokenizer):  # type: ignore[no-untyped-def]
+        return super().example(Row({"text": row["text"].replace(".", "")}), tokenizer)
+
+
+# --------------------------------------------------------------------------------------------- the flow's teacher
+
+
+def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, vocoder="flow", teacher=run)
+    train, dev = (
+        prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 320, 0), ("dev", 2, 1))
+    )
+    settings = TrainConfig(epochs=4, batch=16, dropout=0.0, rate=RateConfig(peak=4e-3))
+    model, evaluations = finetune(tiny_encoder(), task, train, dev, settings)
+    assert evaluations[-1].loss < evaluations[0].loss / 2
+    assert arrays(model.ernie).keys() == arrays(learnt().ernie).keys()
+    for name, value in arrays(learnt().ernie).items():
+        np.testing.assert_array_equal(arrays(model.ernie)[name], value)
+    for name, value in arrays(learnt().head).items():
+        np.testing.assert_array_equal(arrays(model.head)[name], value)
+    one, other = (np.concatenate(list(TextSpeaker(m, "wavenet").speak("red blue"))) for m in (model, learnt()))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_a_flow_without_a_voice_to_learn_from_is_refused() -> None:
+    with pytest.raises(UserError, match="teacher: a flow learns from a run"):
+        Synthesize(vocoder="flow")
+    with pytest.raises(UserError, match="teacher: a flow learns from a run"):
+        Synthesize(teacher=Path("runs/voice"))

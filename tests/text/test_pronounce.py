@@ -1,0 +1,40 @@
+"""Pronouncing dictionaries: read as the CMU dictionary is written, and put into texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ernie.errors import UserError
+from ernie.text.pronounce import pronounced, read_dictionary
+
+WRITTEN = """;;; a remark
+SEVEN  S EH1 V AH0 N
+READ  R EH1 D
+READ(1)  R IY1 D
+
+DON'T  D OW1 N T
+"""
+
+
+def test_words_have_the_phonemes_of_their_first_line(tmp_path: Path) -> None:
+    (tmp_path / "cmu.dict").write_text(WRITTEN, encoding="utf-8")
+    found = read_dictionary(tmp_path / "cmu.dict")
+    assert found == {"seven": "S EH1 V AH0 N", "read": "R EH1 D", "don't": "D OW1 N T"}
+
+
+def test_words_that_it_lacks_and_all_else_stay_as_they_are() -> None:
+    dictionary = {"seven": "S EH1 V", "don't": "D OW1"}
+    assert pronounced("Seven, don’t say sevens 7!", dictionary) == "S EH1 V, D OW1 say sevens 7!"
+
+
+def test_a_line_without_phonemes_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.dict").write_text("ONE  W AH1 N\nTWO\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"bad\.dict:2: the word 'TWO' has no phonemes"):
+        read_dictionary(tmp_path / "bad.dict")
+
+
+def test_a_file_that_is_no_dictionary_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.dict: cannot be read as a dictionary"):
+        read_dictionary(tmp_path / "none.dict")
