@@ -52,7 +52,7 @@ VOCABULARY = 8000
 DISTANCES = (1, 3, 5, 7, 9)
 BETWEEN, BELOW, ABOVE, WHOLE = 0.01, 0.02, 0.015, 0.35
 MOST_TOKENS = 64
-LOOKED_AT = 200  # rows of dev, which are translated after every epoch
+LOOKED_AT = 200  # rows of dev
 KNOWS = 4000  # steps that an encoder learns masked words of both languages for, where it does
 LINES = 40  # sentences that make a document then
 SPLITS = {"train": "train", "dev": "val", "test": "test_2016_flickr"}
@@ -103,7 +103,7 @@ def main() -> None:
         source, target = arm.pair.split("-")
         task = {"kind": "translate", "text": source, "label": target, "max_len": MOST_TOKENS, **arm.task}
         data = {"train": files["train"], "dev": f"{files['dev']}[:{LOOKED_AT}]"}
-        fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=4096)
+        fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=4096, evaluations=0)
         return scored(run, label, files)
 
     for seed in arguments.seeds:
@@ -318,7 +318,8 @@ def verdicts(points: dict[str, list[dict[str, float]]]) -> Iterator[str]:
 
     learnt = [f"wait-{k}" for k in DISTANCES if f"wait-{k}" in points]
     lags = [middle(name, "lag") for name in learnt]
-    yield from told("the lag grows with k", lags == sorted(lags), *learnt)
+    if len(lags) > 1:
+        yield from told("the lag grows with k", lags == sorted(lags), *learnt)
     for what, better, worse, least in (
         ("k = 9 is at most 2 BLEU below whole sentences", "wait-9", "full", -BELOW),
         ("having learnt to wait one token is worth 1.5 BLEU", "wait-1", "full, early 1", ABOVE),

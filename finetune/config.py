@@ -83,8 +83,8 @@ class TrainConfig:
     A step takes `batch` rows, or, where `batch_tokens` is given, as many rows as have that many tokens; no more than
     `micro_tokens` of them are computed at a time, which bounds the memory and changes nothing else.  `layer_decay`
     multiplies the rate of each layer by one factor more than that of the layer above it; the embeddings have the
-    lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch; after `patience` of them
-    without a better score training stops (0: never).  `task_id` is the task embedding that is used: any of the
+    lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch (0: only once all is
+    learnt); after `patience` of them without a better score training stops (0: never).  `task_id` is the task embedding that is used: any of the
     pretrained ones will do (ERNIE 2.0, section 3.3).  Products are computed in `precision`, with `auto` the
     fastest that the machine has; `amp_level` says how much besides them is on a GPU (see ernie.kernels.precision).
     """
@@ -105,7 +105,7 @@ class TrainConfig:
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 1, "batch_tokens": 0, "clip": 0}
+        least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 0, "batch_tokens": 0, "clip": 0}
         for name, bound in {**least, "patience": 0, "task_id": 0}.items():
             if getattr(self, name) < bound:
                 raise UserError(f"{name}: expected at least {bound}, found {getattr(self, name)}")

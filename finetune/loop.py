@@ -152,6 +152,8 @@ def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -
         rows = _rows_of_epoch(examples, config, seed, epoch)
         # Scored after evenly spread steps, the last one always.
         due = {max(1, round(len(rows) * k / config.evaluations)) for k in range(1, config.evaluations + 1)}
+        if epoch + 1 == config.epochs:
+            due.add(len(rows))
         steps += [Step(chosen, epoch, epoch + n / len(rows), n in due) for n, chosen in enumerate(rows, 1)]
     return steps
 

@@ -209,7 +209,7 @@ TOYS = {
         lambda row: {"audio": row["audio"]},
         wrong={"array": "x", "sampling_rate": 8000},
         quoted="audio",
-        unaware={"mean": (), "deviation": (), "pace": 0.0},
+        unaware={"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0},
         lessons=640,
         good=28.0,  # decibels: other words have 46, noise 33, the same words said again 10
     ),

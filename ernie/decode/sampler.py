@@ -26,7 +26,7 @@ class Sampler:
     """Draws samples from a WaveNet."""
 
     def __init__(self, network: WaveNet):
-        self.config = network.config
+        self.config, self._loudness = network.config, network.loudness
         C, taps = self.config.channels, self.config.taps
 
         def weights(layer: object) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +65,7 @@ class Sampler:
         found, last = np.empty(S, np.float32), np.float32(state.last)
         joined = np.empty(taps * C, np.float32)
         for s in range(S):
-            x = last * self._first[0][0] + self._first[1]
+            x = last / self._loudness * self._first[0][0] + self._first[1]
             total = np.zeros(C, np.float32)
             for number, (mix, _, _, skip, on) in enumerate(self._layers):
                 own, dilation = rows[number], self.config.dilations[number]
@@ -85,7 +85,7 @@ class Sampler:
                 hidden = np.maximum(np.maximum(total, 0) @ self._inner[0] + self._inner[1], 0)
                 mean, log_scale = hidden @ self._out[0] + self._out[1]
                 assert noise is not None
-                last = np.clip(mean + np.exp(log_scale) * noise[s], -1, 1)
+                last = np.float32(np.clip(self._loudness * (mean + np.exp(log_scale) * noise[s]), -1, 1))
             found[s] = last
         kept = tuple(own[len(own) - len(held) :] for own, held in zip(rows, state.layers, strict=True))
         return Sampling(float(last), kept), found

@@ -38,6 +38,10 @@ class Gaussian(NamedTuple):
         """What becomes of draws from another distribution when they are applied to this one."""
         return Gaussian(self.applied(other.mean), other.log_scale + self.log_scale)
 
+    def louder(self, times: float) -> Gaussian:
+        """Those of draws that are so many times as large."""
+        return Gaussian(self.mean * times, self.log_scale + math.log(times))
+
     def last(self, count: int) -> Gaussian:
         """Those of the last samples."""
         return Gaussian(self.mean[:, -count:], self.log_scale[:, -count:])

@@ -168,13 +168,22 @@ class VoiceHead(nn.Layer):
     """What speaks for an encoder: decoder, bridge, the WaveNet and, where there is one, the flow that has its voice."""
 
     def __init__(
-        self, width: int, config: VoiceConfig, features: int, hop: int, letters: np.ndarray, pace: float, flow: bool
+        self,
+        width: int,
+        config: VoiceConfig,
+        features: int,
+        hop: int,
+        letters: np.ndarray,
+        *,
+        pace: float,
+        loudness: float,
+        flow: bool,
     ):
         super().__init__()
         self.decoder = FrameDecoder(width, features * config.reduction, letters, pace)
         self.bridge = Bridge(width, config, hop)
-        self.wavenet = WaveNet(config.wavenet, config.conditioner)
-        self.flow = Flow(config.flow, config.conditioner, config.flows) if flow else None
+        self.wavenet = WaveNet(config.wavenet, config.conditioner, loudness)
+        self.flow = Flow(config.flow, config.conditioner, config.flows, loudness) if flow else None
 
     def begin(self) -> None:
         """Draw the first weights: of each matrix so that what comes out is about as large as what goes in."""

@@ -17,12 +17,15 @@ from ernie.model.gaussian import Gaussian
 
 
 class WaveNet(nn.Layer):
-    """What each sample is likely to be, as a Gaussian, by those before it and a conditioner, (N, R)."""
+    """What each sample is likely to be, as a Gaussian, by those before it and a conditioner, (N, R).
 
-    def __init__(self, config: WaveNetConfig, conditioner: int):
+    `loudness` is the deviation of all samples: inside they are counted in it.
+    """
+
+    def __init__(self, config: WaveNetConfig, conditioner: int, loudness: float = 1.0):
         super().__init__()
         C = config.channels
-        self.config = config
+        self.config, self.loudness = config, loudness
         self.first = nn.Linear(1, C)
         self.layers = nn.LayerList(
             [_Layer(config, conditioner, number + 1 < len(config.dilations)) for number in range(len(config.dilations))]
@@ -34,11 +37,11 @@ class WaveNet(nn.Layer):
 
         `before` are the samples before each that is told: the conditioner's sample s belongs to what follows them.
         """
-        x_NSC = before_NS.unsqueeze(-1) * self.first.weight[0] + self.first.bias
+        x_NSC = before_NS.unsqueeze(-1) * (self.first.weight[0] / self.loudness) + self.first.bias
         layers = [layer.weights for layer in self.layers]
         total_NRC = gated_stack(x_NSC, conditioner_NSH, layers, self.config.dilations)
         found_NR2 = self.out(F.relu(self.inner(F.relu(total_NRC))))
-        return Gaussian(found_NR2[:, :, 0], found_NR2[:, :, 1])
+        return Gaussian(found_NR2[:, :, 0], found_NR2[:, :, 1]).louder(self.loudness)
 
 
 class _Layer(nn.Layer):
@@ -59,11 +62,13 @@ class _Layer(nn.Layer):
 class Flow(nn.Layer):
     """From white noise to samples, all at once: each network moves and scales every sample by those before it.
 
-    Inverse autoregressive flows (Kingma et al., 2016, arXiv 1606.04934), one after the other.
+    Inverse autoregressive flows (Kingma et al., 2016, arXiv 1606.04934), one after the other.  What comes out is
+    `loudness` times as loud as what the last of them makes.
     """
 
-    def __init__(self, config: WaveNetConfig, conditioner: int, flows: int):
+    def __init__(self, config: WaveNetConfig, conditioner: int, flows: int, loudness: float = 1.0):
         super().__init__()
+        self.loudness = loudness
         self.networks = nn.LayerList([WaveNet(config, conditioner) for _ in range(flows)])
 
     @property
@@ -79,4 +84,4 @@ class Flow(nn.Layer):
             R = own.mean.shape[1]
             samples, drawn = own.applied(samples[:, -R:]), own.after(drawn.last(R))
             conditioner_NSH = conditioner_NSH[:, -R:]
-        return samples, drawn
+        return samples * self.loudness, drawn.louder(self.loudness)

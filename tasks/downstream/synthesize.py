@@ -5,6 +5,7 @@ Ping et al., 2019, "ClariNet" (arXiv 1807.07281).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.model.voice import Text, Told, VoiceHead
 
-_DIGITS = 4  # of the letters a step, and of the samples that are written down
+_DIGITS = 4  # of what is learnt from all rows, and of the samples that are written down
 
 
 @finetune_task("synthesize")
@@ -47,7 +48,8 @@ class Synthesize(SoundTask):
     which makes all samples at once: from the voice of the run `teacher`, by the divergence between the two, to which
     `apart` times the squared difference of the logarithms of their deviations is added, and by `spectral` times how
     far the spectra of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.
-    `pace` are the letters of a step of the decoder, in the mean of the rows to learn from unless given.
+    `pace` are the letters of a step of the decoder and `loudness` the deviation of the samples, in the mean of the rows
+    to learn from unless given.
     """
 
     text: str = "text"
@@ -61,6 +63,7 @@ class Synthesize(SoundTask):
     spectral: float = 1.0
     longest: float = 10.0
     pace: float = 0.0
+    loudness: float = 0.0
 
     measures: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
@@ -75,7 +78,7 @@ class Synthesize(SoundTask):
         for name in ("crop", "longest"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name}: expected more than 0 seconds, found {getattr(self, name):g}")
-        for name in ("apart", "spectral", "pace"):
+        for name in ("apart", "spectral", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")
         if self.features.normalize not in ("global", "none"):
@@ -97,16 +100,22 @@ class Synthesize(SoundTask):
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
         task = super().learnt_from(rows)
         assert isinstance(task, Synthesize)
-        if self.pace:
+        if self.pace and self.loudness:
             return task
-        letters = steps = 0
+        letters = samples = 0
+        power = 0.0
         for row in rows:
             try:
-                steps += self._steps(self.wave(row))
-                letters += len("".join(self._said(row).split()))
+                wave, text = self.wave(row), self._said(row)
             except UserError:
                 continue
-        return replace(task, pace=round(letters / steps, _DIGITS) if steps else 0.0)
+            letters += len("".join(text.split()))
+            samples += len(wave.samples)
+            power += float((wave.samples.astype(np.float64) ** 2).sum())
+        if not letters or not power:
+            return task
+        pace, loudness = letters * self.step_samples / samples, math.sqrt(power / samples)
+        return replace(task, pace=self.pace or _rounded(pace), loudness=self.loudness or _rounded(loudness))
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         ids = tokenizer.encode(self._said(row)).ids
@@ -142,8 +151,16 @@ class Synthesize(SoundTask):
         from ernie.model.voice import VoiceHead, letters_of
 
         width, letters = model.config.hidden_size, letters_of(tokenizer_of(model))
-        shape = self.features.features, self.features.hop_samples
-        return VoiceHead(width, self.voice, *shape, letters, self.pace, self.vocoder == "flow")
+        return VoiceHead(
+            width,
+            self.voice,
+            self.features.features,
+            self.features.hop_samples,
+            letters,
+            pace=self.pace or 1.0,
+            loudness=self.loudness or 1.0,
+            flow=self.vocoder == "flow",
+        )
 
     def begin(self, ernie: ErnieModel, head: Any) -> None:
         head.begin()
@@ -271,6 +288,11 @@ class Synthesize(SoundTask):
 
     def _steps(self, wave: Wave) -> int:
         return self._filled(len(wave.samples)) // self.step_samples
+
+
+def _rounded(value: float) -> float:
+    """With so many digits that the order of the rows does not show."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _tensor(values: np.ndarray) -> Tensor:

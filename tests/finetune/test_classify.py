@@ -123,6 +123,12 @@ def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
     assert np.diff([0, *done]).max() <= 1 / min(evaluations, 5) + 0.2
 
 
+def test_dev_can_be_scored_once_all_is_learnt() -> None:
+    settings = TrainConfig(epochs=3, batch=12, evaluations=0)
+    scored = [step.scored for step in planned_steps(split("train", 50, 0).examples, settings, 0)]
+    assert scored == [False] * (len(scored) - 1) + [True]
+
+
 def test_a_saved_model_answers_as_before(tmp_path) -> None:
     model, _ = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), SETTINGS)
     model.save(tmp_path)
