@@ -145,12 +145,14 @@ def _synthesize(rng: np.random.Generator) -> dict[str, Any]:
 # Twenty steps of a sound of a tenth of a second, and a network that sees four samples.
 VOICE = VoiceConfig(
     reduction=2,
-    conditioner=4,
-    wavenet=WaveNetConfig(channels=12, stacks=1, depth=2),
+    conditioner=12,
+    wavenet=WaveNetConfig(channels=16, stacks=1, depth=4),
     flows=2,
     flow=WaveNetConfig(channels=6, stacks=1, depth=2),
 )
-SPEAKS = Synthesize(max_len=9, features=FeatureConfig(window=0.01, hop=0.005, bins=20), voice=VOICE, crop=0.05)
+SPEAKS = Synthesize(
+    max_len=9, features=FeatureConfig(window=0.01, hop=0.005, bins=20), voice=VOICE, crop=0.05, dither=0.3
+)
 
 
 TOYS = {

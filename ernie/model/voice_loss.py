@@ -51,13 +51,21 @@ def frame_loss(told: Told, text: Text, frames_NFM: np.ndarray, steps: np.ndarray
     return ((apart_NF + wrong_NF + (told.looked * costs_NFL).sum(-1)) * share_NF).sum()
 
 
-def likelihood_loss(head: VoiceHead, conditioner_NSH: Tensor, samples_NS: Tensor, inside_NR: Tensor) -> Tensor:
+def likelihood_loss(
+    head: VoiceHead,
+    conditioner_NSH: Tensor,
+    samples_NS: Tensor,
+    inside_NR: Tensor,
+    noise_NS: Tensor | None = None,
+) -> Tensor:
     """-log of the density of the samples `inside` a sound, in their mean; summed over the sequences.
 
-    Of the samples the first `context` are those before the first that is learnt.
+    Of the samples the first `context` are those before the first that is learnt.  `noise` is added to what the network
+    sees before each.
     """
     context = head.wavenet.config.context
-    found = head.wavenet(samples_NS[:, :-1], conditioner_NSH[:, 1:])
+    seen_NS = samples_NS if noise_NS is None else samples_NS + noise_NS
+    found = head.wavenet(seen_NS[:, :-1], conditioner_NSH[:, 1:])
     nats_NR = found.at_least(LEAST).nats(samples_NS[:, context:])
     return _mean_inside(nats_NR, inside_NR)
 

@@ -42,14 +42,15 @@ _DIGITS = 4  # of what is learnt from all rows, and of the samples that are writ
 class Synthesize(SoundTask):
     """The text of the column `text` as it is spoken in the sounds of the column `audio`.
 
-    Words are written as `dictionary`, a file as the CMU dictionary, says; without one, and for words that it lacks,
-    as they are.  A decoder makes frames of `features`, and `voice` says what makes sound of them.  With `vocoder:
-    wavenet` all of it learns together, sound from stretches of `crop` seconds.  With `flow` nothing learns but a flow,
-    which makes all samples at once: from the voice of the run `teacher`, by the divergence between the two, to which
-    `apart` times the squared difference of the logarithms of their deviations is added, and by `spectral` times how
-    far the spectra of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.
-    `pace` are the letters of a step of the decoder and `loudness` the deviation of the samples, in the mean of the rows
-    to learn from unless given.
+    Words are written as `dictionary`, a file as the CMU dictionary, says; without one, and for words that it lacks, as
+    they are.  A decoder makes frames of `features`, and `voice` says what makes sound of them.  With `vocoder: wavenet`
+    all of it learns together, sound from stretches of `crop` seconds, and noise of `dither` times the deviation of the
+    samples is added to those that the WaveNet sees, so that it learns to make up for errors of its own (Valin and
+    Skoglund, 2019, arXiv 1810.11846, section 3.5).  With `flow` nothing learns but a flow, which makes all samples at
+    once: from the voice of the run `teacher`, by the divergence between the two, to which `apart` times the squared
+    difference of the logarithms of their deviations is added, and by `spectral` times how far the spectra of what it
+    makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` are the letters of a
+    step of the decoder and `loudness` the deviation of the samples, in the mean of the rows to learn from unless given.
     """
 
     text: str = "text"
@@ -59,6 +60,7 @@ class Synthesize(SoundTask):
     vocoder: Literal["wavenet", "flow"] = "wavenet"
     teacher: Path | None = None
     crop: float = 0.5
+    dither: float = 0.0
     apart: float = 4.0
     spectral: float = 1.0
     longest: float = 10.0
@@ -78,7 +80,7 @@ class Synthesize(SoundTask):
         for name in ("crop", "longest"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name}: expected more than 0 seconds, found {getattr(self, name):g}")
-        for name in ("apart", "spectral", "pace", "loudness"):
+        for name in ("apart", "spectral", "dither", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")
         if self.features.normalize not in ("global", "none"):
@@ -217,9 +219,10 @@ class Synthesize(SoundTask):
         stretch = voice_loss.Stretch(first, self.crop_steps)
         given_NSH = voice_loss.conditioners(head, states_NFD, steps, stretch, context)
         samples_NS, inside_NR = voice_loss.stretches(batch, stretch, self.step_samples, context)
-        if self.vocoder == "wavenet":
-            return voice_loss.likelihood_loss(head, given_NSH, _tensor(samples_NS), _tensor(inside_NR))
         noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
+        if self.vocoder == "wavenet":
+            dither_NS = _tensor(self.dither * self.loudness * noise_NS) if self.dither else None
+            return voice_loss.likelihood_loss(head, given_NSH, _tensor(samples_NS), _tensor(inside_NR), dither_NS)
         return voice_loss.flow_loss(
             head,
             given_NSH,

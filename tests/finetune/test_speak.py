@@ -37,9 +37,8 @@ def learnt() -> FinetunedModel:
     train, dev = (
         prepare(toy.task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 640, 0), ("dev", 2, 1))
     )
-    return finetune(tiny_encoder(), toy.task, train, dev, TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3)))[
-        0
-    ]
+    settings = TrainConfig(epochs=10, batch=16, evaluations=0, rate=RateConfig(peak=4e-3))
+    return finetune(tiny_encoder(), toy.task, train, dev, settings)[0]
 
 
 @pytest.fixture(scope="module")
