@@ -5,10 +5,22 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ernie.kernels.cpu import adamw, attention, dilated, embedding, layer, linear, norm, stack, vocabulary
+from ernie.kernels.cpu import adamw, attention, dilated, embedding, layer, linear, norm, recurrent, stack, vocabulary
 from ernie.kernels.cpu.library import library
 
-__all__ = ["adamw", "attention", "dilated", "embedding", "layer", "linear", "norm", "serves", "stack", "vocabulary"]
+__all__ = [
+    "adamw",
+    "attention",
+    "dilated",
+    "embedding",
+    "layer",
+    "linear",
+    "norm",
+    "recurrent",
+    "serves",
+    "stack",
+    "vocabulary",
+]
 
 
 def serves(x: Tensor) -> bool:

@@ -65,6 +65,17 @@ class AdamW(Structure):
     ]
 
 
+class Recurrence(Structure):
+    """As in src/recurrent.h."""
+
+    _fields_ = [
+        *((name, c_long) for name in ("sequences", "units")),
+        *((name, _AT) for name in ("offsets", "order")),
+        ("backward", c_int),
+        ("begin", _AT),
+    ]
+
+
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "product": (c_int, *(c_long,) * 3, _AT, c_long, c_int, _AT, c_long, c_int, _AT, _AT, c_int, c_long, c_int),
     "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 5),
@@ -86,6 +97,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "activate_backward": (c_int, _AT, _AT, c_long, c_long, _AT),
     "gate": (_AT, c_long, c_long, _AT),
     "gate_backward": (_AT, _AT, c_long, c_long, _AT),
+    "gru_forward": (POINTER(Recurrence), *(_AT,) * 5),
+    "gru_backward": (POINTER(Recurrence), *(_AT,) * 7),
     "column_sum": (c_int, _AT, c_long, c_long, _AT),
     "drop": (_AT, c_float, c_uint64, c_long, c_long, _AT),
     "gather_sum": (c_int, _AT, _AT, c_long, c_long, _AT),

@@ -11,6 +11,7 @@
 #include "layer.h"
 #include "peak.h"
 #include "product.h"
+#include "recurrent.h"
 #include "rows.h"
 #include "threads.h"
 #include "vocabulary.h"
@@ -115,6 +116,13 @@ EXPORT const char* ernie_gate(const float* u, long T, long C, float* y) {
 }
 EXPORT const char* ernie_gate_backward(const float* u, const float* grad, long T, long C, float* du) {
     return guarded([&] { gate_backward(u, grad, T, C, du); });
+}
+EXPORT const char* ernie_gru_forward(const Recurrence* r, const float* x, const float* U, const float* b, float* h, float* kept) {
+    return guarded([&] { gru_forward(*r, x, U, b, h, kept); });
+}
+EXPORT const char* ernie_gru_backward(const Recurrence* r, const float* U, const float* h, const float* kept, const float* grad, float* dx,
+                                      float* dadded, float* dbegin) {
+    return guarded([&] { gru_backward(*r, U, h, kept, grad, dx, dadded, dbegin); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });

@@ -112,14 +112,6 @@ void activate_backward(Activation activation, const E* u, E* grad, long T, long 
     });
 }
 
-namespace {
-
-// Never beyond what exp can take: of -87 it is as good as nothing.
-inline Vec sigmoid(Vec x) { return all(1.f) / (all(1.f) + exp(zero() - max(all(-87.f), x))); }
-inline Vec tanh(Vec x) { return fma(sigmoid(x + x), all(2.f), all(-1.f)); }
-
-}  // namespace
-
 void gate(const float* u, long T, long C, float* y) {
 #pragma omp parallel for schedule(static) if (T * C > FEW)
     for (long t = 0; t < T; t++)

@@ -40,6 +40,10 @@ void activate(Activation, const E* u, E* y, long count);
 template <class E>
 void activate_backward(Activation, const E* u_TF, E* grad_TF, long T, long F, float* bias_F);
 
+// Never beyond what exp can take: of -87 it is as good as nothing.
+inline Vec sigmoid(Vec x) { return all(1.f) / (all(1.f) + exp(zero() - max(all(-87.f), x))); }
+inline Vec tanh(Vec x) { return fma(sigmoid(x + x), all(2.f), all(-1.f)); }
+
 // y = tanh(a) sigmoid(b), a and b being the halves of each row of u (T, 2 C); and the gradient to u.
 void gate(const float* u_TC2, long T, long C, float* y_TC);
 void gate_backward(const float* u_TC2, const float* grad_TC, long T, long C, float* du_TC2);

@@ -1,0 +1,67 @@
+"""The recurrent layer against its definition in 64 bits, and against Paddle's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judging import assert_close, assert_only_the_frozen_are_left_out, normal, quick, run
+from paddle import Tensor, nn
+
+from ernie.data.batch import Layout
+from ernie.kernels.recurrent import gated_recurrent
+
+lengths = st.lists(st.integers(1, 7), min_size=1, max_size=9)
+
+
+def drawn(sizes: list[int], H: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """x, weight, bias and the states before, and an upstream gradient."""
+    T = sum(sizes)
+    x, weight, bias, begin, upstream = normal((T, 3 * H), (H, 3 * H), (3 * H,), (len(sizes), H), (T, H), seed=(T, H))
+    return [x, weight / np.sqrt(H), bias, begin], upstream
+
+
+@quick
+@given(lengths, st.sampled_from([1, 3, 16, 17, 40]), st.booleans())
+def test_it_equals_its_definition_forward_and_backward(sizes: list[int], H: int, backward: bool) -> None:
+    values, upstream = drawn(sizes, H)
+
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor, begin: Tensor) -> Tensor:
+        return gated_recurrent(x, Layout.of_lengths(sizes), weight, bias, begin, backward=backward)
+
+    assert_close(run(kernel, values, upstream), run(kernel, values, upstream, "float64"), 5e-5)
+
+
+@pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (3,), (1, 2), (0, 3)])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int, ...]) -> None:
+    values, upstream = drawn([3, 5, 1], 18)
+
+    def kernel(x: Tensor, weight: Tensor, bias: Tensor, begin: Tensor) -> Tensor:
+        return gated_recurrent(x, Layout.of_lengths([3, 5, 1]), weight, bias, begin)
+
+    some, every = (run(kernel, values, upstream, frozen=chosen) for chosen in (frozen, ()))
+    assert_only_the_frozen_are_left_out(some, every, frozen)
+
+
+@paddle.no_grad()
+def test_it_is_the_gated_unit_of_paddle() -> None:
+    H, steps = 12, 9
+    theirs = nn.GRU(5, H)
+    (inputs,) = normal((1, steps, 5))
+    cell = theirs[0].cell
+    x = paddle.matmul(paddle.to_tensor(inputs[0]), cell.weight_ih, transpose_y=True) + cell.bias_ih
+    found = gated_recurrent(x, Layout.of_lengths([steps]), cell.weight_hh.t().contiguous(), cell.bias_hh)
+    np.testing.assert_allclose(found.numpy(), theirs(paddle.to_tensor(inputs))[0].numpy()[0], atol=1e-5)
+
+
+@paddle.no_grad()
+@pytest.mark.parametrize("cut", [1, 4, 8])
+def test_a_sequence_is_gone_on_with_from_its_last_state(cut: int) -> None:
+    values, _ = drawn([9], 20)
+    x, weight, bias, begin = (paddle.to_tensor(value) for value in values)
+    whole = gated_recurrent(x, Layout.of_lengths([9]), weight, bias, begin)
+    first = gated_recurrent(x[:cut], Layout.of_lengths([cut]), weight, bias, begin)
+    rest = gated_recurrent(x[cut:], Layout.of_lengths([9 - cut]), weight, bias, first[-1:])
+    np.testing.assert_array_equal(paddle.concat([first, rest]).numpy(), whole.numpy())
