@@ -160,9 +160,13 @@ def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -
 
 def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
     rng = order.generator(seed, "finetune", epoch)
+    lengths = [example.tokens for example in examples]
+    sorted_now = config.shortest_first and epoch == 0
+    if config.batch_tokens and sorted_now:
+        return plan_by_length(lengths, config.batch_tokens)[::-1]
     if config.batch_tokens:
-        return plan([min(example.tokens, config.batch_tokens) for example in examples], config.batch_tokens, rng)
-    shuffled = rng.permutation(len(examples))
+        return plan(np.minimum(lengths, config.batch_tokens).tolist(), config.batch_tokens, rng)
+    shuffled = np.argsort(lengths, kind="stable") if sorted_now else rng.permutation(len(examples))
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
 
 

@@ -123,6 +123,7 @@ class TokenRecognizer:
         writer: PieceWriter | None = None,
     ):
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
+        self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
         self._writer = writer
         self._features, self._width = FeatureStream(config, around), config.features
 
@@ -170,7 +171,7 @@ class TokenRecognizer:
         layout = Layout.of_lengths(counts)
         streams = np.flatnonzero(layout.lengths)
         x_TD = self._vectors([hearing[n] for n in streams], layout.lengths[streams])
-        hidden_TD, memory = self._ernie.encoder.go_on(x_TD, layout, memory, together=True)
+        hidden_TD, memory = self._encoder.go_on(x_TD, layout, memory, together=True)
         logits_TV = self._head(hidden_TD).numpy()
         for n in streams:
             one, count = hearing[n], counts[n]
@@ -185,7 +186,8 @@ class TokenRecognizer:
             else:
                 own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
                 hearing[n] = self._written(one, own_TD, [spike.vector for spike in spikes], False)
-        return memory.last(self._before * self._chunk)
+        # Of a recurrent encoder the memory is one state, whatever was before.
+        return memory if self._head.recurrent is not None else memory.last(self._before * self._chunk)
 
     def _written(self, one: Hearing, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> Hearing:
         """A stream after the writer has read more vectors (T, D) of it, where there is a writer."""

@@ -17,6 +17,7 @@ from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
 from ernie.model.losses import Loss
+from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.translation import TranslationHead
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class SpeechHead(nn.Layer):
 
     Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  With `layers`
     there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`) and
-    remembers `history` tokens of what it has written.
+    remembers `history` tokens of what it has written.  `recurrent` takes the place of the encoder's layers.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class SpeechHead(nn.Layer):
         period: int | None = None,
         layers: int = 0,
         history: int | None = None,
+        recurrent: RecurrentEncoder | None = None,
     ):
         super().__init__()
         self.frontend = SpeechFrontend(model, features, period)
         self.out = nn.Linear(model.config.hidden_size, model.config.vocab_size)
         self.blank = blank
         self.writer = TranslationHead(model, layers, history) if layers else None
+        self.recurrent = recurrent
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """The logits of each vector, (T, V)."""

@@ -17,6 +17,7 @@ import numpy as np
 from ernie.audio.augment import AugmentConfig, masked, perturbed
 from ernie.audio.features import features
 from ernie.audio.lengths import STRIDE, needed, vectors
+from ernie.audio.recurrent import RecurrentConfig
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
@@ -46,15 +47,16 @@ if TYPE_CHECKING:
 class Transcribe(SoundTask):
     """What is said in the sound of the column `audio`, as the column `label` writes it.
 
-    The encoder hears `max_len` vectors of it at most, one for four frames of its features. `augment` changes the sounds
-    to learn from, anew in every epoch. `encoder` says what a vector sees of its sound: the `whole`, or `chunks`, its
-    own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is spoken. `beam`
-    readings are followed where a sound is there as a whole; with 1 the likeliest token of each vector is taken.
+    The encoder hears `max_len` vectors of it at most, one for four frames of its features.  `augment` changes the
+    sounds to learn from, anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
+    `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is
+    spoken.  With `recurrent` layers of gated units, which know of all chunks before, take the place of the encoder's.
+    `beam` readings are followed where a sound is there as a whole; with 1 the likeliest token of each vector is taken.
     `language` is an ARPA file, a language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a
-    beam, and `beta` is added for each token. With `decoder: attention` CTC only cuts the sound into pieces, and a
+    beam, and `beta` is added for each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a
     decoder of `layers` writes what it reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors
-    before a piece and `look_ahead` behind it; none is longer than `longest`. It remembers `history` tokens, the ends of
-    pieces among them; `ctc_share` of the loss is that of CTC.
+    before a piece and `look_ahead` behind it; none is longer than `longest`.  It remembers `history` tokens, the ends
+    of pieces among them; `ctc_share` of the loss is that of CTC.
     """
 
     label: str = "text"
@@ -63,6 +65,7 @@ class Transcribe(SoundTask):
     encoder: Literal["whole", "chunks"] = "whole"
     chunk: int = 8
     before: int = 4
+    recurrent: RecurrentConfig | None = None
     beam: int = 1
     language: Path | None = None
     alpha: float = 0.5
@@ -143,6 +146,7 @@ class Transcribe(SoundTask):
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.inference import tokenizer_of
+        from ernie.model.recurrent import RecurrentEncoder
         from ernie.model.speech import SpeechHead
 
         # Twice what attention sees: no two vectors that see each other have the same position.
@@ -158,7 +162,12 @@ class Transcribe(SoundTask):
                 f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, "
                 f"and the encoder has {model.config.max_positions}"
             )
-        return SpeechHead(model, self.features.features, tokenizer_of(model).pad_id, period, layers, self.history)
+        recurrent = None
+        if self.recurrent is not None:
+            chunk = self.chunk if self.encoder == "chunks" else None
+            recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
+        blank = tokenizer_of(model).pad_id
+        return SpeechHead(model, self.features.features, blank, period, layers, self.history, recurrent)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
@@ -189,6 +198,8 @@ class Transcribe(SoundTask):
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         period = head.frontend.period if head.training else None
         x_TD, layout = head.frontend(batch.frames, _shifts(batch, period) if period else 0)
+        if head.recurrent is not None:
+            return head.recurrent(x_TD, layout)
         return ernie.encoder(x_TD, layout, mask=self.mask(layout))
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:

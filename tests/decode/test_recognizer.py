@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.lengths import STRIDE, vectors
+from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Spike, greedy
 from ernie.decode.cutting import Cutting
@@ -26,6 +27,7 @@ from ernie.kernels.precision import computing
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
+from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.speech import SpeechHead
 from ernie.model.weights import initialize
 
@@ -35,17 +37,21 @@ CHUNK, BEFORE = 3, 2
 BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
 CUTTING = Cutting(back=2, ahead=1, longest=6)
 HISTORY = 5  # tokens that a decoder remembers
-LAYERS = (0, 2)  # of a decoder: CTC alone, and attention to pieces
+# Layers of a decoder: CTC alone, and attention to pieces; and CTC of a recurrent encoder.
+RECURRENT = -1
+LAYERS = (0, 2, RECURRENT)
 
 
 @cache
 def model(period: int | None = None, layers: int = 0) -> tuple[ErnieModel, SpeechHead]:
     """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
     paddle.seed(7)
-    shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
-    ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.3))
+    tiny = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
+    ernie = ErnieModel(replace(tiny, vocab_size=VOCABULARY, initializer_range=0.3))
     ernie.tokenizer = numbered(VOCABULARY)
-    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY)
+    shape = RecurrentConfig(layers=2, units=20, ahead=2)
+    recurrent = RecurrentEncoder(32, shape, CHUNK) if layers == RECURRENT else None
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period, max(0, layers), HISTORY, recurrent)
     initialize(head, 0.8)
     return ernie, head
 
@@ -75,7 +81,10 @@ def whole(samples: np.ndarray, period: int | None = None, layers: int = 0) -> li
         return []
     with evaluating(ernie), evaluating(head):
         x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
-        hidden = ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
+        if head.recurrent is not None:
+            hidden = head.recurrent(x_TD, layout)
+        else:
+            hidden = ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
         spikes = greedy(head(hidden).numpy(), BLANK)
         reader = writer(head)
         if reader is None:

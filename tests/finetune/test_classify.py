@@ -123,6 +123,20 @@ def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
     assert np.diff([0, *done]).max() <= 1 / min(evaluations, 5) + 0.2
 
 
+@pytest.mark.parametrize("budget", [{"batch": 12}, {"batch_tokens": 60}])
+def test_the_first_epoch_can_go_from_short_to_long(budget: dict[str, int]) -> None:
+    texts = [" ".join(["good"] * (1 + 7 * n % 12)) for n in range(50)]
+    examples = [TASK.labelled(Row({"text": text, "label": "yes"}), TOKENIZER) for text in texts]
+    steps = planned_steps(examples, TrainConfig(epochs=2, shortest_first=True, **budget), 0)
+    first, second = ([step for step in steps if step.epoch == epoch] for epoch in (0, 1))
+    means = [np.mean([examples[i].tokens for i in step.rows]) for step in first]
+    assert means == sorted(means)
+    for epoch in (first, second):
+        assert sorted(np.concatenate([step.rows for step in epoch])) == list(range(50))
+    means = [np.mean([examples[i].tokens for i in step.rows]) for step in second]
+    assert means != sorted(means)
+
+
 def test_dev_can_be_scored_once_all_is_learnt() -> None:
     settings = TrainConfig(epochs=3, batch=12, evaluations=0)
     scored = [step.scored for step in planned_steps(split("train", 50, 0).examples, settings, 0)]

@@ -13,6 +13,7 @@ import pytest
 from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 
 from ernie.audio.features import FeatureConfig
+from ernie.audio.recurrent import RecurrentConfig
 from ernie.cli import main
 from ernie.data.labelled.read import Split
 from ernie.decode.ngram import NgramModel
@@ -37,7 +38,11 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
     """A tiny model that has learnt to tell three tones apart, in chunks of two vectors."""
     toy = TOYS["transcribe"]
     heard = FeatureConfig(bins=20, normalize="global")
-    task = replace(toy.task, features=heard, encoder="chunks", chunk=2, before=4, decoder=decoder, layers=1)
+    task = replace(toy.task, features=heard, encoder="chunks", chunk=2, before=4, layers=1)
+    if decoder == "recurrent":
+        task = replace(task, recurrent=RecurrentConfig(layers=2, units=32, ahead=1))
+    else:
+        task = replace(task, decoder=decoder)
     rows = toy.rows(320, 0)
     task = task.learnt_from(rows)
     train, dev = (prepare(task, Split(*split), TOKENIZER) for split in (("train", rows), ("dev", toy.rows(40, 1))))
@@ -46,7 +51,7 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
         task,
         train,
         dev,
-        TrainConfig(epochs=10 if decoder == "ctc" else 25, batch=16, rate=RateConfig(peak=4e-3)),
+        TrainConfig(epochs=25 if decoder == "attention" else 10, batch=16, rate=RateConfig(peak=4e-3)),
     )
     return model
 
@@ -77,7 +82,7 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
     assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["ctc", "attention"])
+@pytest.mark.parametrize("decoder", ["ctc", "attention", "recurrent"])
 @pytest.mark.parametrize("size", [2, 333, 100_000])
 def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
     data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()

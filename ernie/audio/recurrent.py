@@ -1,0 +1,21 @@
+"""The shape of a recurrent encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ernie.errors import UserError
+
+
+@dataclass(frozen=True)
+class RecurrentConfig:
+    """`layers` of `units` gated units; of sound that is heard in chunks the last one looks `ahead` vectors on."""
+
+    layers: int = 3
+    units: int = 256
+    ahead: int = 4
+
+    def __post_init__(self) -> None:
+        for name, least in (("layers", 1), ("units", 1), ("ahead", 0)):
+            if getattr(self, name) < least:
+                raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
