@@ -56,7 +56,8 @@ class Transcribe(SoundTask):
     beam, and `beta` is added for each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a
     decoder of `layers` writes what it reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors
     before a piece and `look_ahead` behind it; none is longer than `longest`.  It remembers `history` tokens, the ends
-    of pieces among them; `ctc_share` of the loss is that of CTC.
+    of pieces among them; `decoder: global` writes once a sound is over, and looks at all of it.  `ctc_share` of the
+    loss is that of CTC.
     """
 
     label: str = "text"
@@ -70,7 +71,7 @@ class Transcribe(SoundTask):
     language: Path | None = None
     alpha: float = 0.5
     beta: float = 0.0
-    decoder: Literal["ctc", "attention"] = "ctc"
+    decoder: Literal["ctc", "attention", "global"] = "ctc"
     layers: int = 2
     look_back: int = 8
     look_ahead: int = 3
@@ -96,7 +97,7 @@ class Transcribe(SoundTask):
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
-        if self.decoder == "attention" and self.beam > 1:
+        if self.decoder != "ctc" and self.beam > 1:
             raise UserError("beam: several readings are followed of CTC alone; choose decoder: ctc, or beam: 1")
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
@@ -156,8 +157,9 @@ class Transcribe(SoundTask):
                 f"chunk: chunks of {self.chunk} vectors and {self.before} before them take {period} positions, twice "
                 f"as many as are seen, and the encoder has {model.config.max_positions}"
             )
-        layers = self.layers if self.decoder == "attention" else 0
-        if layers and 2 * self.history > model.config.max_positions:
+        layers = 0 if self.decoder == "ctc" else self.layers
+        history = self.history if self.decoder == "attention" else None
+        if history and 2 * history > model.config.max_positions:
             raise UserError(
                 f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, "
                 f"and the encoder has {model.config.max_positions}"
@@ -167,7 +169,7 @@ class Transcribe(SoundTask):
             chunk = self.chunk if self.encoder == "chunks" else None
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
-        return SpeechHead(model, self.features.features, blank, period, layers, self.history, recurrent)
+        return SpeechHead(model, self.features.features, blank, period, layers, history, recurrent)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
@@ -210,12 +212,19 @@ class Transcribe(SoundTask):
         told = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), lies, head.blank)
         if self.decoder == "ctc":
             return told
+        from ernie.decode.listening import whole_loss
         from ernie.decode.pieces import attention_loss
 
         assert batch.written is not None
+        if self.decoder == "global":
+            heard = whole_loss(head.writer, hidden_TD, batch.layout, batch.written)
+            return self._with_attention(told, heard)
         begin, end = batch.written.ids[0], batch.written.next[batch.written.layout.offsets[1] - 1]
         shifts = _shifts(batch, 2 * self.history)
         read = attention_loss(head, hidden_TD, batch.layout, labels, self.cutting, int(begin), int(end), shifts)
+        return self._with_attention(told, read)
+
+    def _with_attention(self, told: Loss, read: Loss) -> Loss:
         return replace(told, total=self.ctc_share * told.total + (1 - self.ctc_share) * read.total)
 
     @property
@@ -227,10 +236,9 @@ class Transcribe(SoundTask):
         """What writes the tokens of each piece, where that is not CTC."""
         from ernie.decode.pieces import PieceWriter
 
-        if self.decoder == "ctc":
+        if self.decoder != "attention":
             return None
-        never = (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
-        return PieceWriter(head.writer, self.cutting, tokenizer.cls_id, tokenizer.sep_id, never)
+        return PieceWriter(head.writer, self.cutting, *_marks(tokenizer))
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
@@ -254,7 +262,12 @@ class Transcribe(SoundTask):
 
     def _reader(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
         """What makes of scores (T, V) and vectors (T, D) the tokens that were told, and at which vectors."""
+        from ernie.decode.listening import WholeWriter
+
         writer, blank = self.writer(head, tokenizer), head.blank
+        if self.decoder == "global":
+            whole = WholeWriter(head.writer, blank, *_marks(tokenizer))
+            return lambda scores_TV, hidden_TD: [spike[:2] for spike in whole.write(scores_TV, hidden_TD)]
         beam = Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
 
         def read(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
@@ -288,6 +301,11 @@ class Transcribe(SoundTask):
         from ernie.decode.recognizer import TokenRecognizer
         from ernie.model.inference import tokenizer_of
 
+        if self.decoder == "global":
+            raise UserError(
+                "decoder: global looks at whole sounds; to transcribe while one speaks, fine-tune with task.decoder: "
+                "ctc or attention"
+            )
         writer = self.writer(head, tokenizer_of(ernie))
         return TokenRecognizer(
             ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer
@@ -298,6 +316,11 @@ def _labels(batch: Packed) -> list[np.ndarray]:
     """What is said in each sound: what a decoder would write, without the token that it begins with."""
     assert batch.written is not None
     return [ids[1:] for ids in np.split(batch.written.ids, batch.written.layout.offsets[1:-1])]
+
+
+def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
+    """What a decoder begins with, what it ends with, and what it never writes."""
+    return tokenizer.cls_id, tokenizer.sep_id, (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
 
 
 @lru_cache(maxsize=1)

@@ -51,7 +51,7 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
         task,
         train,
         dev,
-        TrainConfig(epochs=25 if decoder == "attention" else 10, batch=16, rate=RateConfig(peak=4e-3)),
+        TrainConfig(epochs=25 if decoder in ("attention", "global") else 10, batch=16, rate=RateConfig(peak=4e-3)),
     )
     return model
 
@@ -89,6 +89,17 @@ def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) 
     source = io.BufferedReader(Slow(data, size))  # type: ignore[arg-type]
     from_samples(learnt(decoder), source, out, None)
     assert out.getvalue() == "blue red green\n"
+
+
+def test_a_decoder_may_look_at_whole_sounds_but_then_nothing_comes_before_their_end(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    out = io.StringIO()
+    from_files(learnt("global"), [str(tmp_path / "a.wav")], True, out, None)
+    cells = out.getvalue().split()
+    assert tuple(cells[1::2]) == WORDS
+    assert all(abs(float(time) - 0.1 * n) <= 0.1 for n, time in enumerate(cells[::2]))
+    with pytest.raises(UserError, match="decoder: global looks at whole sounds"):
+        SpeechRecognizer(learnt("global"))
 
 
 class Slow(io.RawIOBase):
