@@ -14,9 +14,9 @@ speaker, and is tested on all of theirs.  What is done is kept, so that the comm
 out of each arm is a small file under `--records` (by default in OUTPUT), and all that are there make the table.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5.  Set before
-the first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
-strings of 2 to 5.  Set before the first run of `global`: in strings of 8 to 12 at least 3 times as many as in strings of
-2 to 5; and before attention was asked without the sound: at least twice as many as with it.
+the first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as
+in strings of 2 to 5.  Set before the first run of `global`: in strings of 8 to 12 at least 3 times as many as in
+strings of 2 to 5; and before attention was asked without the sound: at least twice as many as with it.
 """
 
 from __future__ import annotations

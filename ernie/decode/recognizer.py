@@ -17,7 +17,7 @@ import paddle
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
 from ernie.audio.lengths import STRIDE, vectors
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Spike, greedy
+from ernie.decode.ctc import Beam, Reading, Spike, greedy, sure
 from ernie.decode.pieces import PieceWriter, Writing
 from ernie.decode.stream import part, under
 from ernie.errors import UserError
@@ -32,7 +32,8 @@ class Hearing:
     """How far a stream is: what is known of its `sound`, `frames` (F, M) that vectors to come look at, and so on.
 
     `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.  `spikes`
-    are the tokens that are committed; where a decoder writes them, `writing` is how far it is.
+    are the tokens that are committed; where a decoder writes them, `writing` is how far it is, and where several
+    readings are followed, `readings` are these, all of which begin with what is committed.
     """
 
     sound: FeatureState
@@ -42,6 +43,7 @@ class Hearing:
     spikes: tuple[Spike, ...] = ()
     ended: bool = False
     writing: Writing | None = None
+    readings: tuple[Reading, ...] = ()
 
     def ready(self, chunk: int) -> int:
         """How many vectors can be computed now: a chunk, or the rest of a sound that is over."""
@@ -52,7 +54,7 @@ class Hearing:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
-        told = {"count": self.count, "last": self.last, "spikes": self.spikes, "ended": self.ended}
+        told = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "readings")}
         found = {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
         return found if self.writing is None else found | under("writing", self.writing.arrays())
 
@@ -61,10 +63,11 @@ class Hearing:
         """That of which `arrays` gave these."""
         told = json.loads(str(arrays["told"]))
         spikes = tuple(Spike(*spike) for spike in told.pop("spikes"))
+        readings = tuple(Reading(tuple(one), tuple(at), *rest) for one, at, *rest in told.pop("readings"))
         sound = FeatureState.of_arrays(part("sound", arrays))
         kept = part("writing", arrays)
         writing = Writing.of_arrays(kept) if kept else None
-        return cls(sound, arrays["frames"], spikes=spikes, writing=writing, **told)
+        return cls(sound, arrays["frames"], spikes=spikes, writing=writing, readings=readings, **told)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +110,8 @@ class TokenRecognizer:
     """Recognizes streams of sound with an encoder that has learnt in chunks of `chunk` vectors, seeing `before` more.
 
     What a chunk tells is committed as soon as its frames are there: that is `chunk` vectors and three frames at most
-    after it was said.  With a `writer` CTC only cuts the sound into pieces, and what the writer reads of each is
+    after it was said.  With a `beam` several readings are followed, and a token is committed once all of them have it,
+    or the sound is over.  With a `writer` CTC only cuts the sound into pieces, and what the writer reads of each is
     committed as soon as the vectors that it looks ahead are there.
     """
 
@@ -121,10 +125,11 @@ class TokenRecognizer:
         chunk: int,
         before: int,
         writer: PieceWriter | None = None,
+        beam: Beam | None = None,
     ):
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
-        self._writer = writer
+        self._writer, self._beam = writer, beam
         self._features, self._width = FeatureStream(config, around), config.features
 
     def begin(self, streams: int = 1) -> Recognitions:
@@ -135,6 +140,7 @@ class TokenRecognizer:
             0,
             self._head.blank,
             writing=None if self._writer is None else Writing.begin(),
+            readings=() if self._beam is None else (Reading(),),
         )
         return Recognitions((one,) * streams, Memory.empty(streams))
 
@@ -163,6 +169,7 @@ class TokenRecognizer:
                 memory = self._hear(hearing, counts, memory)
             nothing = paddle.zeros([0, self._ernie.config.hidden_size])
             hearing = [self._written(one, nothing, [], True) if one.ended else one for one in hearing]
+            hearing = [_committed(one, len(one.readings[0].tokens)) if self._over(one) else one for one in hearing]
         new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
         return Recognitions(tuple(hearing), memory), new
 
@@ -181,13 +188,20 @@ class TokenRecognizer:
             frames = one.frames[STRIDE * (count - (one.count == 0)) :]
             last = int(scores_TV[-1].argmax())
             one = replace(one, frames=frames, count=one.count + count, last=last)
-            if self._writer is None:
+            if self._beam is not None:
+                one = replace(one, readings=self._beam.go_on(one.readings, scores_TV, one.count - count))
+                hearing[n] = _committed(one, sure(one.readings))
+            elif self._writer is None:
                 hearing[n] = replace(one, spikes=(*one.spikes, *spikes))
             else:
                 own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
                 hearing[n] = self._written(one, own_TD, [spike.vector for spike in spikes], False)
         # Of a recurrent encoder the memory is one state, whatever was before.
         return memory if self._head.recurrent is not None else memory.last(self._before * self._chunk)
+
+    def _over(self, one: Hearing) -> bool:
+        """Whether the best reading is the one that counts."""
+        return one.ended and self._beam is not None
 
     def _written(self, one: Hearing, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> Hearing:
         """A stream after the writer has read more vectors (T, D) of it, where there is a writer."""
@@ -213,3 +227,10 @@ class TokenRecognizer:
         x_TD, layout = frontend(frames, begins)
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
+
+
+def _committed(one: Hearing, count: int) -> Hearing:
+    """A stream of whose readings so many tokens are committed: as the best of them has them."""
+    best, done = one.readings[0], len(one.spikes)
+    new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
+    return replace(one, spikes=(*one.spikes, *(Spike(token, vector, 1.0) for token, vector in new)))

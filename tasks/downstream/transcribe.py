@@ -51,13 +51,12 @@ class Transcribe(SoundTask):
     sounds to learn from, anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
     `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is
     spoken.  With `recurrent` layers of gated units, which know of all chunks before, take the place of the encoder's.
-    `beam` readings are followed where a sound is there as a whole; with 1 the likeliest token of each vector is taken.
-    `language` is an ARPA file, a language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a
-    beam, and `beta` is added for each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a
-    decoder of `layers` writes what it reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors
-    before a piece and `look_ahead` behind it; none is longer than `longest`.  It remembers `history` tokens, the ends
-    of pieces among them; `decoder: global` writes once a sound is over, and looks at all of it.  `ctc_share` of the
-    loss is that of CTC.
+    `beam` readings are followed; with 1 the likeliest token of each vector is taken.  `language` is an ARPA file, a
+    language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for
+    each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it
+    reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind
+    it; none is longer than `longest`.  It remembers `history` tokens, the ends of pieces among them; `decoder: global`
+    writes once a sound is over, and looks at all of it.  `ctc_share` of the loss is that of CTC.
     """
 
     label: str = "text"
@@ -268,7 +267,7 @@ class Transcribe(SoundTask):
         if self.decoder == "global":
             whole = WholeWriter(head.writer, blank, *_marks(tokenizer))
             return lambda scores_TV, hidden_TD: [spike[:2] for spike in whole.write(scores_TV, hidden_TD)]
-        beam = Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
+        beam = self._beam(tokenizer, blank)
 
         def read(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
             if self.beam > 1:
@@ -282,6 +281,10 @@ class Transcribe(SoundTask):
             return [(spike.token, spike.vector) for spike in spikes]
 
         return read
+
+    def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
+        """What follows several readings."""
+        return Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
 
     def _language(self, tokenizer: Tokenizer) -> Callable[[tuple[int, ...], int], float] | None:
         """The logarithm of the probability of a token after others."""
@@ -307,8 +310,9 @@ class Transcribe(SoundTask):
                 "ctc or attention"
             )
         writer = self.writer(head, tokenizer_of(ernie))
+        beam = self._beam(tokenizer_of(ernie), head.blank) if self.beam > 1 else None
         return TokenRecognizer(
-            ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer
+            ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer, beam=beam
         )
 
 

@@ -16,10 +16,10 @@ from ernie.audio.features import FeatureConfig, features
 from ernie.audio.lengths import STRIDE, vectors
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Spike, greedy
+from ernie.decode.ctc import Beam, Reading, Spike, greedy
 from ernie.decode.cutting import Cutting
 from ernie.decode.pieces import PieceWriter, Writing
-from ernie.decode.recognizer import Recognitions, TokenRecognizer
+from ernie.decode.recognizer import Hearing, Recognitions, TokenRecognizer
 from ernie.decode.stream import load_state, save_state
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -120,6 +120,42 @@ def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], 
     found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), layers=layers)
     assert plain(found) == plain(in_pieces([samples], layers=layers))
     assert plain(found) == plain(whole(samples, layers=layers))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from([2, 8]), st.integers(0, 10**6))
+def test_a_beam_tells_its_best_reading_of_the_whole_in_whatever_pieces(sizes: list[int], width: int, seed: int) -> None:
+    samples, beam = sound(sum(sizes), seed), Beam(BLANK, width)
+    ernie, head = model()
+    decoder = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=beam)
+    state, told = decoder.begin(), []
+    for piece in np.split(samples, np.cumsum(sizes)[:-1]):
+        state, (new,) = decoder.push(state, [piece])
+        told += new
+        assert all(
+            reading.tokens[: len(told)] == tuple(spike.token for spike in told) for reading in one_of(state).readings
+        )
+    state, (new,) = decoder.finish(Recognitions.of_arrays(state.arrays()))
+    told += new
+    best = beam.go_on([Reading()], scores_of(samples))[0]
+    assert tuple(spike.token for spike in told) == best.tokens
+    assert list(one_of(state).spikes) == told
+
+
+def one_of(state: Recognitions) -> Hearing:
+    (one,) = state.hearing
+    return one
+
+
+def scores_of(samples: np.ndarray) -> np.ndarray:
+    """The scores of a sound that is there as a whole."""
+    ernie, head = model()
+    found_FM = features(CONFIG, samples)
+    if not len(found_FM):
+        return np.zeros((0, VOCABULARY), np.float32)
+    with evaluating(ernie), evaluating(head):
+        x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
+        return head(ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))).numpy()
 
 
 @pytest.mark.parametrize("layers", LAYERS)
