@@ -6,6 +6,7 @@ Legend: T packed tokens, N sequences, D width.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -103,11 +104,21 @@ class FinetunedModel(nn.Layer):
         return [found[i] for i in range(len(examples))]
 
     def save(self, folder: Path) -> None:
-        """Write encoder, tokenizer, head and task into a folder from which `load` makes them again."""
+        """Write encoder, tokenizer, head and task into a folder from which `load` makes them again.
+
+        The files that the task names go with them.
+        """
         self.ernie.save_pretrained(folder)
         save_weights(self.head, folder / HEAD_FILE)
+        task = self.task
+        for field in task.files:
+            file = getattr(task, field)
+            if file is not None:
+                if not (folder / file.name).exists() or not (folder / file.name).samefile(file):
+                    shutil.copyfile(file, folder / file.name)
+                task = replace(task, **{field: Path(file.name)})
         # The module lets a kind from outside the library be found again.
-        data = {"task": to_dict(self.task), "module": type(self.task).__module__, "task_id": self.task_id}
+        data = {"task": to_dict(task), "module": type(task).__module__, "task_id": self.task_id}
         (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
@@ -131,7 +142,10 @@ def read_task(path: Path) -> tuple[FinetuneTask, int]:
         data = json.loads(path.read_text(encoding="utf-8"))
         given = from_dict(data["task"], str(path))
         import_plugins([data.get("module", "tasks.downstream")])
-        return build(_SCHEMA, given), int(data["task_id"])
+        task = build(_SCHEMA, given)
+        named = {field: path.parent / file.name for field in task.files if (file := getattr(task, field)) is not None}
+        beside = {field: file for field, file in named.items() if file.is_file()}
+        return replace(task, **beside), int(data["task_id"])
     except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, UserError):
             raise

@@ -69,6 +69,7 @@ class FinetuneTask(ABC):
     measures: ClassVar[Mapping[str, Measure]] = {}  # those of the kind, the usual ones first
     usual: ClassVar[int] = 1  # how many of them are used unless `metrics` says
     answer_field: ClassVar[str] = "label"  # the field that names the column with what is right
+    files: ClassVar[tuple[str, ...]] = ()  # the fields that name files which answering needs: a model takes them along
     variant_key: ClassVar[str] = "kind"
 
     @property

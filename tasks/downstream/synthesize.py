@@ -69,6 +69,7 @@ class Synthesize(SoundTask):
 
     measures: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
+    files: ClassVar = ("dictionary",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -80,6 +80,7 @@ class Transcribe(SoundTask):
 
     measures: ClassVar = {"wer": wer, "cer": cer}
     usual: ClassVar = 2
+    files: ClassVar = ("language",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -227,6 +227,20 @@ def _with(model: FinetunedModel, **changes) -> FinetunedModel:
     return changed
 
 
+def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
+    NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
+    model = _with(learnt(), beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0)
+    row = {"audio": said(WORDS, np.random.default_rng(1))}
+    before = list(model.predict([row]))
+    model.save(tmp_path / "model")
+    (tmp_path / "never-blue.arpa").unlink()
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    again = FinetunedModel.load(tmp_path / "elsewhere")
+    assert list(again.predict([row])) == before
+    again.save(tmp_path / "elsewhere")  # onto itself
+    assert list(FinetunedModel.load(tmp_path / "elsewhere").predict([row])) == before
+
+
 def test_a_language_model_without_a_beam_is_a_sentence() -> None:
     with pytest.raises(UserError, match="language: a language model chooses among readings"):
         replace(TOYS["transcribe"].task, language="model.arpa")
