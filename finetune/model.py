@@ -110,13 +110,14 @@ class FinetunedModel(nn.Layer):
         """
         self.ernie.save_pretrained(folder)
         save_weights(self.head, folder / HEAD_FILE)
-        task = self.task
-        for field in task.files:
-            file = getattr(task, field)
+        beside: dict[str, Any] = {}
+        for field in self.task.files:
+            file = getattr(self.task, field)
             if file is not None:
                 if not (folder / file.name).exists() or not (folder / file.name).samefile(file):
                     shutil.copyfile(file, folder / file.name)
-                task = replace(task, **{field: Path(file.name)})
+                beside[field] = Path(file.name)
+        task = replace(self.task, **beside)
         # The module lets a kind from outside the library be found again.
         data = {"task": to_dict(task), "module": type(task).__module__, "task_id": self.task_id}
         (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
