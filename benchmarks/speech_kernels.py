@@ -1,0 +1,150 @@
+"""How fast are the kernels of speech beside Paddle's own operators?
+
+  python benchmarks/speech_kernels.py [--steps 200] [--rounds 7] [--only recurrent]
+
+`recurrent`: a layer of gated units (GRU) with as many inputs as units, one loop over time, its weights in the cores'
+caches, over sequences of one length, beside `paddle.nn.GRU`.  `gated`: the stack of gated dilated convolutions of a
+WaveNet (2 x 8 layers of 64, two taps, 32 features of conditioner), beside the same in Paddle's operators.  Forward, and
+forward and backward, in turns; the median of the rounds.
+
+Set before the first run, after "Persistent RNNs" (Diamos et al., 2016): the recurrent layer is at least 1.5 times as
+fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+from paddle import Tensor, nn
+
+from ernie.data.batch import Layout
+from ernie.kernels.dilated import GatedLayer, gated_stack, reach
+from ernie.kernels.dilated import reference as in_paddle
+from ernie.kernels.linear import linear
+from ernie.kernels.recurrent import gated_recurrent
+
+UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
+SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and samples of each that come out
+CHANNELS, FEATURES, TAPS, DILATIONS = 64, 32, 2, (1, 2, 4, 8, 16, 32, 64, 128) * 2
+
+Sides = tuple[Callable[[], Tensor], Callable[[], Tensor]]
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", choices=("recurrent", "gated"))
+    arguments = parser.parse_args()
+    if arguments.only != "gated":
+        print("| units | weights | sequences | forward, ours | Paddle | times as fast | training, times as fast |")
+        print(f"|{'---|' * 7}")
+        for units in UNITS:
+            for sequences in SEQUENCES:
+                row = f"| {units} | {4 * 3 * units**2 / 1e6:.1f} MB | {sequences}"
+                print(
+                    f"{row} | {compared(recurrent(units, sequences, arguments.steps), arguments.rounds)} |", flush=True
+                )
+    if arguments.only != "recurrent":
+        print("\n| sequences | samples | forward, ours | Paddle | times as fast | training, times as fast |")
+        print(f"|{'---|' * 6}")
+        for sequences, samples in SAMPLES:
+            told = compared(gated(sequences, samples), arguments.rounds)
+            print(f"| {sequences} | {samples:,} | {told} |", flush=True)
+
+
+def compared(sides: Sides, rounds: int) -> str:
+    """The cells of a row: the times forward, and how many times as fast ours is, forward and in training."""
+    forward, both = (timed([timing(one, training) for one in sides], rounds) for training in (False, True))
+    times = [f"{1000 * second:.1f} ms" for second in forward]
+    return " | ".join([*times, *(f"{seconds[1] / seconds[0]:.2f}" for seconds in (forward, both))])
+
+
+def gated(sequences: int, samples: int) -> Sides:
+    """The same stack on both sides, with the same inputs."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> Tensor:
+        tensor = paddle.to_tensor((0.1 * rng.standard_normal(shape)).astype(np.float32))
+        tensor.stop_gradient = False
+        return tensor
+
+    C, H = CHANNELS, FEATURES
+    layers = [
+        GatedLayer(drawn(TAPS * C + H, 2 * C), drawn(2 * C), drawn(C, C), *((drawn(C, C), drawn(C)) if more else ()))
+        for more in reversed(range(len(DILATIONS)))
+    ]
+    length = samples + reach(TAPS, DILATIONS)
+    x, conditioner = drawn(sequences, length, C), drawn(sequences, length, H)
+
+    def ours() -> Tensor:
+        return gated_stack(x, conditioner, layers, DILATIONS)
+
+    def theirs() -> Tensor:
+        return in_paddle(x, conditioner, layers, DILATIONS)
+
+    return agreeing(ours, theirs)
+
+
+def recurrent(units: int, sequences: int, steps: int) -> Sides:
+    """The same layer on both sides, with the same inputs."""
+    paddle.seed(0)
+    layer = nn.GRU(units, units)
+    cell = layer[0].cell
+    weights = [weight.t().contiguous().detach() for weight in (cell.weight_ih, cell.weight_hh)]
+    for weight in weights:
+        weight.stop_gradient = False
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((sequences, steps, units)).astype(np.float32)
+    padded, packed = paddle.to_tensor(inputs), paddle.to_tensor(inputs.reshape(-1, units))
+    layout = Layout.of_lengths([steps] * sequences)
+
+    def ours() -> Tensor:
+        return gated_recurrent(linear(packed, weights[0], cell.bias_ih), layout, weights[1], cell.bias_hh)
+
+    def theirs() -> Tensor:
+        return layer(padded)[0].reshape([-1, units])
+
+    return agreeing(ours, theirs)
+
+
+def agreeing(ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> Sides:
+    """Both sides, which give the same."""
+    with paddle.no_grad():
+        found, wanted = ours().numpy(), theirs().numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
+    return ours, theirs
+
+
+def timing(side: Callable[[], Tensor], training: bool) -> Callable[[], None]:
+    """One pass forward, and backward in training."""
+
+    def run() -> None:
+        if training:
+            side().sum().backward()
+        else:
+            with paddle.no_grad():
+                side()
+
+    return run
+
+
+def timed(passes: list[Callable[[], None]], rounds: int) -> list[float]:
+    """The seconds of each, the median of rounds in turns; the first round is not counted."""
+    found: list[list[float]] = [[] for _ in passes]
+    for _ in range(rounds + 1):
+        for one, seconds in zip(passes, found, strict=True):
+            began = time.perf_counter()
+            one()
+            seconds.append(time.perf_counter() - began)
+    return [statistics.median(seconds[1:]) for seconds in found]
+
+
+if __name__ == "__main__":
+    main()
