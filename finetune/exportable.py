@@ -20,9 +20,10 @@ from ernie.model.heads import SequenceHead, TokenHead
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
 from finetune.folder import read_run
-from finetune.model import TASK_FILE, FinetunedModel
+from finetune.model import FinetunedModel
 from finetune.rows import input_rows, split_rows
 from tasks.downstream.base import LogitsTask
+from tasks.downstream.saved import find_model
 
 _ROWS = 32
 
@@ -104,7 +105,7 @@ def exportable(run: Path, task: int | None) -> Exportable:
 
     Raises UserError when there is neither.
     """
-    if not any((place / TASK_FILE).is_file() for place in (run, run / "model")):
+    if find_model(run) is None:
         return ExportableEncoder(run, task or 0)
     if task is not None:
         raise UserError(f"--task: {run} is a fine-tuned model, which keeps the task embedding that it was trained with")

@@ -17,9 +17,10 @@ from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, load
-from finetune.model import TASK_FILE, FinetunedModel
+from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.trial import SCORES_FILE
+from tasks.downstream.saved import TASK_FILE
 
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that it came of

@@ -5,8 +5,6 @@ Legend: T packed tokens, N sequences, D width.
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 import paddle
 from paddle import nn
 
-from ernie.config import build, from_dict, to_dict
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
@@ -25,14 +22,12 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
 from ernie.model.weights import initialize, load_weights, save_weights
-from ernie.registry import import_plugins
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import in_groups
 from tasks.downstream.base import Answer, Example, FinetuneTask
+from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
 
-HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
 BATCH_TOKENS = 2048  # of a batch whose answers are computed: what suits a CPU's caches
-_SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 
 class FinetunedModel(nn.Layer):
@@ -110,47 +105,17 @@ class FinetunedModel(nn.Layer):
         """
         self.ernie.save_pretrained(folder)
         save_weights(self.head, folder / HEAD_FILE)
-        beside: dict[str, Any] = {}
-        for field in self.task.files:
-            file = getattr(self.task, field)
-            if file is not None:
-                if not (folder / file.name).exists() or not (folder / file.name).samefile(file):
-                    shutil.copyfile(file, folder / file.name)
-                beside[field] = Path(file.name)
-        task = replace(self.task, **beside)
-        # The module lets a kind from outside the library be found again.
-        data = {"task": to_dict(task), "module": type(task).__module__, "task_id": self.task_id}
-        (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_task(folder, self.task, self.task_id)
 
     @classmethod
     def load(cls, path: str | Path) -> FinetunedModel:
         """Load the folder of a run (or its `model`), ready to answer.  Raises UserError when it is none."""
-        folder = next((place for place in (Path(path), Path(path) / "model") if (place / TASK_FILE).is_file()), None)
-        if folder is None:
-            raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
-        task, task_id = read_task(folder / TASK_FILE)
+        folder = model_of(Path(path))
+        task, task_id = read_task(folder)
         model = cls(ErnieModel.from_pretrained(folder), task, task_id)
         load_weights(model.head, folder / HEAD_FILE)
         model.eval()
         return model
-
-
-def read_task(path: Path) -> tuple[FinetuneTask, int]:
-    """The task, and the id of the task embedding, that a file in a model's folder holds."""
-    import tasks.downstream  # noqa: F401 - registers the kinds
-
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        given = from_dict(data["task"], str(path))
-        import_plugins([data.get("module", "tasks.downstream")])
-        task = build(_SCHEMA, given)
-        named = {field: path.parent / file.name for field in task.files if (file := getattr(task, field)) is not None}
-        beside = {field: file for field, file in named.items() if file.is_file()}
-        return replace(task, **beside), int(data["task_id"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: is damaged: {error}") from None
 
 
 def _without_labels(example: Example) -> Example:

@@ -10,7 +10,6 @@ samples, H features of the conditioner.
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,9 +20,7 @@ from paddle import Tensor, nn
 from ernie.audio.voice import VoiceConfig
 from ernie.data.batch import Layout
 from ernie.kernels.linear import linear
-from ernie.model.ernie import ErnieModel
 from ernie.model.wavenet import Flow, WaveNet
-from ernie.model.weights import arrays, read_arrays, set_weights
 from ernie.text.tokenizer import Tokenizer
 
 _WIDTH = 3  # steps that a convolution of the decoder sees, frames that one of the bridge sees on either side of its own
@@ -202,21 +199,6 @@ def letters_of(tokenizer: Tokenizer) -> np.ndarray:
     special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id)
     found[list(special)] = 0
     return found
-
-
-def taught(ernie: ErnieModel, head: VoiceHead, run: Path) -> None:
-    """Give an encoder and its head the voice of a run, which is to stay as it is; only the flow learns.
-
-    Raises UserError when the run's voice has another shape.
-    """
-    folder = run / "model" if (run / "model").is_dir() else run
-    set_weights(ernie, arrays(ErnieModel.from_pretrained(folder)), str(folder))
-    assert head.flow is not None
-    own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
-    set_weights(head, read_arrays(folder / "head.safetensors") | own, str(folder))
-    learning = {id(parameter) for parameter in head.flow.parameters()}
-    for parameter in (*ernie.parameters(), *head.parameters()):
-        parameter.stop_gradient = id(parameter) not in learning
 
 
 class _Convolution(nn.Layer):

@@ -25,6 +25,7 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
 from tasks.downstream.measures import mcd
+from tasks.downstream.saved import HEAD_FILE, model_of, read_task
 from tasks.downstream.sound import SoundTask
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class Synthesize(SoundTask):
         return max(1, round(self.crop * self.features.rate / self.step_samples))
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+        if self.teacher is not None:
+            return self._as_taught()
         task = super().learnt_from(rows)
         assert isinstance(task, Synthesize)
         if self.pace and self.loudness:
@@ -119,6 +122,21 @@ class Synthesize(SoundTask):
             return task
         pace, loudness = letters * self.step_samples / samples, math.sqrt(power / samples)
         return replace(task, pace=self.pace or _rounded(pace), loudness=self.loudness or _rounded(loudness))
+
+    def _as_taught(self) -> Synthesize:
+        """The task with what its teacher has learnt from rows.  Raises UserError where the two differ in shape."""
+        assert self.teacher is not None
+        teacher, _ = read_task(model_of(self.teacher))
+        if not isinstance(teacher, Synthesize) or teacher.vocoder != "wavenet":
+            raise UserError(f"teacher: {self.teacher} is no run of the kind synthesize whose vocoder is wavenet")
+        voice = replace(teacher.voice, flows=self.voice.flows, flow=self.voice.flow)
+        if (teacher.features, voice) != (self.features, self.voice):
+            raise UserError(
+                f"teacher: {self.teacher} has other features, or a voice of another shape; only `flows` and `flow` may "
+                "differ"
+            )
+        learnt = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness", "dictionary")}
+        return replace(self, **learnt)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         ids = tokenizer.encode(self._said(row)).ids
@@ -167,11 +185,8 @@ class Synthesize(SoundTask):
 
     def begin(self, ernie: ErnieModel, head: Any) -> None:
         head.begin()
-        if self.teacher is None:
-            return
-        from ernie.model.voice import taught
-
-        taught(ernie, head, self.teacher)
+        if self.teacher is not None:
+            _taught(ernie, head, model_of(self.teacher))
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with the sounds up to the end of their last steps, and their features."""
@@ -303,3 +318,17 @@ def _tensor(values: np.ndarray) -> Tensor:
     import paddle
 
     return paddle.to_tensor(values.astype(np.float32))
+
+
+def _taught(ernie: ErnieModel, head: VoiceHead, folder: Path) -> None:
+    """Give an encoder and its head the voice of a model, which is to stay as it is; only the flow learns."""
+    from ernie.model.ernie import ErnieModel
+    from ernie.model.weights import arrays, read_arrays, set_weights
+
+    set_weights(ernie, arrays(ErnieModel.from_pretrained(folder)), str(folder))
+    assert head.flow is not None
+    own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
+    set_weights(head, read_arrays(folder / HEAD_FILE) | own, str(folder))
+    learning = {id(parameter) for parameter in head.flow.parameters()}
+    for parameter in (*ernie.parameters(), *head.parameters()):
+        parameter.stop_gradient = id(parameter) not in learning

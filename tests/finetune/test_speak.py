@@ -168,7 +168,11 @@ class Undotted(Synthesize):
 
 def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
     toy = TOYS["synthesize"]
-    task = replace(toy.task, vocoder="flow", teacher=run)
+    bare = replace(toy.task, vocoder="flow", teacher=run, mean=(), deviation=(), pace=0.0, loudness=0.0)
+    task = bare.learnt_from(toy.rows(3))
+    assert task == replace(
+        bare, **{name: getattr(toy.task, name) for name in ("mean", "deviation", "pace", "loudness")}
+    )
     train, dev = (
         prepare(task, Split(n, toy.rows(*rows)), TOKENIZER) for n, *rows in (("train", 320, 0), ("dev", 2, 1))
     )
@@ -189,3 +193,16 @@ def test_a_flow_without_a_voice_to_learn_from_is_refused() -> None:
         Synthesize(vocoder="flow")
     with pytest.raises(UserError, match="teacher: a flow learns from a run"):
         Synthesize(teacher=Path("runs/voice"))
+
+
+def test_a_teacher_that_does_not_fit_is_told(run: Path, tmp_path: Path) -> None:
+    task = TOYS["synthesize"].task
+    assert isinstance(task, Synthesize)
+    other = replace(task.voice, reduction=4)
+    with pytest.raises(UserError, match="a voice of another shape; only `flows` and `flow` may differ"):
+        replace(task, vocoder="flow", teacher=run, voice=other).learnt_from([])
+    with pytest.raises(UserError, match="holds no fine-tuned model"):
+        replace(task, vocoder="flow", teacher=tmp_path).learnt_from([])
+    FinetunedModel(tiny_encoder(), TOYS["classify"].task).save(tmp_path / "other" / "model")
+    with pytest.raises(UserError, match="is no run of the kind synthesize whose vocoder is wavenet"):
+        replace(task, vocoder="flow", teacher=tmp_path / "other").learnt_from([])

@@ -1,0 +1,61 @@
+"""The folder of a fine-tuned model: where its task and its head lie, and the task that is written there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ernie.config import build, from_dict, to_dict
+from ernie.errors import UserError
+from ernie.registry import import_plugins
+from tasks.downstream.base import FinetuneTask
+
+HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
+_SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
+
+
+def find_model(path: Path) -> Path | None:
+    """The folder of the model in a run's folder, or that folder itself; None where there is none."""
+    return next((place for place in (path, path / "model") if (place / TASK_FILE).is_file()), None)
+
+
+def model_of(path: Path) -> Path:
+    """As `find_model`.  Raises UserError where there is none."""
+    folder = find_model(path)
+    if folder is None:
+        raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
+    return folder
+
+
+def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
+    """Write the task and the id of the task embedding; the files that the task names go with them."""
+    beside: dict[str, Any] = {}
+    for field in task.files:
+        file = getattr(task, field)
+        if file is not None:
+            if not (folder / file.name).exists() or not (folder / file.name).samefile(file):
+                shutil.copyfile(file, folder / file.name)
+            beside[field] = Path(file.name)
+    # The module lets a kind from outside the library be found again.
+    data = {"task": to_dict(replace(task, **beside)), "module": type(task).__module__, "task_id": task_id}
+    (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_task(folder: Path) -> tuple[FinetuneTask, int]:
+    """What `write_task` wrote.  Raises UserError where it is damaged."""
+    path = folder / TASK_FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        given = from_dict(data["task"], str(path))
+        import_plugins(["tasks.downstream", data.get("module", "tasks.downstream")])  # they register the kinds
+        task: FinetuneTask = build(_SCHEMA, given)
+        named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
+        beside: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
+        return replace(task, **beside), int(data["task_id"])
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: is damaged: {error}") from None
