@@ -14,6 +14,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
+from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -70,7 +71,7 @@ def finetune(
     the model that is returned is the first one's.
     """
     world = world or World()
-    model = whole = _begin(ernie, task, config, seed)
+    model = whole = _begin(ernie, task, config, seed, world.layout.replicas)
     if world.splits and world.is_first:
         whole = copy.deepcopy(model)
     world.split(model)
@@ -120,13 +121,18 @@ def finetune(
     return whole, evaluations
 
 
-def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int) -> FinetunedModel:
+def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int) -> FinetunedModel:
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # it would no longer fit the encoder
     model = FinetunedModel(ernie, task, config.task_id)
     task.begin(ernie, model.head)
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
+    if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
+        raise UserError(
+            "this model normalizes over all vectors of a batch, and processes that share batches out would each see a "
+            "part of them; train it on one process, or with another encoder"
+        )
     return model
 
 

@@ -124,6 +124,17 @@ def test_a_model_of_another_kind_is_refused() -> None:
         TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["classify"].task))
 
 
+def test_words_are_said_as_the_dictionary_writes_them_and_the_model_takes_it_along(tmp_path: Path) -> None:
+    (tmp_path / "words.dict").write_text("AZURE  blue\nSKY  blue red\n", encoding="utf-8")
+    voice = FinetunedModel(learnt().ernie, replace(learnt().task, dictionary=tmp_path / "words.dict"))
+    voice.head = learnt().head
+    voice.save(tmp_path / "model")
+    (tmp_path / "words.dict").unlink()
+    for given, said in (("azure red", "blue red"), ("Sky", "blue red")):
+        sound = np.concatenate(list(TextSpeaker.load(tmp_path).speak(given)))
+        np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(said))))
+
+
 # ----------------------------------------------------------------------------------------- the streaming contract
 
 
