@@ -36,6 +36,7 @@ import soundfile
 from evidence import kept, read_records_of
 from fine_tuned import fine_tuned
 
+from ernie.audio.lengths import STRIDE
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
 from ernie.model.config import EncoderConfig
@@ -162,9 +163,10 @@ def tested(run: Path, strings: Path) -> dict[str, float]:
         found[split] = wer(right, [answer["transcript"] for answer in model.predict(sounds)])
         if task.encoder == "chunks" and task.decoder != "global":
             began = time.perf_counter()
-            texts, seconds = zip(*(as_it_comes(model, file) for file, _ in rows), strict=True)
+            texts, seconds, late = zip(*(as_it_comes(model, file) for file, _ in rows), strict=True)
             found[f"{split}, as it comes"] = wer(right, list(texts))
             found[f"{split}, real-time factor"] = (time.perf_counter() - began) / sum(seconds)
+            found[f"{split}, seconds from spike to text"] = statistics.median(one for own in late for one in own)
         if task.decoder == "attention":
             with deaf(model):
                 found[f"{split}, without the sound"] = wer(right, [one["transcript"] for one in model.predict(sounds)])
@@ -183,10 +185,18 @@ def deaf(model: FinetunedModel) -> Iterator[None]:
     set_weights(model.head, before, "the head")
 
 
-def as_it_comes(model: FinetunedModel, file: Path) -> tuple[str, float]:
-    """The transcript of a sound that comes in pieces of a tenth of a second, and its seconds."""
+def as_it_comes(model: FinetunedModel, file: Path) -> tuple[str, float, list[float]]:
+    """The transcript of a sound that comes in pieces of a tenth of a second, its seconds, and how many seconds after
+    the vector that first tells a word this word is handed out; its computing not counted."""
     wave, stream = read_wave(file, RATE), Stream(SpeechRecognizer(model))
-    return "".join(map(stream.push, pieces(wave, 0.1))) + stream.finish(), wave.seconds
+    vector, heard, text = STRIDE * model.task.features.hop, 0.0, ""  # type: ignore[attr-defined]
+    told: list[float] = []
+    for piece in [*pieces(wave, 0.1), None]:
+        text += stream.finish() if piece is None else stream.push(piece)
+        heard += 0.0 if piece is None else len(piece) / RATE
+        told += [heard] * (len(text.split()) - len(told))
+    spikes = stream.state.tokens.hearing[0].spikes  # a word is a token here
+    return text, wave.seconds, [at - vector * spike.vector for at, spike in zip(told, spikes, strict=True)]
 
 
 def read_table(file: Path) -> Iterator[tuple[Path, str]]:

@@ -82,6 +82,11 @@ class Synthesize(SoundTask):
         for name in ("crop", "longest"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name}: expected more than 0 seconds, found {getattr(self, name):g}")
+        if self.crop_steps * self.step_samples < self.features.window_samples:
+            raise UserError(
+                f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
+                "compared"
+            )
         for name in ("apart", "spectral", "dither", "pace", "loudness"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}: expected at least 0, found {getattr(self, name):g}")

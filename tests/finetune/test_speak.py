@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from toys import COLOURS, TOKENIZER, TOYS, tiny_encoder
 
+from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
@@ -197,6 +198,11 @@ def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
         np.testing.assert_array_equal(arrays(model.head)[name], value)
     one, other = (np.concatenate(list(TextSpeaker(m, "wavenet").speak("red blue"))) for m in (model, learnt()))
     np.testing.assert_array_equal(one, other)
+
+
+def test_a_stretch_that_is_shorter_than_a_window_is_refused() -> None:
+    with pytest.raises(UserError, match="crop: 0.01 s are less than one window of 0.05 s"):
+        Synthesize(crop=0.01, voice=VoiceConfig(reduction=1))
 
 
 def test_a_flow_without_a_voice_to_learn_from_is_refused() -> None:
