@@ -201,7 +201,7 @@ def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
 
 
 def test_a_stretch_that_is_shorter_than_a_window_is_refused() -> None:
-    with pytest.raises(UserError, match="crop: 0.01 s are less than one window of 0.05 s"):
+    with pytest.raises(UserError, match=r"crop: 0\.01 s are less than one window of 0\.05 s"):
         Synthesize(crop=0.01, voice=VoiceConfig(reduction=1))
 
 
