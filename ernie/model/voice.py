@@ -26,6 +26,9 @@ from ernie.text.tokenizer import Tokenizer
 _WIDTH = 3  # steps that a convolution of the decoder sees, frames that one of the bridge sees on either side of its own
 _BLOCKS = 2  # convolutions before the attention, and behind it; and in the bridge
 _HALF = math.sqrt(0.5)
+# Of what the decoder knows of the frames before: it would else learn from them alone, which it foretells so well that
+# it hardly looks at the text (Wang et al., 2017, "Tacotron", arXiv 1703.10135, section 3.1).
+_FORGOTTEN = 0.5
 _OUTSIDE = -1e9  # a score that leaves nothing of what is not to be seen
 
 
@@ -101,8 +104,8 @@ class FrameDecoder(nn.Layer):
         """
         held = iter(kept or [None] * (2 * _BLOCKS))
         keeps = []
-        x_NFD = self.dropout(F.relu(_through(self.first, before_NFM)))
-        x_NFD = self.dropout(F.relu(_through(self.second, x_NFD)))
+        x_NFD = F.dropout(F.relu(_through(self.first, before_NFM)), _FORGOTTEN, training=self.training)
+        x_NFD = F.dropout(F.relu(_through(self.second, x_NFD)), _FORGOTTEN, training=self.training)
         for block in self.before:
             x_NFD, keep = block(x_NFD, next(held))
             keeps.append(keep)
