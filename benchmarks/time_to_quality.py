@@ -14,10 +14,10 @@ vocabulary, the same shape (4 layers of 256), and the machine for itself:
 First the seconds of a step are measured, the arms in turns; that alone needs the machine for itself.  They tell how
 many steps an arm has in the time, and so its learning rates; the runs themselves, seed by seed, may share the machine
 with other work, and saving is not counted.  What an arm has after every part of the time is fine-tuned on five tasks
-by the same command.  What is done is kept, so that the command goes on where it was cut; what came out of each arm is a
-small file under `--records` (by default in OUTPUT), and all that are there make the table.  `--search` gives
-transformers a tenth of the time for each of some batches and learning rates first, and says which of them has the
-lowest loss.
+by the same command (`--at` names some of the parts, for less).  What is done is kept, so that the command goes on where
+it was cut; what came out of each part of an arm is a small file under `--records` (by default in OUTPUT), and all that
+are there make the table.  `--search` gives transformers a tenth of the time for each of some batches and learning rates
+first, and says which of them has the lowest loss.
 
 Set before the first run: continual has what transformers has at the end within a third of the time, and ends above it.
 """
@@ -77,6 +77,18 @@ class Part:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Point:
+    """The mean of five dev scores after so many minutes, of each seed."""
+
+    minutes: float
+    scores: list[float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.mean(self.scores)
+
+
 def main() -> None:
     """Run what is missing, print the table, draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -85,7 +97,8 @@ def main() -> None:
     parser.add_argument("--peer", metavar="PYTHON", required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--parts", type=int, default=12, help="models of each arm that are fine-tuned")
+    parser.add_argument("--parts", type=int, default=12, help="into how many the time is divided; each leaves a model")
+    parser.add_argument("--at", type=int, nargs="+", metavar="PART", help="fine-tune these only")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
@@ -98,25 +111,33 @@ def main() -> None:
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     rows = downstream_rows(arguments.data, arguments.output / "data")
 
-    def record(arm: str, seed: int) -> dict[str, Any]:
+    def record(arm: str, seed: int, number: int) -> dict[str, Any]:
         run = folder / f"{arm}-{seed}"
-        parts = pretrained(arguments, arm, run, seed)
-        scores = [fine_tune(part.model, run / "downstream" / str(n), rows, seed) for n, part in enumerate(parts, 1)]
-        return {"minutes": [part.seconds / 60 for part in parts], "downstream": scores}
+        part = pretrained(arguments, arm, run, seed)[number - 1]
+        scores = fine_tune(part.model, run / "downstream" / str(number), rows, seed)
+        return {"minutes": part.seconds / 60, "downstream": scores}
 
+    every = range(1, arguments.parts + 1)
+    places = {number: records / f"{number}-of-{arguments.parts}" for number in every}
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            kept(records / f"{arm}-{seed}.json", partial(record, arm, seed))
-    curves = {arm: [curve(found) for found in there] for arm in ARMS if (there := read_records_of(records, arm))}
+            for number in arguments.at or every:
+                kept(places[number] / f"{arm}-{seed}.json", partial(record, arm, seed, number))
+    curves = {arm: curve for arm in ARMS if (curve := points(places, arm))}
     print(table(curves), end="\n\n")
-    if {"continual", "transformers"} <= set(curves):
+    if all(arguments.parts in curves.get(arm, {}) for arm in ("continual", "transformers")):
         print(verdict(curves, arguments.minutes))
     draw(curves, records / "time_to_quality.png")
 
 
-def curve(record: dict[str, Any]) -> list[tuple[float, float]]:
-    """The minutes of an arm and the mean of its dev scores then."""
-    return list(zip(record["minutes"], map(statistics.mean, record["downstream"]), strict=True))
+def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
+    """What there is of an arm, part by part."""
+    found = {number: read_records_of(place, arm) for number, place in places.items()}
+    return {
+        number: Point(there[0]["minutes"], [statistics.mean(record["downstream"]) for record in there])
+        for number, there in found.items()
+        if there
+    }
 
 
 def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) -> list[Part]:
@@ -222,40 +243,42 @@ def search(arguments: argparse.Namespace) -> None:
         )
 
 
-def table(curves: dict[str, list[list[tuple[float, float]]]]) -> str:
+def table(curves: dict[str, dict[int, Point]]) -> str:
     """The mean score of each arm after each part: the mean of its seeds, lowest to highest."""
     lines = [f"| part of the time | {' | '.join(curves)} |", f"|{'---|' * (len(curves) + 1)}"]
-    parts = len(next(iter(curves.values()))[0])
-    for part in range(parts):
-        cells = []
-        for runs in curves.values():
-            scores = [curve[part][1] for curve in runs]
-            cells.append(f"{statistics.mean(scores):.1%} ({min(scores):.1%} to {max(scores):.1%})")
-        lines.append(f"| {part + 1}/{parts} | {' | '.join(cells)} |")
+    for number in sorted(set().union(*curves.values())):
+        cells = [cell(curve[number]) if number in curve else "" for curve in curves.values()]
+        lines.append(f"| {number} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def verdict(curves: dict[str, list[list[tuple[float, float]]]], minutes: float) -> str:
+def cell(point: Point) -> str:
+    """A point in the table."""
+    return f"{point.mean:.1%} ({min(point.scores):.1%} to {max(point.scores):.1%}, {point.minutes:.0f} minutes)"
+
+
+def verdict(curves: dict[str, dict[int, Point]], minutes: float) -> str:
     """Whether what was set before the first run has come true."""
-    ends = {name: statistics.mean(curve[-1][1] for curve in runs) for name, runs in curves.items()}
-    means = np.mean(curves["continual"], axis=0)
-    reached = next((time for time, score in means if score >= ends["transformers"]), None)
+    ours, theirs = (
+        [curve[number] for number in sorted(curve)] for curve in (curves["continual"], curves["transformers"])
+    )
+    reached = next((point.minutes for point in ours if point.mean >= theirs[-1].mean), None)
     when = "never" if reached is None else f"after {reached:.0f} minutes"
-    kept_to = reached is not None and reached <= WITHIN * minutes and ends["continual"] > ends["transformers"]
+    kept_to = reached is not None and reached <= WITHIN * minutes and ours[-1].mean > theirs[-1].mean
     return (
-        f"continual has what transformers ends with ({ends['transformers']:.1%}) {when}, and ends with "
-        f"{ends['continual']:.1%}: {'as' if kept_to else 'not as'} was set"
+        f"continual has what transformers ends with ({theirs[-1].mean:.1%}) {when}, and ends with "
+        f"{ours[-1].mean:.1%}: {'as' if kept_to else 'not as'} was set"
     )
 
 
-def draw(curves: dict[str, list[list[tuple[float, float]]]], file: Path) -> None:
-    """Mean score against minutes, a line for each seed and one through their means."""
+def draw(curves: dict[str, dict[int, Point]], file: Path) -> None:
+    """Mean score against minutes: the seeds, and a line through their means."""
     figure, panel = plt.subplots(figsize=(7, 4.5))
-    for number, (name, runs) in enumerate(curves.items()):
-        for curve in runs:
-            panel.plot(*zip(*curve, strict=True), color=f"C{number}", alpha=0.3)
-        mean = np.mean(np.array(runs), axis=0)
-        panel.plot(mean[:, 0], mean[:, 1], color=f"C{number}", marker="o", label=name)
+    for number, (name, curve) in enumerate(curves.items()):
+        for point in curve.values():
+            panel.plot([point.minutes] * len(point.scores), point.scores, "o", color=f"C{number}", alpha=0.3)
+        line = [curve[part] for part in sorted(curve)]
+        panel.plot([p.minutes for p in line], [p.mean for p in line], color=f"C{number}", label=name)
     panel.set(xlabel="minutes of pretraining", ylabel="mean of five dev scores")
     panel.grid(alpha=0.3)
     panel.legend()
