@@ -144,6 +144,11 @@ def read_records_of(records: Path, arm: str) -> list[dict[str, Any]]:
     return [json.loads(place.read_text(encoding="utf-8")) for place in sorted(records.glob(f"{arm}-[0-9].json"))]
 
 
+def slug(label: str) -> str:
+    """The name of an arm's files."""
+    return label.replace(", ", "-").replace(" ", "-")
+
+
 def downstream_rows(data: Path, folder: Path) -> dict[str, tuple[Path, Path]]:
     """The rows of both splits of each task."""
     return {name: write_rows(replace(task, rows=ROWS), data, folder / name) for name, task in TASKS.items()}

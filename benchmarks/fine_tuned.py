@@ -1,4 +1,4 @@
-"""Fine-tuning by the library's own command, as several of these programs do it."""
+"""Fine-tuning by the library's own command, and encoders to begin with, as several of these programs do it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import paddle
 import yaml
+
+from ernie.model.config import EncoderConfig
+from ernie.model.ernie import ErnieModel
+from ernie.text.tokenizer import Tokenizer
 
 
 def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, **train: Any) -> Path:
@@ -21,6 +26,15 @@ def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str
         file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         ernie("finetune", str(file), "--seed", str(seed), "--output", str(run), "--quiet")
     return run
+
+
+def knows_nothing(place: Path, tokenizer: Tokenizer, **shape: Any) -> Path:
+    """The folder of an encoder that knows nothing, the same one every time."""
+    paddle.seed(0)
+    model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **shape))
+    model.tokenizer = tokenizer
+    model.save_pretrained(place)
+    return place
 
 
 def ernie(*words: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import paddle
-from evidence import COMMON, MASKED, SEEDS, pretrain
+from evidence import COMMON, MASKED, SEEDS, pretrain, slug
 
 from ernie.data.shards import Corpus
 from ernie.model.ernie import ErnieModel
@@ -45,7 +45,7 @@ def main() -> None:
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in ARMS}
     for seed in arguments.seeds:
         for name, (drawn, changes) in ARMS.items():
-            run = arguments.output / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
+            run = arguments.output / f"{slug(name)}-{seed}"
             steps = arguments.steps // 2 if changes else arguments.steps
             model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), drawn, seed)
             tree = {**COMMON, **changes, "model": {"start_from": str(model.resolve())}}

@@ -33,14 +33,12 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import kept, read_records_of
-from fine_tuned import fine_tuned
+from evidence import kept, read_records_of, slug
+from fine_tuned import fine_tuned, knows_nothing
 
 from ernie.audio.lengths import STRIDE
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from finetune.model import FinetunedModel
@@ -93,11 +91,6 @@ def main() -> None:
     print(table({arm: there for arm in ARMS if (there := read_records_of(records, slug(arm)))}))
 
 
-def slug(arm: str) -> str:
-    """The name of an arm's files."""
-    return arm.replace(" ", "-")
-
-
 def written(recordings: Path, folder: Path, left_out: str) -> Path:
     """Strings of digits as sound files, and a table for each split; they are the same in every run."""
     if not (folder / "long.tsv").is_file():
@@ -135,13 +128,7 @@ def said(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Genera
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing, whose vocabulary are the digits."""
-    if not place.is_dir():
-        paddle.seed(0)
-        tokenizer = WordPiece([*SPECIAL_TOKENS, *WORDS])
-        model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, **SHAPE, initializer_range=0.05))
-        model.tokenizer = tokenizer
-        model.save_pretrained(place)
-    return place
+    return place if place.is_dir() else knows_nothing(place, WordPiece([*SPECIAL_TOKENS, *WORDS]), **SHAPE)
 
 
 def learn(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed: int) -> None:

@@ -20,7 +20,6 @@ understood.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from functools import partial
@@ -30,8 +29,8 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import kept
-from fine_tuned import fine_tuned
+from evidence import kept, slug
+from fine_tuned import fine_tuned, knows_nothing
 from recognition import RATE, SHORT, WORDS, read_table, said
 from scipy.linalg import solve_toeplitz
 
@@ -39,8 +38,6 @@ from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labelled.row import Row
 from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.model.voice_loss import Stretch, conditioners, likelihood_loss, magnitudes, stretches
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from ernie.train.settings import AdamConfig
@@ -87,7 +84,7 @@ def main() -> None:
         task = {"kind": "synthesize", "crop": CROP, **ARMS[arm]}
         if arm != "wavenet":
             task["teacher"] = str(teacher.resolve())
-        run = folder / f"{arm.replace(' ', '-')}-{seed}"
+        run = folder / f"{slug(arm)}-{seed}"
         data = {split: str(strings / f"{split}.tsv") for split in ("train", "dev")}
         epochs = arguments.epochs[arm != "wavenet"]
         fine_tuned(
@@ -102,8 +99,7 @@ def main() -> None:
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            kept(records / f"{arm.replace(' ', '-')}-{seed}.json", partial(record, arm, seed))
-            print(arm, seed, json.loads((records / f"{arm.replace(' ', '-')}-{seed}.json").read_text()), flush=True)
+            print(arm, seed, kept(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed)), flush=True)
 
 
 def written(recordings: Path, folder: Path) -> Path:
@@ -127,14 +123,9 @@ def written(recordings: Path, folder: Path) -> Path:
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing and reads letters."""
-    if not place.is_dir():
-        paddle.seed(0)
-        letters = sorted(set("".join(WORDS)))
-        tokenizer = WordPiece([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)])
-        model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **SHAPE))
-        model.tokenizer = tokenizer
-        model.save_pretrained(place)
-    return place
+    letters = sorted(set("".join(WORDS)))
+    tokenizer = WordPiece([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)])
+    return place if place.is_dir() else knows_nothing(place, tokenizer, **SHAPE)
 
 
 class Heard:

@@ -33,16 +33,13 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import paddle
-from evidence import MASKED, SEEDS, kept, pretrain
-from fine_tuned import ernie, fine_tuned
+from evidence import MASKED, SEEDS, kept, pretrain, read_records_of, slug
+from fine_tuned import ernie, fine_tuned, knows_nothing
 
 from ernie.data.labelled.read import read_split
 from ernie.data.labelled.row import RowOptions
 from ernie.decode.latency import average_lagging
 from ernie.decode.translator import Progress
-from ernie.model.config import EncoderConfig
-from ernie.model.ernie import ErnieModel
 from ernie.text.load import load_tokenizer
 from finetune.translator import TextTranslator
 from tasks.downstream.measures import bleu
@@ -109,12 +106,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for label in arguments.arms:
             kept(records / f"{slug(label)}-{seed}.json", partial(record, label, seed))
-    found = {
-        label: [
-            json.loads(file.read_text(encoding="utf-8")) for file in sorted(records.glob(f"{slug(label)}-[0-9].json"))
-        ]
-        for label in ARMS
-    }
+    found = {label: read_records_of(records, slug(label)) for label in ARMS}
     points: dict[str, list[dict[str, float]]] = {}
     for there in found.values():
         for one in there:
@@ -124,11 +116,6 @@ def main() -> None:
     for there in found.values():
         print("".join(f"{line}\n" for one in there for line in one.get("anticipation", ())), end="")
     draw(points, records / "latency.png")
-
-
-def slug(label: str) -> str:
-    """The name of an arm's files."""
-    return label.replace(", ", "-").replace(" ", "-")
 
 
 def split_files(data: Path, output: Path, pair: str) -> dict[str, str]:
@@ -174,12 +161,7 @@ def beginning(train: str, place: Path, pair: str) -> Path:
     if not tokenizer.is_dir():
         options = ["--kind", "sentencepiece", "--cased", "--vocab-size", str(VOCABULARY), "--output", str(tokenizer)]
         ernie("tokenizer", "train", "--input", *map(str, texts(train, place, pair)), *options)
-    if not fresh.is_dir():
-        paddle.seed(0)
-        model = ErnieModel(EncoderConfig(vocab_size=VOCABULARY, initializer_range=0.05, **SHAPE))
-        model.tokenizer = load_tokenizer(tokenizer)
-        model.save_pretrained(fresh)
-    return fresh
+    return fresh if fresh.is_dir() else knows_nothing(fresh, load_tokenizer(tokenizer), **SHAPE)
 
 
 def texts(train: str, place: Path, pair: str) -> list[Path]:

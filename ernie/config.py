@@ -17,7 +17,18 @@ from typing import Any, TypeVar
 from ernie.errors import UserError, nearest
 from ernie.tree import ConfigError, Value, dump_plain, found, from_dict, read
 
-__all__ = ["ConfigError", "Value", "build", "differences", "dump", "from_dict", "load", "read", "to_dict"]
+__all__ = [
+    "ConfigError",
+    "Value",
+    "build",
+    "check_least",
+    "differences",
+    "dump",
+    "from_dict",
+    "load",
+    "read",
+    "to_dict",
+]
 
 C = TypeVar("C")
 
@@ -35,6 +46,13 @@ def build(schema: type[C], tree: Value) -> C:
     if mistakes:
         raise ConfigError(mistakes)
     return made
+
+
+def check_least(config: object, **least: float) -> None:
+    """Raise UserError for the first field of a configuration that is below its least value."""
+    for name, value in least.items():
+        if getattr(config, name) < value:
+            raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
 
 
 def load(schema: type[C], path: str | Path, overrides: Sequence[str] = ()) -> C:

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import tasks.downstream  # noqa: F401 - registers the kinds
-from ernie.config import build, read
+from ernie.config import build, check_least, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
@@ -108,10 +108,8 @@ class TrainConfig:
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        least = {"epochs": 1, "batch": 1, "micro_tokens": 8, "evaluations": 0, "batch_tokens": 0, "clip": 0}
-        for name, bound in {**least, "patience": 0, "task_id": 0}.items():
-            if getattr(self, name) < bound:
-                raise UserError(f"{name}: expected at least {bound}, found {getattr(self, name)}")
+        check_least(self, epochs=1, batch=1, micro_tokens=8, evaluations=0)
+        check_least(self, batch_tokens=0, clip=0, patience=0, task_id=0)
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import tasks.objectives  # noqa: F401 - registers the tasks
-from ernie.config import Value, build, read
+from ernie.config import Value, build, check_least, read
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
@@ -66,7 +66,7 @@ class DataConfig:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_least(self, max_len=SHORTEST_MAX_LEN, workers=0)
+        check_least(self, max_len=SHORTEST_MAX_LEN, workers=0)
         if not 0 < self.share <= 1:
             raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
         if self.batch_tokens < self.max_len:
@@ -93,7 +93,7 @@ class TrainConfig:
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
-        _check_least(self, micro_batches=1, clip=0, patience=1)
+        check_least(self, micro_batches=1, clip=0, patience=1)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class SaveConfig:
     keep_best: bool = False
 
     def __post_init__(self) -> None:
-        _check_least(self, every=1, keep_last=1)
+        check_least(self, every=1, keep_last=1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class ProbeConfig:
     batches: int = 16
 
     def __post_init__(self) -> None:
-        _check_least(self, every=0, batches=1)
+        check_least(self, every=0, batches=1)
 
 
 @dataclass(frozen=True)
@@ -170,13 +170,6 @@ class PretrainConfig:
                 f"{key}: '{task.head_of}' is the task {owner.variant_name}, this one {task.variant_name}: they cannot "
                 "share a head"
             )
-
-
-def _check_least(config: object, **least: int) -> None:
-    """Raise UserError for the first field that is below its least value."""
-    for name, value in least.items():
-        if getattr(config, name) < value:
-            raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ernie.audio.wave import resample
+from ernie.config import check_least
 from ernie.errors import UserError
 
 
@@ -31,9 +32,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.speed < 0.5:
             raise UserError(f"speed: expected at least 0 and less than 0.5, found {self.speed:g}")
-        for name in ("time_masks", "time", "bands", "band"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name}: expected at least 0, found {getattr(self, name)}")
+        check_least(self, time_masks=0, time=0, bands=0, band=0)
 
 
 def perturbed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ernie.errors import UserError
+from ernie.config import check_least
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,4 @@ class RecurrentConfig:
     ahead: int = 4
 
     def __post_init__(self) -> None:
-        for name, least in (("layers", 1), ("units", 1), ("ahead", 0)):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        check_least(self, layers=1, units=1, ahead=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ernie.errors import UserError
+from ernie.config import check_least
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class WaveNetConfig:
     taps: int = 2
 
     def __post_init__(self) -> None:
-        _check_least(self, channels=1, stacks=1, depth=1, taps=2)
+        check_least(self, channels=1, stacks=1, depth=1, taps=2)
 
     @property
     def dilations(self) -> tuple[int, ...]:
@@ -48,10 +48,4 @@ class VoiceConfig:
     flow: WaveNetConfig = field(default_factory=lambda: WaveNetConfig(channels=32, stacks=1, depth=8, taps=3))
 
     def __post_init__(self) -> None:
-        _check_least(self, reduction=1, conditioner=1, flows=1)
-
-
-def _check_least(config: object, **least: int) -> None:
-    for name, number in least.items():
-        if getattr(config, name) < number:
-            raise UserError(f"{name}: expected at least {number}, found {getattr(config, name)}")
+        check_least(self, reduction=1, conditioner=1, flows=1)

@@ -29,9 +29,8 @@ class Chained:
 
     def with_others(self, others: Sequence[Chained]) -> Chained:
         """The streams of this state and those of others, in their order."""
-        rest = zip(*(other.states for other in others), strict=True)
-        joined = (state.with_others(list(more)) for state, more in zip(self.states, rest, strict=True))
-        return Chained(tuple(joined)) if others else self
+        joined = (own.with_others([other.states[n] for other in others]) for n, own in enumerate(self.states))
+        return Chained(tuple(joined))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name; each decoder's own under its number."""

@@ -16,12 +16,11 @@ from ernie.audio.lengths import needed
 from ernie.data.batch import Layout, Written
 from ernie.decode.ctc import Spike
 from ernie.decode.cutting import align
+from ernie.decode.pieces import SMOOTHING
 from ernie.model.decoder import Source
 from ernie.model.losses import Loss
 from ernie.model.memory import Memory
 from ernie.model.translation import TranslationHead
-
-_SMOOTHING = 0.1  # of labels, as in ernie.decode.pieces
 
 
 class WholeWriter:
@@ -54,4 +53,4 @@ class WholeWriter:
 def whole_loss(head: TranslationHead, hidden_TD: Tensor, layout: Layout, written: Written) -> Loss:
     """The cross entropy of the tokens and of the end, a tenth of it smoothed."""
     source = Source(Memory(layout, head.decoder.read(hidden_TD)), written.layout)
-    return head.loss(head(written.ids, written.layout, source), written.next, _SMOOTHING)
+    return head.loss(head(written.ids, written.layout, source), written.next, SMOOTHING)

@@ -26,7 +26,7 @@ from ernie.model.memory import Memory
 from ernie.model.speech import SpeechHead
 from ernie.model.translation import TranslationHead
 
-_SMOOTHING = 0.1  # of labels: Szegedy et al., 2016 (arXiv 1512.00567), section 7
+SMOOTHING = 0.1  # of labels: Szegedy et al., 2016 (arXiv 1512.00567), section 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,4 +151,4 @@ def attention_loss(
     sees = Mask.between(np.concatenate(firsts), np.concatenate(lasts))
     source = Source(Memory(layout, head.writer.decoder.read(hidden_TD)), written, sees)
     x_UD, _ = head.writer.go_on(given, written, source, Memory.empty(written.sequences), before)
-    return head.writer.loss(x_UD, joined, _SMOOTHING)
+    return head.writer.loss(x_UD, joined, SMOOTHING)

@@ -169,7 +169,8 @@ class TokenRecognizer:
                 memory = self._hear(hearing, counts, memory)
             nothing = paddle.zeros([0, self._ernie.config.hidden_size])
             hearing = [self._written(one, nothing, [], True) if one.ended else one for one in hearing]
-            hearing = [_committed(one, len(one.readings[0].tokens)) if self._over(one) else one for one in hearing]
+            if self._beam is not None:  # the best reading of a sound that is over is the one that counts
+                hearing = [_committed(one, len(one.readings[0].tokens)) if one.ended else one for one in hearing]
         new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
         return Recognitions(tuple(hearing), memory), new
 
@@ -183,25 +184,22 @@ class TokenRecognizer:
         for n in streams:
             one, count = hearing[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
-            spikes = greedy(scores_TV, self._head.blank, one.last, one.count)
             # The last vector's frames stay, since those of the next one reach back into them.
             frames = one.frames[STRIDE * (count - (one.count == 0)) :]
             last = int(scores_TV[-1].argmax())
-            one = replace(one, frames=frames, count=one.count + count, last=last)
+            heard = replace(one, frames=frames, count=one.count + count, last=last)
             if self._beam is not None:
-                one = replace(one, readings=self._beam.go_on(one.readings, scores_TV, one.count - count))
-                hearing[n] = _committed(one, sure(one.readings))
-            elif self._writer is None:
-                hearing[n] = replace(one, spikes=(*one.spikes, *spikes))
+                readings = self._beam.go_on(one.readings, scores_TV, one.count)
+                hearing[n] = _committed(replace(heard, readings=readings), sure(readings))
+                continue
+            spikes = greedy(scores_TV, self._head.blank, one.last, one.count)
+            if self._writer is None:
+                hearing[n] = replace(heard, spikes=(*one.spikes, *spikes))
             else:
                 own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
-                hearing[n] = self._written(one, own_TD, [spike.vector for spike in spikes], False)
+                hearing[n] = self._written(heard, own_TD, [spike.vector for spike in spikes], False)
         # Of a recurrent encoder the memory is one state, whatever was before.
         return memory if self._head.recurrent is not None else memory.last(self._before * self._chunk)
-
-    def _over(self, one: Hearing) -> bool:
-        """Whether the best reading is the one that counts."""
-        return one.ended and self._beam is not None
 
     def _written(self, one: Hearing, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> Hearing:
         """A stream after the writer has read more vectors (T, D) of it, where there is a writer."""

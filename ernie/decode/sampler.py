@@ -42,7 +42,7 @@ class Sampler:
     def begin(self) -> Sampling:
         """Silence."""
         looked = ((self.config.taps - 1) * dilation for dilation in self.config.dilations)
-        # A layer's own bias is what it makes of silence: that is what was before the first sample.
+        # What the layers make of silence is not zero: it is heard until all of them look back on nothing else.
         state = Sampling(0.0, tuple(np.zeros((count, self.config.channels), np.float32) for count in looked))
         quiet = np.zeros((self.config.context, self._layers[0][1].shape[0]), np.float32)
         return self.heard(state, np.zeros(self.config.context, np.float32), quiet)

@@ -1,12 +1,11 @@
 """Speech step by step: sound is given out while the rest of it is still to be made.
 
-Legend: L tokens, F steps, M features of the frames of a step, D width, S samples, H features of the conditioner.
+Legend: L tokens, D width, S samples, H features of the conditioner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -14,19 +13,11 @@ import paddle
 
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
-from ernie.model.voice import Text, VoiceHead
+from ernie.model.voice import Text, Told, VoiceHead
 from ernie.model.wavenet import Flow, WaveNet
 
 _BACK, _AHEAD = 1, 3  # tokens around the one that was looked at last, among which the next step may look
 _PATIENCE, _LEAST = 4, 20  # times the steps that a text of its length takes, after which it is over; or so many
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """What was made of a text: frames (F, M), and where each step looked, (F, L)."""
-
-    frames: np.ndarray
-    looked: np.ndarray
 
 
 class Vocoder(Protocol):
@@ -74,8 +65,8 @@ class AllAtOnce:
         return self._rng.standard_normal(count).astype(np.float32)
 
 
-def frames_and_states(head: VoiceHead, text: Text) -> Iterator[tuple[paddle.Tensor, Spoken]]:
-    """The state (1, 1, D) of each step of one text, and what was made so far.
+def steps_of(head: VoiceHead, text: Text) -> Iterator[Told]:
+    """What the decoder tells of each step of one text, one after the other.
 
     A step looks near the token that the one before it looked at, so that no word is left out or said twice.
     """
@@ -83,17 +74,12 @@ def frames_and_states(head: VoiceHead, text: Text) -> Iterator[tuple[paddle.Tens
     most = max(_LEAST, round(_PATIENCE * text.letters[0] / head.decoder.pace))
     before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
     kept, at = None, 0
-    frames: list[np.ndarray] = []
-    looked: list[np.ndarray] = []
     for step in range(most):
         seen = np.array([max(0, at - _BACK)]), np.array([at + 1 + _AHEAD])
         with paddle.no_grad():
             told, kept = head.decoder.go_on(before, text, kept, step, seen)
-        before = told.frames
-        frames.append(told.frames.numpy()[0, 0])
-        looked.append(told.looked.numpy()[0, 0])
-        at = int(looked[-1].argmax())
-        yield told.states, Spoken(np.array(frames), np.array(looked))
+        before, at = told.frames, int(told.looked.argmax())
+        yield told
         if told.last.item() > 0 and at >= tokens - 2:  # the last token but [SEP]
             return
 
@@ -106,8 +92,8 @@ def speak(
         text = head.decoder.read(encoded_LD, ids_L, Layout.of_lengths([len(ids_L)]))
     states: list[paddle.Tensor] = []
     done = 0
-    for state, _ in frames_and_states(head, text):
-        states.append(state)
+    for told in steps_of(head, text):
+        states.append(told.states)
         if len(states) >= done + chunk + head.bridge.reach:
             yield vocoder.more(_conditioner(head, states, done, done + chunk))
             done += chunk

@@ -58,7 +58,7 @@ def reference(
     N, L = layout.sequences, layout.longest
     D = q_TD.shape[-1]
     q, k, v = (
-        _pad(x, of).reshape([N, of.longest, heads, D // heads]).transpose([0, 2, 1, 3])
+        pad(x, of).reshape([N, of.longest, heads, D // heads]).transpose([0, 2, 1, 3])
         for x, of in ((q_TD, layout), (k_SD, keys), (v_SD, keys))
     )
     scores_NHLM = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
@@ -75,7 +75,7 @@ def reference(
     return mixed_TD * paddle.to_tensor(sees_T).astype(mixed_TD.dtype).unsqueeze(-1)
 
 
-def _pad(x_TD: Tensor, layout: Layout) -> Tensor:
+def pad(x_TD: Tensor, layout: Layout) -> Tensor:
     """(T, D) -> (N * L, D), zeros where there is no token."""
     if layout.is_rectangular:
         return x_TD

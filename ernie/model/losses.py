@@ -13,6 +13,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.kernels.attention import pad
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,10 @@ def span_cross_entropy(logits_T2: Tensor, layout: Layout, starts_N: np.ndarray, 
     `starts_N` and `ends_N` are places within the sequences.
     """
     L = layout.longest
-    places = paddle.to_tensor(layout.slots).unsqueeze(-1)
     # -1e9 at the slots of the padded batch that hold no token.
     bias_NL = np.full(layout.sequences * L, -1e9, np.float32)
     bias_NL[layout.slots] = 0.0
-    padded = paddle.scatter_nd(places, logits_T2, [layout.sequences * L, 2]) + paddle.to_tensor(bias_NL).unsqueeze(-1)
+    padded = pad(logits_T2, layout) + paddle.to_tensor(bias_NL).unsqueeze(-1)
     logits_NL2 = padded.reshape([layout.sequences, L, 2])
     stacked = paddle.concat([logits_NL2[:, :, 0], logits_NL2[:, :, 1]])
     return cross_entropy(stacked, np.concatenate([starts_N, ends_N]))

@@ -19,6 +19,7 @@ from paddle import Tensor, nn
 
 from ernie.audio.voice import VoiceConfig
 from ernie.data.batch import Layout
+from ernie.kernels.attention import pad
 from ernie.kernels.linear import linear
 from ernie.model.wavenet import Flow, WaveNet
 from ernie.text.tokenizer import Tokenizer
@@ -74,9 +75,7 @@ class FrameDecoder(nn.Layer):
 
     def read(self, encoded_TD: Tensor, ids_T: np.ndarray, layout: Layout) -> Text:
         """What can be looked at of texts, from their tokens and the encoder's vectors."""
-        shape = [layout.sequences * layout.longest, encoded_TD.shape[1]]
-        places = paddle.to_tensor(layout.slots).unsqueeze(-1)
-        padded_NLD = paddle.scatter_nd(places, encoded_TD, shape).reshape([layout.sequences, layout.longest, shape[1]])
+        padded_NLD = pad(encoded_TD, layout).reshape([layout.sequences, layout.longest, -1])
         letters_NL = np.zeros((layout.sequences, layout.longest))
         letters_NL.reshape(-1)[layout.slots] = self._letters[ids_T]
         behind_NL = np.cumsum(letters_NL, axis=1)

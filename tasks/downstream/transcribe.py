@@ -18,6 +18,7 @@ from ernie.audio.augment import AugmentConfig, masked, perturbed
 from ernie.audio.features import features
 from ernie.audio.lengths import STRIDE, needed, vectors
 from ernie.audio.recurrent import RecurrentConfig
+from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
@@ -84,12 +85,7 @@ class Transcribe(SoundTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, least in (
-            *(("chunk", 1), ("before", 0), ("beam", 1)),
-            *(("layers", 1), ("look_back", 0), ("look_ahead", 0), ("longest", 1), ("history", 1)),
-        ):
-            if getattr(self, name) < least:
-                raise UserError(f"{name}: expected at least {least}, found {getattr(self, name)}")
+        check_least(self, chunk=1, before=0, beam=1, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
                 "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "

@@ -14,7 +14,7 @@ from toys import TOKENIZER, TOYS, tiny_encoder
 from ernie.audio.voice import WaveNetConfig
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
-from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, frames_and_states
+from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, steps_of
 from ernie.model.wavenet import Flow, WaveNet
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
@@ -103,11 +103,11 @@ def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pyte
     steps = []
 
     def counted(*given: object) -> object:
-        for step in frames_and_states(*given):  # type: ignore[arg-type]
+        for step in steps_of(*given):  # type: ignore[arg-type]
             steps.append(1)
             yield step
 
-    monkeypatch.setattr(speaking, "frames_and_states", counted)
+    monkeypatch.setattr(speaking, "steps_of", counted)
     parts = task.spoken(model.ernie, model.head, ids("red blue green red"), 0, chunk=2)
     next(parts)
     assert len(steps) == 2 + model.head.bridge.reach

@@ -29,7 +29,7 @@ def gated_stack(
 
 
 class _Rows(NamedTuple):
-    """Rows of one sequence in a tensor (N, S, width): those from `first` on; of each, what lies from a column on."""
+    """The rows from `first` on of each sequence in a tensor (N, S, width)."""
 
     tensor: Tensor
     first: int = 0
