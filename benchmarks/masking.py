@@ -1,11 +1,12 @@
 """Does masking words, phrases and entities teach Chinese more than masking characters?
 
-  python benchmarks/masking.py CORPUS --data DATA --output runs/masking [--steps 6000] [--seeds 3]
+  python benchmarks/masking.py CORPUS --data DATA --output runs/masking [--steps 6000] [--seeds 0 1 2]
 
 CORPUS is a folder that `ernie data build` wrote of Chinese text with a tokenizer whose tokens are characters; DATA has
 the files that benchmarks/finetune/ names.  Two encoders that differ in nothing but the units that are masked (Sun et
 al., 2019, arXiv 1904.09223, section 3.2) are pretrained and fine-tuned on four tasks alike, seed by seed; what is done
-is kept, so that the command goes on where it was cut.
+is kept, so that the command goes on where it was cut; what came out is a small file for each encoder under `--records`
+(by default in OUTPUT), and all that are there make the table.
 
 Set before the first run: the mean over the four tasks is higher with words, phrases and entities, in the mean of the
 seeds.
@@ -18,13 +19,15 @@ import json
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from evidence import COMMON, MASKED, pretrain
+from evidence import COMMON, MASKED, SEEDS, kept, pretrain, read_records_of
 from finetuning import spread
 from recipe import FINE_TUNING, RECIPES, sets
 
-UNITS = {"characters": ["token"], "words, phrases, entities": ["word", "phrase", "entity"]}
+UNITS = {"characters": ["token"], "words": ["word", "phrase", "entity"]}
 TASKS = RECIPES["zh"].tasks
 MEASURES = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
 CONFIGS = Path(__file__).parent / "finetune"
@@ -37,18 +40,22 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    found: dict[str, list[list[float]]] = {name: [] for name in UNITS}
-    for seed in range(arguments.seeds):
-        for name, units in UNITS.items():
-            objectives = {MASKED: {**COMMON["objectives"][MASKED], "units": units}}
-            tree = {**COMMON, "schedule": {"stages": [{MASKED: arguments.steps}]}, "objectives": objectives}
-            run = arguments.output / f"steps-{arguments.steps}" / f"{name.split(',')[0]}-{seed}"
-            pretrain(arguments.corpus, tree, run, seed)
-            found[name].append([score(run, task, arguments.data, seed) for task in TASKS])
-            print(f"{run.name} is done", file=sys.stderr, flush=True)
-    print(table(found))
+    folder = f"steps-{arguments.steps}"
+    records = (arguments.records or arguments.output / "records") / folder
+
+    def record(name: str, seed: int) -> dict[str, Any]:
+        objectives = {MASKED: {**COMMON["objectives"][MASKED], "units": UNITS[name]}}
+        tree = {**COMMON, "schedule": {"stages": [{MASKED: arguments.steps}]}, "objectives": objectives}
+        run = pretrain(arguments.corpus, tree, arguments.output / folder / f"{name}-{seed}", seed)
+        return {"downstream": {task: score(run, task, arguments.data, seed) for task in TASKS}}
+
+    for seed in arguments.seeds:
+        for name in UNITS:
+            kept(records / f"{name}-{seed}.json", partial(record, name, seed))
+    print(table({name: there for name in UNITS if (there := read_records_of(records, name))}))
 
 
 def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
@@ -63,16 +70,20 @@ def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
     return float(trial["scores"]["dev"][MEASURES[task]])
 
 
-def table(found: dict[str, list[list[float]]]) -> str:
+def table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Each task's dev score, and their mean."""
     heads = [f"{name} ({MEASURES[name]})" for name in TASKS]
     lines = [f"| masked | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 2)}"]
-    for name, rows in found.items():
-        columns = [spread(list(column)) for column in zip(*rows, strict=True)]
-        lines.append(f"| {name} | {' | '.join(columns)} | {spread([statistics.mean(row) for row in rows])} |")
-    means = [statistics.mean(statistics.mean(row) for row in rows) for rows in found.values()]
-    verdict = "as was set" if means[1] > means[0] else "not as was set"
-    return "\n".join([*lines, "", f"words, phrases and entities: {means[1] - means[0]:+.1%} in the mean, {verdict}"])
+    means: dict[str, float] = {}
+    for name, records in found.items():
+        columns = [spread([record["downstream"][task] for record in records]) for task in TASKS]
+        of_each = [statistics.mean(record["downstream"].values()) for record in records]
+        lines.append(f"| {', '.join(UNITS[name])} | {' | '.join(columns)} | {spread(of_each)} |")
+        means[name] = statistics.mean(of_each)
+    if set(means) == set(UNITS):
+        more = means["words"] - means["characters"]
+        lines += ["", f"words, phrases and entities: {more:+.1%} in the mean, {'as' if more > 0 else 'not as'} was set"]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
