@@ -100,11 +100,16 @@ class EncoderLayer(nn.Layer):
     def go_on(self, x_TD: Tensor, layout: Layout, grown: Grown, number: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The output for tokens that follow others, without dropout, and the keys and values of all of them."""
         w, s = self.weights(), self._settings
-        pair = grown(number, (linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)))
+        pair = grown(number, self.read(x_TD))
         mixed_TD = attention(linear(x_TD, w.q, w.q_bias), *pair, layout, s.heads, keys=grown.layout, mask=grown.mask)
         x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
         inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
         return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), pair
+
+    def read(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of vectors."""
+        w = self.weights()
+        return linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
 
     def rows(self, layout: Layout) -> int:
         """How many rows the layer takes of a batch."""

@@ -16,6 +16,7 @@ from ernie.audio.lengths import STEPS, needed
 from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
+from ernie.model.abstraction import Abstraction
 from ernie.model.losses import Loss
 from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.translation import TranslationHead
@@ -75,7 +76,8 @@ class SpeechHead(nn.Layer):
 
     Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  With `layers`
     there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`) and
-    remembers `history` tokens of what it has written.  `recurrent` takes the place of the encoder's layers.
+    remembers `history` tokens of what it has written; pieces are encoded with the `abstractions` of so many tokens
+    before them, where there are any.  `recurrent` takes the place of the encoder's layers.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class SpeechHead(nn.Layer):
         layers: int = 0,
         history: int | None = None,
         recurrent: RecurrentEncoder | None = None,
+        abstractions: int = 0,
     ):
         super().__init__()
         self.frontend = SpeechFrontend(model, features, period)
@@ -94,6 +97,7 @@ class SpeechHead(nn.Layer):
         self.blank = blank
         self.writer = TranslationHead(model, layers, history) if layers else None
         self.recurrent = recurrent
+        self.abstraction = Abstraction(model.config, abstractions) if abstractions else None
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """The logits of each vector, (T, V)."""

@@ -71,11 +71,14 @@ class TranslationHead(nn.Layer):
         """
         lengths = written.layout.lengths if before is None else before
         places_U = layout.positions + np.repeat(lengths, layout.lengths)
+        return self.decoder.go_on(self.embed(ids_U, places_U), layout, source, written, self.remembered)
+
+    def embed(self, ids_U: np.ndarray, places_U: np.ndarray) -> Tensor:
+        """What the decoder is given (U, D): tokens at their places."""
         if self.remembered is not None:
             places_U = places_U % (2 * self.remembered)
         tables, dropout = [self._whole_table(), self.position.weight], self.dropout if self.training else 0.0
-        x_UD = embed([ids_U, places_U], tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
-        return self.decoder.go_on(x_UD, layout, source, written, self.remembered)
+        return embed([ids_U, places_U], tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
 
     def loss(self, x_UD: Tensor, labels_U: np.ndarray, smoothing: float = 0.0) -> Loss:
         """The cross entropy of what follows, (U,), of whose probability so much is spread over the vocabulary.

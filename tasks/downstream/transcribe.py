@@ -56,8 +56,9 @@ class Transcribe(SoundTask):
     language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for
     each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it
     reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind
-    it; none is longer than `longest`.  It remembers `history` tokens, the ends of pieces among them; `decoder: global`
-    writes once a sound is over, and looks at all of it.  `ctc_share` of the loss is that of CTC.
+    it; none is longer than `longest`.  It remembers `history` tokens, the ends of pieces among them, and each piece is
+    encoded with the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` writes once a sound
+    is over, and looks at all of it.  `ctc_share` of the loss is that of CTC.
     """
 
     label: str = "text"
@@ -77,6 +78,7 @@ class Transcribe(SoundTask):
     look_ahead: int = 3
     longest: int = 50
     history: int = 4
+    abstractions: int = 0
     ctc_share: float = 0.5
 
     measures: ClassVar = {"wer": wer, "cer": cer}
@@ -86,6 +88,7 @@ class Transcribe(SoundTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, chunk=1, before=0, beam=1, layers=1, look_back=0, look_ahead=0, longest=1, history=1)
+        check_least(self, abstractions=0)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
                 "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "
@@ -95,6 +98,8 @@ class Transcribe(SoundTask):
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
         if self.decoder != "ctc" and self.beam > 1:
             raise UserError("beam: several readings are followed of CTC alone; choose decoder: ctc, or beam: 1")
+        if self.abstractions and self.decoder != "attention":
+            raise UserError("abstractions: they are made of pieces, which decoder: attention reads")
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
 
@@ -165,7 +170,8 @@ class Transcribe(SoundTask):
             chunk = self.chunk if self.encoder == "chunks" else None
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
-        return SpeechHead(model, self.features.features, blank, period, layers, history, recurrent)
+        width = self.features.features
+        return SpeechHead(model, width, blank, period, layers, history, recurrent, self.abstractions)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""
@@ -234,7 +240,7 @@ class Transcribe(SoundTask):
 
         if self.decoder != "attention":
             return None
-        return PieceWriter(head.writer, self.cutting, *_marks(tokenizer))
+        return PieceWriter(head, self.cutting, *_marks(tokenizer))
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack

@@ -17,8 +17,8 @@ from ernie.audio.lengths import STRIDE, vectors
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Reading, Spike, greedy
-from ernie.decode.cutting import Cutting
-from ernie.decode.pieces import PieceWriter, Writing
+from ernie.decode.cutting import Cutting, align
+from ernie.decode.pieces import PieceWriter, Writing, attention_loss
 from ernie.decode.recognizer import Hearing, Recognitions, TokenRecognizer
 from ernie.decode.stream import load_state, save_state
 from ernie.errors import UserError
@@ -37,32 +37,33 @@ CHUNK, BEFORE = 3, 2
 BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
 CUTTING = Cutting(back=2, ahead=1, longest=6)
 HISTORY = 5  # tokens that a decoder remembers
-# Layers of a decoder: CTC alone, and attention to pieces; and CTC of a recurrent encoder.
-RECURRENT = -1
-LAYERS = (0, 2, RECURRENT)
+ABSTRACTIONS = 3  # of what it has read before a piece
+# CTC alone, attention to pieces, to pieces encoded with abstractions of those before, and CTC of a recurrent encoder.
+KINDS = ("ctc", "attention", "abstractions", "recurrent")
 
 
 @cache
-def model(period: int | None = None, layers: int = 0) -> tuple[ErnieModel, SpeechHead]:
+def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, SpeechHead]:
     """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
     paddle.seed(7)
     tiny = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
     ernie = ErnieModel(replace(tiny, vocab_size=VOCABULARY, initializer_range=0.3))
     ernie.tokenizer = numbered(VOCABULARY)
     shape = RecurrentConfig(layers=2, units=20, ahead=2)
-    recurrent = RecurrentEncoder(32, shape, CHUNK) if layers == RECURRENT else None
-    head = SpeechHead(ernie, CONFIG.features, BLANK, period, max(0, layers), HISTORY, recurrent)
+    recurrent = RecurrentEncoder(32, shape, CHUNK) if kind == "recurrent" else None
+    layers, abstractions = 2 * (kind in ("attention", "abstractions")), ABSTRACTIONS * (kind == "abstractions")
+    head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY, recurrent, abstractions)
     initialize(head, 0.8)
     return ernie, head
 
 
 def writer(head: SpeechHead) -> PieceWriter | None:
-    return None if head.writer is None else PieceWriter(head.writer, CUTTING, BEGIN, END, [BLANK])
+    return None if head.writer is None else PieceWriter(head, CUTTING, BEGIN, END, [BLANK])
 
 
-def recognizer(period: int | None = None, layers: int = 0) -> TokenRecognizer:
-    """With CTC alone, or with a decoder of some layers."""
-    ernie, head = model(period, layers)
+def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
+    """One of the kinds."""
+    ernie, head = model(period, kind)
     return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, writer=writer(head))
 
 
@@ -73,18 +74,13 @@ def sound(samples: int, seed: int = 0) -> np.ndarray:
     return (0.3 * np.sin(2 * np.pi * np.cumsum(pitch) / 8000) + rng.normal(0, 0.01, samples)).astype(np.float32)
 
 
-def whole(samples: np.ndarray, period: int | None = None, layers: int = 0) -> list[Spike]:
+def whole(samples: np.ndarray, period: int | None = None, kind: str = "ctc") -> list[Spike]:
     """What the model tells of a sound that is there as a whole, as in learning."""
-    ernie, head = model(period, layers)
-    found_FM = features(CONFIG, samples)
-    if not len(found_FM):
+    if not CONFIG.frames(len(samples)):
         return []
-    with evaluating(ernie), evaluating(head):
-        x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
-        if head.recurrent is not None:
-            hidden = head.recurrent(x_TD, layout)
-        else:
-            hidden = ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
+    _, head = model(period, kind)
+    with evaluating(head):
+        hidden = hidden_of(samples, kind, period)
         spikes = greedy(head(hidden).numpy(), BLANK)
         reader = writer(head)
         if reader is None:
@@ -92,8 +88,19 @@ def whole(samples: np.ndarray, period: int | None = None, layers: int = 0) -> li
         return reader.go_on(Writing.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
 
 
-def in_pieces(pieces: list[np.ndarray], period: int | None = None, layers: int = 0) -> list[Spike]:
-    decoder, told = recognizer(period, layers), []
+def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None) -> paddle.Tensor:
+    """The encoder's vectors of a sound that is there as a whole."""
+    ernie, head = model(period, kind)
+    found_FM = features(CONFIG, samples)
+    with evaluating(ernie), evaluating(head):
+        x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
+        if head.recurrent is not None:
+            return head.recurrent(x_TD, layout)
+        return ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
+
+
+def in_pieces(pieces: list[np.ndarray], period: int | None = None, kind: str = "ctc") -> list[Spike]:
+    decoder, told = recognizer(period, kind), []
     state = decoder.begin()
     for piece in pieces:
         state, (new,) = decoder.push(state, [piece])
@@ -114,12 +121,12 @@ def full_precision():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(LAYERS), st.integers(0, 10**6))
-def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], layers: int, seed: int) -> None:
+@given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(KINDS), st.integers(0, 10**6))
+def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], kind: str, seed: int) -> None:
     samples = sound(sum(sizes), seed)
-    found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), layers=layers)
-    assert plain(found) == plain(in_pieces([samples], layers=layers))
-    assert plain(found) == plain(whole(samples, layers=layers))
+    found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), kind=kind)
+    assert plain(found) == plain(in_pieces([samples], kind=kind))
+    assert plain(found) == plain(whole(samples, kind=kind))
 
 
 @settings(max_examples=25, deadline=None)
@@ -149,27 +156,25 @@ def one_of(state: Recognitions) -> Hearing:
 
 def scores_of(samples: np.ndarray) -> np.ndarray:
     """The scores of a sound that is there as a whole."""
-    ernie, head = model()
-    found_FM = features(CONFIG, samples)
-    if not len(found_FM):
+    if not CONFIG.frames(len(samples)):
         return np.zeros((0, VOCABULARY), np.float32)
-    with evaluating(ernie), evaluating(head):
-        x_TD, layout = head.frontend(Frames(found_FM, Layout.of_lengths([len(found_FM)])))
-        return head(ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))).numpy()
+    _, head = model()
+    with evaluating(head):
+        return head(hidden_of(samples)).numpy()
 
 
-@pytest.mark.parametrize("layers", LAYERS)
-def test_something_is_told_at_all(layers: int) -> None:
-    assert sum(len(whole(sound(9000, seed), layers=layers)) for seed in range(5)) > 30
+@pytest.mark.parametrize("kind", KINDS)
+def test_something_is_told_at_all(kind: str) -> None:
+    assert sum(len(whole(sound(9000, seed), kind=kind)) for seed in range(5)) > 30
 
 
-@pytest.mark.parametrize("layers", LAYERS)
-def test_what_was_told_does_not_depend_on_what_comes_later(layers: int) -> None:
-    decoder, samples = recognizer(layers=layers), sound(8000)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_told_does_not_depend_on_what_comes_later(kind: str) -> None:
+    decoder, samples = recognizer(kind=kind), sound(8000)
     for cut in (1000, 3000, 5555):
         _, (told,) = decoder.push(decoder.begin(), [samples[:cut]])
         other = np.concatenate([samples[:cut], sound(4000, seed=9)])
-        assert plain(in_pieces([other], layers=layers)[: len(told)]) == plain(told)
+        assert plain(in_pieces([other], kind=kind)[: len(told)]) == plain(told)
 
 
 def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() -> None:
@@ -183,22 +188,22 @@ def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() ->
     assert max(late) <= STRIDE * CHUNK + 1
 
 
-@pytest.mark.parametrize("layers", LAYERS)
-def test_streams_of_a_batch_do_not_disturb_each_other(layers: int) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_of_a_batch_do_not_disturb_each_other(kind: str) -> None:
     decoder, sounds = (
-        recognizer(layers=layers),
+        recognizer(kind=kind),
         [sound(size, seed) for seed, size in enumerate((5000, 0, 900, 7000, 150))],
     )
     state, early = decoder.push(decoder.begin(5), [one[:1000] for one in sounds])
     state, late = decoder.push(state, [one[1000:] for one in sounds])
     _, rest = decoder.finish(state)
     for samples, *parts in zip(sounds, early, late, rest, strict=True):
-        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples], layers=layers))
+        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples], kind=kind))
 
 
-@pytest.mark.parametrize("layers", LAYERS)
-def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, layers: int) -> None:
-    decoder, a, b = recognizer(layers=layers), sound(6000), sound(4000, 1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, kind: str) -> None:
+    decoder, a, b = recognizer(kind=kind), sound(6000), sound(4000, 1)
     one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
     other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
     save_state(one.with_others([other]), tmp_path / "kept.npz")
@@ -206,8 +211,8 @@ def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, la
     other, one = both.chosen([1]), both.chosen([0])
     one, (more,) = decoder.push(one, [a[2345:]])
     other, (second,) = decoder.push(other, [b[1111:]])
-    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a], layers=layers))
-    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b], layers=layers))
+    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a], kind=kind))
+    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b], kind=kind))
 
 
 def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
@@ -228,19 +233,57 @@ def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
     assert found[-1].vector > 100
 
 
-def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_writes_two_tokens_a_piece_at_most() -> (
-    None
-):
+@pytest.mark.parametrize("kind", ["attention", "abstractions"])
+def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pieces of two sounds at once, beside piece after piece and token after token of each."""
+    monkeypatch.setattr("ernie.decode.pieces.SMOOTHING", 0.0)
+    _, head = model(kind=kind)
+    labels = [np.array([5, 6, 7, 7, 8, 5, 9, 10]), np.array([4, 11])]
+    before = np.array([0, 3])
+    with evaluating(head):
+        hidden = [hidden_of(sound(size, size), kind) for size in (9000, 2500)]
+        layout = Layout.of_lengths([len(one) for one in hidden])
+        loss = attention_loss(head, paddle.concat(hidden), layout, labels, CUTTING, BEGIN, END, before)
+        found = []
+        for hidden_TD, own, count in zip(hidden, labels, before, strict=True):
+            scores_TV = head(hidden_TD).numpy()
+            spikes = [spike.vector for spike in greedy(scores_TV, BLANK)]
+            cuts = CUTTING.taught(spikes, align(scores_TV, own.tolist(), BLANK), len(scores_TV))
+            left = iter(own.tolist())
+            forced = [token for _, number in cuts for token in (*(next(left) for _ in range(number)), END)]
+            scores, after = head.writer.scores, iter(forced)
+
+            def told(x_UD: paddle.Tensor, scores=scores, after=after) -> np.ndarray:
+                token, every = next(after), scores(x_UD)
+                found.append(-float(every[0, token]))
+                return np.where(np.arange(VOCABULARY) == token, 0.0, -np.inf)[None]
+
+            monkeypatch.setattr(head.writer, "scores", told)
+            begun = replace(Writing.begin(), count=int(count))
+            _, spoken = writer(head).go_on(begun, hidden_TD, [cut for cut, _ in cuts], ended=True)
+            monkeypatch.setattr(head.writer, "scores", scores)
+            assert [spike.token for spike in spoken] == own.tolist()
+            assert next(after, None) is None
+    assert len(cuts) > 1
+    assert loss.count == len(found)
+    assert loss.total.item() == pytest.approx(sum(found), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["attention", "abstractions"])
+def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_writes_two_tokens_a_piece_at_most(
+    kind: str,
+) -> None:
     period = 2 * CHUNK * (BEFORE + 1)
-    decoder = recognizer(period, 2)
+    decoder = recognizer(period, kind)
     state, kept, cuts = decoder.begin(), [], []
     for second in range(4):
         state, (new,) = decoder.push(state, [sound(4000, seed=second)])
         cuts += [spike.vector for spike in new]
         writing = state.hearing[0].writing
         assert writing is not None
-        kept.append(writing.seen.layout.tokens)
+        kept.append(writing.seen.shape[0])
         assert writing.own.layout.tokens < HISTORY
+        assert writing.abstractions.layout.tokens == (ABSTRACTIONS if kind == "abstractions" else 0)
     assert max(kept) <= CUTTING.back + CUTTING.longest + CUTTING.ahead + CHUNK
     assert max(cuts.count(cut) for cut in cuts) <= 2
 

@@ -41,6 +41,8 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
     task = replace(toy.task, features=heard, encoder="chunks", chunk=2, before=4, layers=1)
     if decoder == "recurrent":
         task = replace(task, recurrent=RecurrentConfig(layers=2, units=32, ahead=1))
+    elif decoder == "abstractions":
+        task = replace(task, decoder="attention", abstractions=3)
     else:
         task = replace(task, decoder=decoder)
     rows = toy.rows(320, 0)
@@ -51,7 +53,7 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
         task,
         train,
         dev,
-        TrainConfig(epochs=25 if decoder in ("attention", "global") else 10, batch=16, rate=RateConfig(peak=4e-3)),
+        TrainConfig(epochs=10 if decoder in ("ctc", "recurrent") else 25, batch=16, rate=RateConfig(peak=4e-3)),
     )
     return model
 
@@ -82,7 +84,7 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
     assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["ctc", "attention", "recurrent"])
+@pytest.mark.parametrize("decoder", ["ctc", "attention", "abstractions", "recurrent"])
 @pytest.mark.parametrize("size", [2, 333, 100_000])
 def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
     data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
@@ -159,8 +161,9 @@ def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest
     assert "standard input is one sound" in capsys.readouterr().err
 
 
-def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told() -> None:
-    model = learnt("attention")
+@pytest.mark.parametrize("decoder", ["attention", "abstractions"])
+def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told(decoder: str) -> None:
+    model = learnt(decoder)
     rows = TOYS["transcribe"].rows(30, 9)
     right = [row["text"] for row in rows]
     assert wer(right, [answer["transcript"] for answer in model.predict(rows)]) < 0.15
@@ -244,6 +247,11 @@ def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
 def test_a_language_model_without_a_beam_is_a_sentence() -> None:
     with pytest.raises(UserError, match="language: a language model chooses among readings"):
         replace(TOYS["transcribe"].task, language="model.arpa")
+
+
+def test_abstractions_without_pieces_are_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"abstractions: they are made of pieces, which decoder: attention reads"):
+        replace(TOYS["transcribe"].task, abstractions=4)
 
 
 def test_a_sound_is_not_played_faster_than_its_transcript_allows() -> None:
