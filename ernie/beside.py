@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ernie.errors import UserError
 
 
 def beside(place: Path) -> Path:
     """The folder to fill for `place`, not made yet: `NAME.partial-PID`.
 
     Clears away what killed processes left beside `place`: half-filled folders are removed, and a folder that was
-    about to be replaced is put back if its successor never came.
+    about to be replaced is put back if its successor never came.  Where `place` is a link, all this is done where it
+    leads to.  Raises UserError for the folder that one is in.
     """
+    place = _led_to(place)
     for leftover in _of_dead_processes(place, "old"):
         if place.exists():
             shutil.rmtree(leftover)
@@ -26,6 +33,7 @@ def beside(place: Path) -> Path:
 
 def put(folder: Path, place: Path) -> None:
     """Move a folder to `place`.  One that stands there is kept until the new one has taken its place."""
+    place = _led_to(place)
     if not place.exists():
         folder.rename(place)
         return
@@ -38,11 +46,39 @@ def put(folder: Path, place: Path) -> None:
     shutil.rmtree(old)
 
 
+@contextmanager
+def room(place: Path, meaning: str) -> Iterator[None]:
+    """Raise UserError where the disk is full while `place` is written; `meaning` says what that means."""
+    try:
+        yield
+    except Exception as error:
+        if disk_full(error):
+            raise UserError(
+                f"{place}: the disk is full; {meaning}. Make room and give the same command again."
+            ) from None
+        raise
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether an error is for want of room."""
+    # safetensors reports I/O errors as its own exception, with the operating system's words in it.
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or "No space left on device" in str(error)
+
+
 def put_text(path: Path, text: str) -> None:
     """Write a file as UTF-8; a kill at any moment leaves it as it was or as it shall be."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
+
+
+def _led_to(place: Path) -> Path:
+    if place.resolve() == Path.cwd():
+        raise UserError(
+            f"{place}: is the folder that you are in; give another one, which is moved into its place whole"
+        )
+    return place.resolve() if place.is_symlink() else place
 
 
 def _named(place: Path, what: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Generic, TypeVar, cast
 
@@ -76,9 +76,12 @@ class Registry(Generic[T]):
                 ) from error
 
 
-def import_plugins(modules: Iterable[str]) -> None:
-    """Import the modules of a `plugins:` list; each registers what it brings.  A broken one is an error."""
-    for name in modules:
+def import_plugins(modules: object) -> None:
+    """Import the modules of a `plugins:` list; each registers what it brings.  A broken one is an error.
+
+    Anything but a list is a mistake that the schema finds, with all others.
+    """
+    for name in map(str, modules if isinstance(modules, list | tuple) else ()):
         try:
             importlib.import_module(name)
         except UserError:

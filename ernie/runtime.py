@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
+import multiprocessing
+import multiprocessing.process
 import os
 import signal
 import sys
@@ -27,8 +29,8 @@ def prepare() -> None:
     os.environ.setdefault("FLAGS_paddle_num_threads", str(threads()))
     os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
     # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
-    # training step takes half as long again.
-    os.environ.setdefault(_STRIDES, "0")
+    # training step takes half as long again.  Whatever the user has set: the kernels read rows one after the other.
+    os.environ[_STRIDES] = "0"
     os.environ.setdefault("GLOG_minloglevel", "2")
     # Paddle looks for a compiler cache, which this library has no use for, and warns when there is none.
     warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
@@ -124,7 +126,7 @@ def let_go() -> None:
 def _tell_paddle() -> None:
     import paddle
 
-    paddle.set_flags({_STRIDES: os.environ[_STRIDES] not in ("0", "false", "False")})
+    paddle.set_flags({_STRIDES: False})
     libraries = Path(paddle.__file__).parent / "libs"
     for name, function in (("libiomp5.so", "omp_set_num_threads"), ("libmklml_intel.so", "MKL_Set_Num_Threads")):
         if (libraries / name).is_file():
@@ -148,3 +150,20 @@ def require_paddle() -> None:
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def begin_worker() -> None:
+    """What a worker process begins with: the process that it works for ends it, and nothing else does.
+
+    Ctrl-C, and the SIGTERM of a scheduler, reach the whole group of processes, and one that saves what it has still
+    needs its workers.  Where it was killed, they end, too.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent").start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

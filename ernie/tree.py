@@ -172,7 +172,7 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
         return Value(items, where)
     try:
         return Value(loader.construct_object(node), where)
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, KeyError) as error:
         mistakes.append(f"{where}: {key_path}: cannot be read as a value: {error}")
         return Value(None, where)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ernie.beside import beside, put, put_text
+from ernie.beside import beside, put, put_text, room
+from ernie.errors import UserError
 
 
 @pytest.fixture
@@ -92,3 +94,28 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         put_text(tmp_path / "a.json", "second \ud800")
     assert (tmp_path / "a.json").read_text(encoding="utf-8") == "first"
+
+
+def test_a_link_leads_to_where_the_folder_is_put(tmp_path: Path) -> None:
+    filled(tmp_path / "disk" / "real", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
+    folder = beside(tmp_path / "link")
+    assert folder.parent == tmp_path / "disk"
+    put(filled(folder, "new"), tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "real" / "file").read_text() == "new"
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
+
+
+def test_the_folder_that_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="is the folder that you are in"):
+        beside(Path())
+
+
+def test_a_full_disk_is_a_sentence_and_another_error_stays_what_it_is(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(UserError, match="a: the disk is full; half is missing"), room(Path("a"), "half is missing"):
+        raise full
+    with pytest.raises(ValueError, match="other"), room(Path("a"), "half is missing"):
+        raise ValueError("other")

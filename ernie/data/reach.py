@@ -15,10 +15,11 @@ def offline_unless_reachable() -> None:
 
     To be called before that library is imported, which is when it reads the setting.
     """
-    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    place = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     if getproxies():
         return  # names are the proxy's to find
     try:
-        socket.create_connection((host, 443), timeout=5).close()
+        port = place.port or (80 if place.scheme == "http" else 443)
+        socket.create_connection((place.hostname, port), timeout=5).close()
     except OSError:
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -91,8 +91,11 @@ def _find(path: str) -> list[Input]:
         return [_input(place)]
     if glob.has_magic(path):
         matches = sorted(Path(match) for match in glob.glob(path, recursive=True))  # noqa: PTH207 - takes any pattern
-        if files := [_input(match) for match in matches if _is_readable(match)]:
-            return files
+        # A folder that is called like a file holds the parts of one, as other programs write them.
+        files = [match for match in matches if match.is_file() or match.name.endswith(SUFFIXES)]
+        found = [_find_in(file) if file.is_dir() else [_input(file)] for file in files if _is_readable(file)]
+        if inputs := [one for part in found for one in part]:
+            return inputs
         raise UserError(f"{path}: no file matches this pattern and ends in {', '.join(SUFFIXES)}")
     raise UserError(f"{path}: there is no such file or folder")
 
@@ -100,7 +103,7 @@ def _find(path: str) -> list[Input]:
 def _find_in(folder: Path) -> list[Input]:
     if any((folder / name).is_file() for name in _DATASET_FILES):
         return [Input(str(folder))]
-    files = sorted(path for path in folder.rglob("*") if _is_readable(path))
+    files = sorted(path for path in folder.rglob("*") if _is_readable(path) and path.is_file())
     visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
     if not visible:
         raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")

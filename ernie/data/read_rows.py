@@ -26,7 +26,7 @@ def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> I
         elif line.text.strip():
             try:
                 row = json.loads(line.text)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:  # of a number with thousands of digits no JSONDecodeError
                 yield Dropped(place, "not JSON", f"the line is not JSON: {error}")
                 continue
             yield _document(row, place, options.fields)
@@ -77,8 +77,12 @@ def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | 
 def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     if rows.column_names:
         rows = rows.select_columns(_columns(name, rows.column_names, options.fields))
-    for number, row in enumerate(rows, start=1):
-        yield _document(row, Place(name, number), options.fields)
+    number = 0
+    try:
+        for number, row in enumerate(rows, start=1):
+            yield _document(row, Place(name, number), options.fields)
+    except OSError as error:  # of a connection that breaks, too
+        raise UserError(f"{name}: breaks off after row {number:,}: {error}. Try again, or fetch it first.") from error
 
 
 def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
@@ -113,7 +117,7 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     headings = row.get(fields.headings) or []
     if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
-    document = RawDocument(place, text, title, frozenset(headings))
+    document = RawDocument(place, text, title, _lines_of(row.get(fields.paragraphs), headings))
     if row.get(fields.spans) is None:
         return document
     spans = _spans(row[fields.spans], len(text))
@@ -130,6 +134,16 @@ def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
     if isinstance(paragraphs, list) and all(isinstance(paragraph, str) for paragraph in paragraphs):
         return "\n".join(paragraphs)
     return None
+
+
+def _lines_of(paragraphs: Any, numbers: list[int]) -> frozenset[int]:
+    """The lines of the text that some paragraphs begin at: one may hold line breaks of its own."""
+    if not isinstance(paragraphs, list):
+        return frozenset(numbers)
+    begins = [0]
+    for paragraph in paragraphs:
+        begins.append(begins[-1] + 1 + str(paragraph).count("\n"))
+    return frozenset(begins[number] for number in numbers if 0 <= number < len(paragraphs))
 
 
 def _is_unicode(text: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.beside import beside, put
+from ernie.beside import beside, disk_full, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
@@ -131,7 +130,7 @@ class CorpusWriter:
         for split in self._splits.values():
             split.abandon()
         shutil.rmtree(self._folder, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if disk_full(error):
             raise UserError(
                 f"{self.output}: the disk is full; what was written so far is removed. "
                 "Free some space, or give --output on another disk."
@@ -149,6 +148,10 @@ def check_output(output: Path, overwrite: bool) -> None:
     if (output / "corpus.json").exists():
         if not overwrite:
             raise UserError(f"{output}: holds a corpus already. Give --overwrite to replace it, or another --output.")
+        own = {"corpus.json", "sources.json", "tokenizer", *SPLITS}
+        foreign = sorted(path.name for path in output.iterdir() if path.name not in own)
+        if foreign:
+            raise UserError(f"{output}: holds '{foreign[0]}', too, which would be lost. Give a new folder as --output.")
     elif any(output.iterdir()):
         raise UserError(f"{output}: is not empty and not a corpus. Give a new folder as --output.")
 
@@ -228,7 +231,8 @@ class _File:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    with path.open("w", encoding="utf-8") as file:
+    # A file's name need not be UTF-8, and neither need what a row calls its cells.
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(content, file, ensure_ascii=False, indent=1)
         file.flush()
         os.fsync(file.fileno())

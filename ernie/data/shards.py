@@ -187,6 +187,11 @@ class Share(Sequence[Document]):
         """The number of tokens of all documents; reads where each of them ends."""
         return sum(len(document.ids) for document in self)
 
+    @cached_property
+    def sentences(self) -> int:
+        """The number of sentences of all documents."""
+        return sum(map(len, self))
+
 
 class _Shard(NamedTuple):
     ids: np.ndarray

@@ -24,6 +24,7 @@ from ernie.data import order
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
 from ernie.errors import UserError
+from ernie.runtime import begin_worker
 from ernie.text.tokenizer import Tokenizer
 
 BATCHES_PER_BLOCK = 16
@@ -155,6 +156,7 @@ _adopted: dict[str, Source] = {}  # a worker process's copy of the sources
 
 
 def _adopt(sources: dict[str, Source]) -> None:
+    begin_worker()
     _adopted.update(sources)
 
 

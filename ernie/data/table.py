@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ernie.errors import UserError, nearest
+from ernie.data.labelled.lines import as_row
+from ernie.data.labelled.row import Fault, spelled
+from ernie.data.raw import Place
+from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 
 
@@ -60,13 +63,14 @@ class Table(Sequence[dict[str, str]]):
         hashes = (hashlib.blake2b(text.encode(), digest_size=4).digest() for text in texts)
         return np.frombuffer(b"".join(hashes), "<u4")
 
-    def place(self, i: int) -> str:
-        """Where row `i` stands, as 'file:line'."""
-        return f"{self.path}:{i + (1 if self._json else 2)}"
+    def place(self, i: int) -> Place:
+        """Where row `i` stands."""
+        return Place(str(self.path), i + (1 if self._json else 2))
 
     def _parse(self, i: int, raw: bytes) -> dict[str, str]:
         place = self.place(i)
         try:
+            raw = raw if i else raw.removeprefix(codecs.BOM_UTF8)
             text = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             raise UserError(f"{place}: is not UTF-8 text; save the file as UTF-8") from None
@@ -96,25 +100,23 @@ class Table(Sequence[dict[str, str]]):
         for name in self._required:
             if name not in columns:
                 raise UserError(f"{self.path}:1: there is no column '{name}'.{nearest(name, columns)}")
+            if columns.count(name) > 1:
+                raise UserError(f"{self.path}:1: the column '{name}' stands twice")
         return columns
 
-    def _parse_tsv(self, text: str, place: str) -> dict[str, str]:
+    def _parse_tsv(self, text: str, place: Place) -> dict[str, str]:
         cells = text.split("\t")
         if len(cells) != len(self._columns):
             raise UserError(f"{place}: has {plural(len(cells), 'cell')}, the header has {len(self._columns)}")
         return dict(zip(self._columns, cells, strict=True))
 
-    def _parse_json(self, text: str, place: str) -> dict[str, str]:
-        try:
-            row = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{place}: is not JSON: {error.msg}") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{place}: expected an object with keys")
-        for name in self._required:
-            if name not in row:
-                raise UserError(f"{place}: there is no key '{name}'.{nearest(name, row)}")
-        return {key: str(value) for key, value in row.items()}
+    def _parse_json(self, text: str, place: Place) -> dict[str, str]:
+        row = as_row(text, place)
+        if isinstance(row, Fault):
+            raise UserError(str(row))
+        with about(place):
+            needed = {name: row.text(name) for name in self._required}
+        return {**{name: spelled(cell) for name, cell in row.items()}, **needed}
 
 
 class Rows(Sequence[dict[str, str]]):
@@ -130,6 +132,6 @@ class Rows(Sequence[dict[str, str]]):
     def __getitem__(self, i: int) -> dict[str, str]:  # type: ignore[override]
         return self.table[int(self._chosen[i])]
 
-    def place(self, i: int) -> str:
-        """Where row `i` stands, as 'file:line'."""
+    def place(self, i: int) -> Place:
+        """Where row `i` stands."""
         return self.table.place(int(self._chosen[i]))

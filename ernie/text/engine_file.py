@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.wordpiece import WordPiece
 
 ENGINE_FILE = "tokenizer.json"
@@ -24,12 +24,17 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     if not isinstance(model, dict) or model.get("type", "WordPiece") != "WordPiece" or "vocab" not in model:
         raise UserError(f"{path}: is no WordPiece tokenizer; only such ones can be read from a {ENGINE_FILE}")
     ids = model["vocab"]
-    tokens = sorted(ids, key=ids.get)
+    if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
+        raise UserError(f"{path}: its vocabulary does not name the id of each token")
+    tokens = sorted(ids, key=ids.get)  # type: ignore[arg-type]
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         raise UserError(f"{path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
+    normalizer = data.get("normalizer") or {"type": "BertNormalizer", "lowercase": False}
+    if not isinstance(normalizer, dict) or normalizer.get("type", "BertNormalizer") != "BertNormalizer":
+        raise UserError(f"{path}: its text is not normalized as BERT's is; only such tokenizers can be read")
     if lowercase is None:
-        lowercase = bool((data.get("normalizer") or {}).get("lowercase", True))
-    try:
+        lowercase = bool(normalizer.get("lowercase", True))
+    if normalizer.get("strip_accents") not in (None, lowercase):
+        raise UserError(f"{path}: strip_accents: accents are kept or taken away with capitals here, not without them")
+    with about(path):
         return WordPiece(tokens, lowercase)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None

@@ -57,4 +57,6 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise UserError(f"{path}: is not readable JSON") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("do_lower_case", True), bool):
         raise UserError(f"{path}: expected an object in which do_lower_case, if it is there, is true or false")
+    if settings.get("strip_accents") not in (None, settings.get("do_lower_case", True)):
+        raise UserError(f"{path}: strip_accents: accents are kept or taken away with capitals here, not without them")
     return settings

@@ -16,8 +16,8 @@ _VARIANT = re.compile(r"\(\d+\)$")  # a second way to say a word, which is left 
 def read_dictionary(file: Path) -> dict[str, str]:
     """From words, in lower case, to their phonemes, parted by spaces.
 
-    A line has a word and its phonemes; those that begin with ;;; are remarks.  Raises UserError for a file that cannot
-    be read, and for a line without phonemes.
+    A line has a word and its phonemes; those that begin with ;;; are remarks, and so is what follows a #.  Raises
+    UserError for a file that cannot be read, and for a line without phonemes.
     """
     found: dict[str, str] = {}
     try:
@@ -27,7 +27,7 @@ def read_dictionary(file: Path) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith(";;;"):
             continue
-        word, *phonemes = line.split()
+        word, *phonemes = line.partition(" #")[0].split()
         if not phonemes:
             raise UserError(f"{file}:{number}: the word '{word}' has no phonemes; expected WORD  P H O N E M E S")
         if not _VARIANT.search(word):

@@ -31,7 +31,7 @@ _STARTERS = frozenset(
 
 _ENGLISH = re.compile(
     r"""
-    (?P<mark>[.!?\u2026]+)              # the mark, or several: ... ?! \u2026
+    (?<![.!?\u2026])(?P<mark>[.!?\u2026]+)  # the mark, or several: ... ?! \u2026
     ["'\u201d\u2019)\]\xbb*]*           # what closes behind it
     \s+
     (?=["'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*(?P<next>[^\W_]+))   # the next word, behind what opens before it
@@ -44,7 +44,7 @@ _LONGEST_WORD = 24  # characters looked at before a full stop: more than any abb
 # A mark, what closes behind it, and then neither a comma nor the verb of the one who spoke ("..."he said).
 _CHINESE = re.compile(
     r"""
-    (?P<mark>[。！？!?；…]+)
+    (?<![。！？!?；…])(?P<mark>[。！？!?；…]+)
     (?P<close>[”’」』）》】〉〕"')\]]*)
     \s*
     (?![，、：；。！？!?…,”’」』）》】〉〕"')\]])(?=.)

@@ -92,7 +92,7 @@ class SentencePiece(Tokenizer):
             return self.surface(units)
         if self._units is not None:  # nearly always the text is cut where its lower-cased form is
             found = self._units.findall(SPACE + SPACE.join(text.split()))
-            if "".join(found).casefold() == "".join(units):
+            if [unit.casefold() for unit in found] == list(units):
                 return self.surface(found)
         _, origins = self._engine.Normalize(text, with_offsets=True)
         ends = np.cumsum([0, *map(len, units)])

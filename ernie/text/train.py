@@ -89,9 +89,10 @@ def train_sentencepiece(
     Raises UserError when there is no text, or too little for so many pieces.
     """
     model = io.BytesIO()
+    lines = _Remembering(_lines(_checked(texts)))
     try:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=_lines(_checked(texts)),
+            sentence_iterator=lines,
             model_writer=model,
             model_type=model_type,
             vocab_size=vocab_size,
@@ -112,15 +113,40 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as error:
-        found = re.search(r"<= (\d+)", str(error))
-        if found is None:
-            raise UserError(f"SentencePiece cannot be trained on this text: {error}") from None
-        raise UserError(
-            f"vocab_size {vocab_size} is too large for this text: at most {found[1]} pieces can be learnt from it"
-        ) from None
+        if lines.error is not None:
+            raise lines.error from None
+        if found := re.search(r"<= (\d+)", str(error)):
+            raise UserError(
+                f"vocab_size {vocab_size} is too large for this text: at most {found[1]} pieces can be learnt from it"
+            ) from None
+        if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+            raise UserError(
+                f"vocab_size {vocab_size} is too small for this text: its characters alone take {found[1]} pieces"
+            ) from None
+        raise UserError(f"SentencePiece cannot be trained on this text: {error}") from None
     tokenizer = SentencePiece(model.getvalue())
     tokenizer.save(folder)
     return tokenizer
+
+
+class _Remembering:
+    """An iterator that remembers its error, of which SentencePiece would only pass on the words."""
+
+    def __init__(self, texts: Iterator[str]):
+        self._texts = texts
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        try:
+            return next(self._texts)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self.error = error
+            raise
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:

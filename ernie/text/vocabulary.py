@@ -6,23 +6,20 @@ import unicodedata
 from pathlib import Path
 
 from ernie.text.load import load_tokenizer
-from ernie.text.subword import SentencePiece
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import SPECIAL_TOKENS, VOCABULARY_FILE, WordPiece, read_vocabulary
 
 
 def check_vocabulary(path: Path) -> list[str]:
-    """The findings on a WordPiece `vocab.txt` (or its folder) or a SentencePiece model, one sentence each.
+    """The findings on a WordPiece `vocab.txt` (or its folder), one sentence each; of other tokenizers, duplicates.
 
     Reports duplicates with both lines, missing special tokens, empty entries, white space, and entries that the
     tokenizer's own normalization makes unreachable.  Raises UserError when the file cannot be read.
     """
     if path.is_dir() and (path / VOCABULARY_FILE).is_file():
         path = path / VOCABULARY_FILE
-    if path.is_dir() or path.suffix == ".model":
-        tokenizer = load_tokenizer(path)
-        assert isinstance(tokenizer, SentencePiece)
-        return _repeated(path, tokenizer.tokens, "entry")
+    if path.is_dir() or path.suffix in (".model", ".json"):
+        return _repeated(path, load_tokenizer(path).tokens, "entry")
     tokens = read_vocabulary(path)
     missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     findings = [f"{path}: lacks {', '.join(missing)}"] if missing else []

@@ -67,9 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> CorpusConfig:
     """The recipe: the file's, then what the options say, then --set."""
     options = {name: getattr(arguments, name) for name in ("input", "tokenizer", "language")}
-    given = [f"{name}={json.dumps(value)}" for name, value in options.items() if value is not None]
+    given = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items() if value is not None]
     tree = configuration.read(arguments.config, [*given, *arguments.set])
-    plugins = tree.get("plugins")
-    if isinstance(plugins, list):  # anything else is the next line's to refuse
-        import_plugins(map(str, plugins))
+    import_plugins(tree.get("plugins"))
     return configuration.build(CorpusConfig, tree)

@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
@@ -22,10 +23,13 @@ from ernie.beside import beside, put
 from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
-from ernie.text.tokenizer import Tokenizer
+from ernie.text.subword import MODEL_FILE
+from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
+from ernie.text.wordpiece import VOCABULARY_FILE
 from pretrain.corpus.sample import sample
 
+_MOST = 100_000_000  # entries, and MB of text: far more than anything that one has
 SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
 
 
@@ -66,10 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    if arguments.output.exists() and not arguments.overwrite:
-        raise UserError(f"{arguments.output}: exists already. Give --overwrite to replace it, or another --output.")
-    if arguments.vocab_size < 1 or arguments.sample_mb <= 0:
-        raise UserError("--vocab-size and --sample-mb: expected numbers above 0")
+    _check_output(arguments.output, arguments.overwrite)
+    if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= _MOST:
+        raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
     documents = sample(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
     texts = _Texts(documents)
@@ -80,6 +83,20 @@ def main(arguments: argparse.Namespace) -> int:
         )
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
+
+
+def _check_output(output: Path, overwrite: bool) -> None:
+    """Raise UserError unless a tokenizer may be written to `output`."""
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise UserError(f"{output}: is a file; --output names the folder of the tokenizer")
+    own = {SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE}
+    foreign = sorted(path.name for path in output.iterdir() if path.name not in own)
+    if foreign:
+        raise UserError(f"{output}: holds '{foreign[0]}', which is no tokenizer's. Give a new folder as --output.")
+    if not overwrite and any(output.iterdir()):
+        raise UserError(f"{output}: exists already. Give --overwrite to replace it, or another --output.")
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,10 @@ def sample(inputs: Sequence[Input], options: ReadOptions, size: int) -> Iterator
     When the inputs are many, of some, chosen without looking at them.  Small ones come first, so that what they lack
     is taken from the larger.
     """
-    most = max(1, size // _LEAST_SHARE)
-    chosen = order.permute(np.arange(min(len(inputs), most)), len(inputs), order.key("sample"))
+    drawn = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
+    # Of those whose size is not known, as much as is read of an input that is opened at all.
+    least = np.array([min(inputs[i].size or _LEAST_SHARE, _LEAST_SHARE) for i in drawn.tolist()], np.int64)
+    chosen = drawn[: int(np.searchsorted(np.cumsum(least), size)) + 1]
     left = size
     for rank, i in enumerate(sorted(chosen.tolist(), key=lambda i: (inputs[i].size, i))):
         share = left // (len(chosen) - rank)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from ernie.errors import UserError
+from ernie.runtime import begin_worker
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,6 +32,8 @@ class Workers:
     """
 
     def __init__(self, processes: int):
+        if processes < 0:
+            raise UserError(f"--processes: expected at least 0, found {processes}")
         self._processes = processes
         self._executor: ProcessPoolExecutor | None = None
         self._folder: Path | None = None
@@ -40,7 +42,7 @@ class Workers:
     def __enter__(self) -> Workers:
         if self._processes:
             self._folder = Path(tempfile.mkdtemp(prefix="ernie-"))
-            self._executor = ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=_begin)
+            self._executor = ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=begin_worker)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -101,8 +103,3 @@ class Shared(Generic[T]):
 @lru_cache(maxsize=8)
 def _load(path: Path) -> Any:
     return pickle.loads(path.read_bytes())
-
-
-def _begin() -> None:
-    # Ctrl-C reaches the whole group of processes; the parent ends the workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

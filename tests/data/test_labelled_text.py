@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,47 @@ class TestPlain:
 def test_rows_come_one_by_one_with_faults_between_them(write: Write) -> None:
     found = list(read_rows(write("a.tsv", "a\tb\n1\t2\n3\n5\t6\n"), RowOptions(skip={"a": ("5",)})))
     assert [type(item) for item in found] == [Row, Fault, type(None)]
+
+
+def questions(write: Write, **more: Any) -> list[Row]:
+    asked = {"id": "a", "question": "what?", **more}
+    return rows(write("a.json", json.dumps({"data": [{"paragraphs": [{"context": "it was good", "qas": [asked]}]}]})))
+
+
+def test_a_question_without_an_entry_for_its_answers_is_not_labelled_and_an_empty_one_says_that_there_is_none(
+    write: Write,
+) -> None:
+    assert "answers" not in questions(write)[0]
+    assert questions(write, answers=[])[0]["answers"] == {"text": [], "answer_start": []}
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[{"text": "good", "answer_start": 7}], {"text": ["good"], "answer_start": [7]}, {"text": ["good"]}, ["good"]],
+)
+def test_answers_are_a_list_of_them_or_a_list_of_each_part(write: Write, answers: Any) -> None:
+    assert questions(write, answers=answers)[0]["answers"] == {"text": ["good"], "answer_start": [7]}
+
+
+@pytest.mark.parametrize("answers", ["good", 5, {"text": "good"}, [{"text": "good", "answer_start": "7"}], [{}]])
+def test_answers_of_another_form_are_a_fault(write: Write, answers: Any) -> None:
+    with pytest.raises(UserError, match="question 1: "):
+        questions(write, answers=answers)
+
+
+def test_a_line_that_cannot_be_read_leaves_no_half_of_a_quoted_row(write: Write) -> None:
+    name = write("a.csv", b'a,b\n1,"x\n\xff\ny"\n3,4\n')
+    assert rows(name, faulty="skip") == [{"a": "3", "b": "4"}]
+    assert rows(write("b.csv", b"text\ngood\nb\xffad\nfine\n"), faulty="skip") == [{"text": "good"}, {"text": "fine"}]
+
+
+def test_true_false_and_null_are_spelled_as_in_json(write: Write) -> None:
+    name = write("a.jsonl", '{"label": true}\n{"label": false}\n{"label": null}\n')
+    assert [row.text("label") for row in rows(name)[:2]] == ["true", "false"]
+    found = rows(name, values={"label": {"true": "yes"}}, skip={"label": ("null",)})
+    assert [row["label"] for row in found] == ["yes", False]
+
+
+def test_a_number_of_thousands_of_digits_is_a_fault(write: Write) -> None:
+    with pytest.raises(UserError, match=r"a\.jsonl:1: is not JSON"):
+        rows(write("a.jsonl", '{"a": ' + "1" * 5000 + "}\n"))

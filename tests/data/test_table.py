@@ -43,11 +43,12 @@ def test_rows_of_a_jsonl_file_come_as_they_were_written(
 
 
 def test_values_that_are_no_text_become_text(tmp_path: Path) -> None:
-    assert table(tmp_path, '{"a": 1, "b": 2.5}\n', "rows.jsonl")[0] == {"a": "1", "b": "2.5"}
+    assert table(tmp_path, '{"a": 1, "b": 2.5, "c": null}\n', "rows.jsonl")[0] == {"a": "1", "b": "2.5", "c": "null"}
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
     assert table(tmp_path, b"\xef\xbb\xbfa\tb\n1\t2\n")[0] == {"a": "1", "b": "2"}
+    assert table(tmp_path, b'\xef\xbb\xbf{"a": 1}\n', "rows.jsonl")[0] == {"a": "1"}
 
 
 def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
@@ -67,8 +68,8 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
         ("rows.tsv", b"a\tb\n1\t2\n\xff\t2\n", "rows.tsv:3: is not UTF-8 text"),
         ("rows.tsv", b"a\t\xff\n1\t2\n", "rows.tsv:1: is not UTF-8 text"),
         ("rows.jsonl", '{"a": 1}\n{"a": \n', "rows.jsonl:2: is not JSON: Expecting value"),
-        ("rows.jsonl", '{"a": 1}\n[1]\n', "rows.jsonl:2: expected an object with keys"),
-        ("rows.jsonl", '{"b": 1}\n', "rows.jsonl:1: there is no key 'a'. Known: b."),
+        ("rows.jsonl", '{"a": 1}\n[1]\n', "rows.jsonl:2: expected a JSON object with named values"),
+        ("rows.jsonl", '{"b": 1}\n', "rows.jsonl:1: there is no column 'a'. Known: b."),
         ("rows.jsonl", b'{"a": 1}\n\xff\n', "rows.jsonl:2: is not UTF-8 text"),
     ],
 )
@@ -104,7 +105,7 @@ def test_a_row_of_a_split_knows_its_line(tmp_path: Path) -> None:
     whole = table(tmp_path, "a\n" + "".join(f"{line}\n" for line in range(2, 102)))
     rows = whole.rows(held_out=True)
     assert len(rows) > 0
-    assert [rows.place(i) for i in range(len(rows))] == [f"{whole.path}:{row['a']}" for row in rows]
+    assert [str(rows.place(i)) for i in range(len(rows))] == [f"{whole.path}:{row['a']}" for row in rows]
 
 
 def test_a_table_travels_to_worker_processes(tmp_path: Path) -> None:

@@ -164,3 +164,65 @@ class TestEndedEarly:
         Path("in.txt").write_text(TEXT)
         assert built("--input", "in.txt", "--tokenizer", "tok") == 0
         assert sorted(path.name for path in Path().iterdir()) == ["corpus", "in.txt", "tok"]
+
+
+class TestWhatWouldBeLost:
+    def test_a_tokenizer_replaces_nothing_but_a_tokenizer(self, folder, capsys):
+        words = ["tokenizer", "train", "--input", "in.txt", "--vocab-size", "80", "--quiet", "--overwrite", "--output"]
+        Path("precious").mkdir()
+        Path("precious/thesis.txt").write_text("thesis")
+        Path("file").write_text("text")
+        for place, sentence in (("precious", "holds 'thesis.txt', which is no tokenizer's"), ("file", "is a file")):
+            assert main([*words, place]) == 2
+            assert sentence in capsys.readouterr().err
+        assert Path("precious/thesis.txt").read_text() == "thesis"
+        assert main([*words, "tok"]) == 0
+
+    def test_a_corpus_does_not_take_other_files_with_it(self, folder, capsys):
+        build = ["--input", "in.txt", "--tokenizer", "tok", "--quiet"]
+        assert built(*build) == 0
+        Path("corpus/notes.txt").write_text("notes")
+        assert built(*build, "--overwrite") == 2
+        assert "holds 'notes.txt', too" in capsys.readouterr().err
+        Path("corpus/notes.txt").unlink()
+        assert built(*build, "--overwrite") == 0
+
+    def test_a_link_is_followed(self, folder):
+        Path("disk").mkdir()
+        Path("corpus").symlink_to("disk")
+        assert built("--input", "in.txt", "--tokenizer", "tok", "--quiet") == 0
+        assert (Path("disk") / "corpus.json").is_file()
+        assert Path("corpus").is_symlink()
+
+
+def test_names_of_files_need_not_be_utf_8(folder):
+    Path("in.txt").rename(os.fsdecode(b"caf\xe9.txt"))
+    Path("tok").rename("words")
+    assert built("--input", ".", "--tokenizer", "words", "--quiet") == 0
+    assert "caf" in (Path("corpus") / "sources.json").read_text()
+
+
+def test_a_vocabulary_that_is_too_small_names_the_least_size(folder, capsys):
+    words = [
+        "tokenizer",
+        "train",
+        "--input",
+        "in.txt",
+        "--kind",
+        "sentencepiece",
+        "--vocab-size",
+        "10",
+        "--output",
+        "s",
+    ]
+    assert main(words) == 2
+    assert "too small for this text: its characters alone take" in capsys.readouterr().err
+
+
+def test_of_many_small_files_all_are_learnt_from(folder, capsys):
+    Path("many").mkdir()
+    for number in range(300):
+        Path(f"many/{number}.txt").write_text(f"number {number} is here")
+    words = ["tokenizer", "train", "--input", "many", "--sample-mb", "1", "--vocab-size", "60", "--output", "small"]
+    assert main(words) == 0
+    assert "learnt from 300 documents" in capsys.readouterr().err

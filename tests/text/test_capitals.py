@@ -59,3 +59,9 @@ def test_in_a_headline_words_that_the_sample_writes_small_are_no_names(capitals)
 
 def test_no_name_crosses_a_sentence(capitals):
     assert names(capitals, "we saw Anna | Weber saw Paris") == ["Anna", "Weber", "Paris"]
+
+
+@pytest.mark.parametrize("ends", ["in Washington , D . C .", "at the University", "with Mr Smith"])
+@pytest.mark.parametrize("follows", ["Anna came .", "of the South", "& Sons"])
+def test_what_a_sentence_holds_does_not_depend_on_the_next_one(capitals: Segmenter, ends: str, follows: str) -> None:
+    assert names(capitals, f"{ends} | {follows}") == [*names(capitals, ends), *names(capitals, follows)]

@@ -45,3 +45,23 @@ def test_another_file_is_a_sentence_that_names_it(text: str, message: str, tmp_p
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match=rf"tokenizer\.json: {message}"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "message"),
+    [
+        ({"type": "Sequence", "normalizers": []}, "its text is not normalized as BERT's is"),
+        ({"type": "BertNormalizer", "lowercase": True, "strip_accents": False}, "strip_accents: accents are kept"),
+    ],
+)
+def test_text_that_is_normalized_otherwise_is_refused(normalizer: dict, message: str, tmp_path: Path) -> None:
+    vocab = {token: i for i, token in enumerate(TOKENIZER.tokens)}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer, "model": {"vocab": vocab}}))
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_a_vocabulary_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": ["a", "b"]}}))
+    with pytest.raises(UserError, match="does not name the id of each token"):
+        load_tokenizer(tmp_path)

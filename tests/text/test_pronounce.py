@@ -38,3 +38,8 @@ def test_a_line_without_phonemes_is_named(tmp_path: Path) -> None:
 def test_a_file_that_is_no_dictionary_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.dict: cannot be read as a dictionary"):
         read_dictionary(tmp_path / "none.dict")
+
+
+def test_what_stands_behind_a_number_sign_is_a_remark(tmp_path: Path) -> None:
+    (tmp_path / "cmudict.dict").write_text("aalborg AO1 L B AO0 R G # place, danish\n", encoding="utf-8")
+    assert read_dictionary(tmp_path / "cmudict.dict") == {"aalborg": "AO1 L B AO0 R G"}

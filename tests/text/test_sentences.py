@@ -66,3 +66,9 @@ def test_language_is_told_by_its_characters() -> None:
     assert detect_language("今天天气很好, OK") == "zh"
     assert detect_language("The word 中文 means Chinese, and that is all there is to say.") == "en"
     assert detect_language("") == "en"
+
+
+def test_a_long_run_of_marks_takes_no_longer_than_other_text() -> None:
+    text = "Title " + "." * 200_000 + "12 " + "。" * 200_000 + "x"  # quadratic, it would take many minutes
+    for language in ("en", "zh"):
+        assert "".join(split_sentences(text, language)).replace(" ", "") == text.replace(" ", "")

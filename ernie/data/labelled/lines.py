@@ -64,10 +64,11 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
                 "need 'quote: \"\"'"
             ) from None
         yield from problems
-        problems.clear()
         if cells is None:
             return
-        yield Place(file, begins), cells or [""]
+        if not problems:  # else the line that cannot be read is missing in these cells
+            yield Place(file, begins), cells or [""]
+        problems.clear()
         begins = reader.line_num + 1
 
 
@@ -98,7 +99,7 @@ def as_row(text: str, place: Place) -> Row | Fault:
     """The row that a line of JSON holds."""
     try:
         cells = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of a number with thousands of digits no JSONDecodeError
         return Fault(place, f"is not JSON: {error}")
     if not isinstance(cells, dict):
         return Fault(place, "expected a JSON object with named values")

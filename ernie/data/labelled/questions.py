@@ -1,6 +1,7 @@
 """Questions on passages: files in SQuAD's layout and in that of CMRC 2018.
 
-A row has id, context, question and answers {text: [...], answer_start: [...]}, as such data sets have on the hub.
+A row has id, context, question and answers {text: [...], answer_start: [...]}, as such data sets have on the hub; a
+question without an entry for its answers has no such column.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from ernie.data.labelled.row import Fault, Row
@@ -50,24 +52,42 @@ def _squad(context: Any, question: Any, place: Place) -> Row | Fault:
     text = question.get("question", question.get("query_text"))
     if not isinstance(text, str):
         return Fault(place, f"question {place.line}: there is no text under 'question'")
-    texts, starts = [], []
-    for answer in question.get("answers") or []:
-        given = answer if isinstance(answer, Mapping) else {"text": answer}
-        found = given.get("text")
-        if not isinstance(found, str):
-            return Fault(place, f"question {place.line}: an answer has no text")
-        texts.append(found)
-        start = given.get("answer_start")
-        # CMRC's own layout names no place: the first occurrence is meant.
-        starts.append(start if isinstance(start, int) and start >= 0 else context.find(found))
     name = question.get("id", question.get("query_id", str(place.line)))
-    answers = {"text": texts, "answer_start": starts}
-    return Row({"id": str(name), "context": context, "question": text, "answers": answers}, place)
+    row = Row({"id": str(name), "context": context, "question": text}, place)
+    if question.get("answers") is not None:
+        try:
+            row["answers"] = _answers(question["answers"], context)
+        except UserError as error:
+            return Fault(place, f"question {place.line}: {error}")
+    return row
+
+
+def _answers(given: Any, context: str) -> dict[str, list[Any]]:
+    """The texts and places of answers, which are a list of them or, as on the hub, a list of each."""
+    if isinstance(given, Mapping):
+        parts: list[Any] = [given.get("text"), given.get("answer_start") or []]
+        if not all(isinstance(part, list) for part in parts) or (parts[1] and len(parts[0]) != len(parts[1])):
+            raise UserError(f"answers: expected a list of texts and one of as many places, found {reprlib.repr(given)}")
+        given = [{"text": text, "answer_start": start} for text, start in zip_longest(*parts)]
+    if not isinstance(given, list):
+        raise UserError(f"answers: expected a list, found {reprlib.repr(given)}")
+    texts, starts = [], []
+    for answer in given:
+        named = answer if isinstance(answer, Mapping) else {"text": answer}
+        found, start = named.get("text"), named.get("answer_start")
+        if not isinstance(found, str):
+            raise UserError("an answer has no text")
+        if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
+            raise UserError(f"answer_start: expected the number of a character, found {start!r}")
+        texts.append(found)
+        # CMRC's own layout names no place: the first occurrence is meant.
+        starts.append(context.find(found) if start is None or start < 0 else start)
+    return {"text": texts, "answer_start": starts}
 
 
 def load_json(text: str) -> Any:
     """A JSON document, or None."""
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # of a number with thousands of digits no JSONDecodeError
         return None

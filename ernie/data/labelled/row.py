@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,11 +26,11 @@ class Row(dict[str, Any]):
         return self[column]
 
     def text(self, column: str) -> str:
-        """The cell of a column as text.  Raises UserError when there is none, or no text in it."""
+        """The cell of a column as text (see `spelled`).  Raises UserError when there is none, or no text in it."""
         cell = self.cell(column)
-        if not isinstance(cell, (str, int, float)) or isinstance(cell, bool):
+        if not isinstance(cell, (str, int, float)):
             raise UserError(f"column '{column}': expected text, found {'nothing' if cell is None else repr(cell)}")
-        return _whole(column, str(cell))
+        return _whole(column, spelled(cell))
 
     def texts(self, column: str, what: str = "texts") -> list[str]:
         """The cell of a column as a list of texts.  Raises UserError when there is none; `what` says what they are."""
@@ -47,6 +48,11 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+def spelled(cell: Any) -> str:
+    """What is in a cell as JSON and YAML write it: true, false and null are not True, False and None."""
+    return json.dumps(cell) if cell is None or isinstance(cell, bool) else str(cell)
 
 
 def _whole(column: str, text: str) -> str:
@@ -108,7 +114,7 @@ class RowOptions:
         for column, table in self.values.items():
             if column in cells:
                 cells[column] = _replaced(cells[column], table)
-        if any(str(cells.get(column)) in unwanted for column, unwanted in self.skip.items()):
+        if any(spelled(cells.get(column)) in unwanted for column, unwanted in self.skip.items()):
             return None
         return Row(cells, row.place)
 
@@ -127,4 +133,4 @@ def _part(row: Row, path: str) -> str:
 def _replaced(cell: Any, table: Mapping[str, str]) -> Any:
     if isinstance(cell, list):
         return [_replaced(item, table) for item in cell]
-    return table.get(str(cell), cell)
+    return table.get(spelled(cell), cell)

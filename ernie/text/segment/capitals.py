@@ -67,7 +67,7 @@ class KnownCapitals(Segmenter):
         shapes = _shapes(words)
         named = shapes & (_CAPITAL | _INITIAL) > 0
         named &= ~(_any_capital(shapes, starts) & words.map(lambda word: word.lower() in self.small) > 0)
-        firsts, stops = _runs(named | _between(shapes, named), starts)
+        firsts, stops = _runs(named | _between(shapes, named, starts), starts)
         # An initial alone is the article A, or a label; two make a name: U.S.
         weights = np.concatenate(([0], np.cumsum(2 * (shapes & _CAPITAL > 0) + (shapes & _INITIAL > 0))))
         keep = weights[stops] - weights[firsts] >= 2
@@ -105,9 +105,16 @@ def _any_capital(shapes: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return told
 
 
-def _between(shapes: np.ndarray, named: np.ndarray) -> np.ndarray:
-    """Which words hold two parts of a name together, (m,) bool: of, of the, a dot behind an initial, a hyphen."""
-    size = len(shapes)
+def _between(words: np.ndarray, names: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Which words hold two parts of a name together, (m,) bool: of, of the, a dot behind an initial, a hyphen.
+
+    Given the bits of the words, and which of them belong to names.
+    """
+    # Behind each sentence there are two words that are nothing: as far as one looks.
+    places = np.arange(len(words)) + 2 * np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(words))))
+    size = len(words) + 2 * len(starts)
+    shapes, named = np.zeros(size, words.dtype), np.zeros(size, bool)
+    shapes[places], named[places] = words, names
     ahead = np.concatenate((named, [False, False]))
     behind = np.concatenate(([False, False], named))
     before, after = behind[1 : size + 1], ahead[1 : size + 1]
@@ -116,7 +123,7 @@ def _between(shapes: np.ndarray, named: np.ndarray) -> np.ndarray:
     previous = np.concatenate(([0], shapes[:-1]))
     dots = (shapes & _DOT > 0) & (previous & (_INITIAL | _ABBREVIATION) > 0)
     apostrophes = (shapes & _APOSTROPHE > 0) & (previous & _INITIAL > 0)
-    return links | (dots | apostrophes | (shapes & _JOINT > 0)) & before & after
+    return (links | (dots | apostrophes | (shapes & _JOINT > 0)) & before & after)[places]
 
 
 def _runs(mask: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
