@@ -128,7 +128,7 @@ class PretrainConfig:
 
     `corpus` is a folder that `ernie data build` wrote; `output` the folder of the run.  `objectives` sets the fields
     of tasks, and may give one task several names (`task:`); those the schedule names without an entry have their
-    defaults.
+    defaults, and those that it never draws are left out but for the heads that others share.
     """
 
     corpus: Path
@@ -149,13 +149,14 @@ class PretrainConfig:
         for name, task in self.objectives.items():
             if task.head_of:
                 self._check_head(name, task)
-            if task.length < SHORTEST_MAX_LEN:
+            longest = task.max_len or self.data.max_len
+            if longest < SHORTEST_MAX_LEN:
                 raise UserError(
-                    f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {task.length}"
+                    f"objectives.{name}.max_len: expected at least {SHORTEST_MAX_LEN} tokens, found {longest}"
                 )
-            if task.length > self.data.batch_tokens:
+            if longest > self.data.batch_tokens:
                 raise UserError(
-                    f"objectives.{name}.max_len: {task.length} tokens do not fit into data.batch_tokens "
+                    f"objectives.{name}.max_len: {longest} tokens do not fit into data.batch_tokens "
                     f"{self.data.batch_tokens}"
                 )
 
@@ -178,17 +179,18 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     Raises ConfigError with every mistake in it.
     """
     tree = read(find_config(path, "pretrain"), overrides)
-    plugins = tree.get("plugins")
-    if isinstance(plugins, list):  # anything else is a mistake that `build` reports with the others
-        import_plugins(plugins)
+    import_plugins(tree.get("plugins"))
     return complete(build(PretrainConfig, _with_scheduled(tree)))
 
 
 def complete(config: PretrainConfig) -> PretrainConfig:
-    """The configuration with each objective's `max_len` written out."""
+    """The configuration with the objectives that are learnt, each with its `max_len` written out."""
+    scheduled = set(config.schedule.task_names)
+    heads = {config.objectives[name].head_of for name in scheduled}
     objectives = {
         name: task if task.max_len else replace(task, max_len=config.data.max_len)
         for name, task in config.objectives.items()
+        if name in scheduled | heads
     }
     return replace(config, objectives=objectives)
 

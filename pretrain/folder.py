@@ -13,10 +13,12 @@ from ernie.config import differences, dump, to_dict
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.saved import read_json
+from ernie.train.checkpoint import Checkpoints
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
+from pretrain.feeds import learnt
 
-CONFIG, ORIGIN = "config.yaml", "origin.json"
+CONFIG, ORIGIN, CHECKPOINTS = "config.yaml", "origin.json", "checkpoints"
 _ORIGIN_KEYS = {
     "corpus": (str,),
     "command": (list,),
@@ -31,19 +33,33 @@ _FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins", "p
 def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
     """Make the run's folder ready, for a fresh start or to go on.
 
-    Raises UserError when the folder holds something else, or a run of another configuration or corpus; `may_change`
-    names the keys (or key prefixes) that may differ.
+    Where nothing was saved yet, a run begins anew.  Raises UserError when the folder holds something else, or has saved
+    something under another configuration or of another corpus; `may_change` names the keys (or key prefixes) that may
+    differ.
     """
-    origin_file = folder / ORIGIN
-    if origin_file.exists():
-        _check_same(config, corpus, folder, may_change)
-    elif folder.exists() and any(folder.iterdir()):
+    if not (folder / ORIGIN).exists() and folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
+    if has_begun(folder):
+        check_same(config, corpus, folder, may_change)
+        return
     folder.mkdir(parents=True, exist_ok=True)
     put_text(folder / CONFIG, dump(config))
-    put_text(
-        origin_file, json.dumps({"corpus": corpus.fingerprint, "data": _counts(corpus), **origin()}, indent=2) + "\n"
-    )
+    made = {"corpus": corpus.fingerprint, "data": _counts(config, corpus), **origin(), "resumed": []}
+    put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
+
+
+def resumed(config: PretrainConfig, folder: Path) -> None:
+    """Write down that a run goes on, under which configuration, by what, and which keys are others now."""
+    changed = sorted(_changed(config, folder, ()))
+    put_text(folder / CONFIG, dump(config))
+    made = read_origin(folder)
+    made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed}]
+    put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether there is anything that a run can go on from."""
+    return (folder / ORIGIN).exists() and Checkpoints(folder / CHECKPOINTS).latest() is not None
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
@@ -67,26 +83,31 @@ def read_origin(folder: Path) -> dict[str, Any]:
     return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
 
 
-def _counts(corpus: Corpus) -> dict[str, Any]:
-    """How much of what the corpus holds, for people; the fingerprint says which."""
+def _counts(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
+    """How much of what the run learns from, for people; the fingerprint says which."""
+    split = learnt(config, corpus)
     return {
         "language": corpus.language,
-        "documents": len(corpus.train),
-        "sentences": corpus.train.sentences,
-        "tokens": corpus.train.tokens,
+        "documents": len(split),
+        "sentences": split.sentences,
+        "tokens": split.tokens,
         "held_out": len(corpus.held_out),
         "sources": len(corpus.train.sources),
     }
 
 
-def _check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
-    before = to_dict(load(folder / CONFIG))
-    changed = {
+def _changed(config: PretrainConfig, folder: Path, may_change: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """What is another than in the configuration of a run, by key: before and now."""
+    return {
         key: values
-        for key, values in differences(before, to_dict(config)).items()
+        for key, values in differences(to_dict(load(folder / CONFIG)), to_dict(config)).items()
         if not any(key == free or key.startswith(f"{free}.") for free in (*_FREE, *may_change))
     }
-    if changed:
+
+
+def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str] = ()) -> None:
+    """Raise UserError unless a run has this configuration, but for the keys that `may_change`, and this corpus."""
+    if changed := _changed(config, folder, may_change):
         lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
         raise UserError(
             f"{folder}: holds a run of another configuration:\n{lines}\n"

@@ -94,7 +94,7 @@ def _losses(steps: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     losses: dict[str, np.ndarray] = {}
     for index, record in enumerate(steps):
         for task, loss in record["loss"].items():
-            losses.setdefault(task, np.full(len(steps), np.nan))[index] = loss if np.isfinite(loss) else np.nan
+            losses.setdefault(task, np.full(len(steps), np.nan))[index] = np.nan if loss is None else loss
     return losses
 
 

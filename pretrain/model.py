@@ -74,6 +74,11 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
     paddle.seed(config.seed)
     if config.model.start_from is not None:
         ernie = _loaded(config.model, config.model.start_from)
+        if ernie.tokenizer is not None and ernie.tokenizer.fingerprint != tokenizer.fingerprint:
+            raise UserError(
+                f"model.start_from: the model in {config.model.start_from} has another vocabulary than the corpus; "
+                "build the corpus with the model's tokenizer"
+            )
     else:
         ernie = ErnieModel(shape(config.model, tokenizer))
     ernie.tokenizer = tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
 
-from ernie.beside import beside, put
+from ernie.beside import beside, put, room
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
+from ernie.errors import UserError
 from ernie.metrics import Score
-from ernie.model.weights import arrays, load_weights, read_arrays, save_weights, set_weights
+from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
 from ernie.parallel.layout import Sizes
 from ernie.parallel.world import World
 from ernie.saved import read_json
@@ -28,6 +29,7 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
+from pretrain.folder import CHECKPOINTS
 from pretrain.model import MultiTaskModel, build_model
 from pretrain.planner.score import Meter
 from pretrain.probe import Probe
@@ -77,7 +79,7 @@ class Run:
             world=self.world,
         )
         self._probe = Probe(config, corpus) if self.world.is_first else None
-        self.checkpoints = Checkpoints(folder / "checkpoints", config.save.keep_last, config.save.keep_best)
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
         self._measured: tuple[int, float] | None = None  # the step of the last measurement, and what came out
@@ -172,15 +174,38 @@ class Run:
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
         """The whole model, as it begins or as the checkpoint has it."""
         model = build_model(self.config, tokenizer)
-        for name, head in model.heads.items():
-            self.config.objectives[name].begin(head, self.streams[name].source.items)
+        owners = {name: self.config.objectives[name].head_of or name for name in self.streams}
+        for name, head in model.heads.items():  # of one that is never drawn, from what those learn from that share it
+            learns = next(task for task, owner in owners.items() if owner == name)
+            self.config.objectives[name].begin(head, self.streams[learns].source.items)
         model.adopt_masked_head()
         if checkpoint is not None:
+            self._check_tasks(model, read_state(checkpoint))
             load_weights(model.ernie, checkpoint / MODEL / "model.safetensors")
             # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
             heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}
             set_weights(model.heads, heads, str(checkpoint / HEADS))
         return model
+
+    def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
+        """Raise UserError unless what a checkpoint has learnt is there still, under the same task ids."""
+        for name in state["streams"]:
+            if name not in self.streams:
+                raise UserError(
+                    f"schedule: the run has learnt {name}, which is not in it any more; a schedule can be extended. To "
+                    "take a task out, begin another run with model.start_from"
+                )
+        for name, number in state.get("task_ids", {}).items():
+            if model.task_ids.get(name) != number:
+                raise UserError(
+                    f"schedule: {name} has learnt with the task id {number}, and would get another one; name new tasks "
+                    "after those that have been learnt"
+                )
+        if state["step"] > len(self.schedule):
+            raise UserError(
+                f"schedule: has {len(self.schedule):,} steps, and the run has done {state['step']:,}; it can be "
+                "extended, not cut"
+            )
 
     def _gather(self) -> None:
         """Give `whole` the weights that the processes have; every process has to ask."""
@@ -207,8 +232,12 @@ class Run:
         assert self.whole is not None
         final = self.folder / MODEL
         unfinished = beside(final)
-        self.whole.ernie.save_pretrained(unfinished)
-        put(unfinished, final)
+        with room(final, "the model was not written; the checkpoints are untouched"):
+            try:
+                self.whole.ernie.save_pretrained(unfinished)
+                put(unfinished, final)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
         return final
 
     def score(self) -> None:
@@ -226,7 +255,7 @@ class Run:
         assert self.whole is not None
         self.whole.ernie.save_pretrained(folder / MODEL)
         save_weights(self.whole.heads, folder / HEADS)
-        save_file(optimizer, folder / OPTIMIZER)
+        save_arrays(optimizer, folder / OPTIMIZER)
         (folder / STATE).write_text(json.dumps(self._state(), indent=2) + "\n", encoding="utf-8")
 
     def _state(self) -> dict[str, Any]:
@@ -235,6 +264,7 @@ class Run:
             "skipped": self.skipped,
             "bad_steps": self.trainer.bad_steps,
             "streams": {name: stream.state() for name, stream in self.streams.items()},
+            "task_ids": self.model.task_ids,
         }
         scale = self.trainer.loss_scale
         return state if scale is None else {**state, "loss_scale": asdict(scale)}

@@ -103,7 +103,7 @@ class _Ledger:
 
 def _saved_positions(folder: Path) -> dict[int, dict]:
     """The stream positions in each checkpoint, after its checksums were compared."""
-    checkpoints = Checkpoints(folder / "checkpoints")
+    checkpoints = Checkpoints(folder / run_folder.CHECKPOINTS)
     found = {}
     for step in checkpoints.steps():
         check(checkpoints.path(step))

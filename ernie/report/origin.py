@@ -12,9 +12,9 @@ from ernie.report.table import facts
 
 def origin_section(origin: dict[str, Any]) -> str:
     """The section about `origin`, as `ernie.train.origin` wrote it when the run began."""
-    program, *arguments = origin["command"]
+    command = [str(word) for word in origin["command"]]
     known = {
-        "command": shlex.join([Path(program).name, *arguments]),
+        "command": shlex.join([*(Path(program).name for program in command[:1]), *command[1:]]),
         "commit": origin["commit"] or "an installed library, not a checkout",
         **origin["versions"],
         "machine": origin["machine"],

@@ -7,7 +7,6 @@ kill at any moment leaves the last good one as it was.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from ernie.beside import room
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
 from ernie.saved import read_json
@@ -57,19 +57,15 @@ class Checkpoints:
         for leftover in self.folder.glob(f"*{_PARTIAL}"):  # of a process that was killed here
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
-        try:
-            write(partial)
-            manifest = {"step": step, "score": score, "sha256": _checksums(partial)}
-            (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-            _flush(partial)
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if _disk_full(error):
-                raise UserError(
-                    f"{self.folder}: the disk is full, the checkpoint of step {step} was not written; the earlier ones "
-                    "are untouched. Make room and run the same command again: it resumes."
-                ) from None
-            raise
+        with room(self.folder, f"the checkpoint of step {step} was not written, the earlier ones are untouched"):
+            try:
+                write(partial)
+                manifest = {"step": step, "score": score, "sha256": _checksums(partial)}
+                (partial / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+                _flush(partial)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
         if target.exists():  # the same step written again, for instance after an earlier one was deleted
             replaced = target.rename(target.with_name(f"{target.name}.old{_PARTIAL}"))
             partial.rename(target)
@@ -142,9 +138,3 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _disk_full(error: BaseException) -> bool:
-    # safetensors reports I/O errors as its own exception, with the operating system's words in it.
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return full or "No space left on device" in str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from ernie.beside import put_text
+from ernie.beside import put_text, room
 from ernie.errors import UserError
+from ernie.report.words import duration
 
 METRICS_FILE = "metrics.jsonl"
 _BAR = "{percentage:3.0f}% |{bar:8}| {n_fmt}/{total_fmt}  left {remaining}{postfix}"
@@ -51,8 +53,9 @@ class Log:
         """Write one record, at once readable by others."""
         if self._file is None:
             return
-        self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-        self._file.flush()
+        with room(Path(self._file.name), "the last records are not in it"):
+            self._file.write(json.dumps(_plain({"kind": kind, "step": step, **values})) + "\n")
+            self._file.flush()
         if self._writer is not None:
             for name, value in _numbers(values, ""):
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
@@ -68,7 +71,7 @@ class Log:
         if not self._quiet and (now - self._spoke > _LINE_EVERY or step + 1 == self._steps):
             self._spoke = now
             pace = (now - self._started) / max(1, step + 1 - self._first)
-            left = time.strftime("%H:%M:%S", time.gmtime(pace * (self._steps - step - 1)))
+            left = duration(pace * (self._steps - step - 1))
             self.say(f"step {step + 1}/{self._steps}  {figures}  left {left}")
 
     def say(self, sentence: str) -> None:
@@ -126,6 +129,13 @@ def _tensorboard(folder: Path) -> Any:
     except ImportError:
         raise UserError("tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
     return SummaryWriter(str(folder / "tensorboard"))
+
+
+def _plain(value: Any) -> Any:
+    """The value with null for numbers that are not finite, which JSON has not."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(values: dict[str, Any], prefix: str) -> list[tuple[str, float]]:

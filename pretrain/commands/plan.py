@@ -108,12 +108,18 @@ def _machine(arguments: argparse.Namespace) -> Machine:
 
 
 def _work(config: PretrainConfig, length: float | None) -> Work:
-    """A step of the run.  The vocabulary is the corpus's where there is one, else that of the preset."""
+    """A step of the run.  The vocabulary is the corpus's where there is one, else that of the preset.
+
+    Of a model to start from the shape is its own.
+    """
     from ernie.data.shards import Corpus
     from ernie.model.config import EncoderConfig
+    from ernie.model.pretrained import CONFIG_FILE, model_folder
     from pretrain.planner.cost import work_of
 
     model = config.model
+    if model.start_from is not None:
+        return work_of(config, EncoderConfig.read(model_folder(model.start_from) / CONFIG_FILE), length)
     shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
     if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
         shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)

@@ -97,7 +97,7 @@ def _train(
     with world.together():
         try:
             world.by_first("opening the run", lambda: folder.prepare(config, corpus, output, arguments.allow_change))
-            checkpoint = Checkpoints(output / "checkpoints").latest()
+            checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
             if checkpoint is not None and world.is_first:
                 check(checkpoint)
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
@@ -107,6 +107,7 @@ def _train(
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None:
+                world.by_first("going on", lambda: folder.resumed(config, output))
                 log.say(f"going on from step {step} of {steps}")
             with computing(config.train.precision, config.train.amp_level):
                 finished = train(run)

@@ -15,12 +15,15 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ernie.arguments import add_quiet, add_set
 
 if TYPE_CHECKING:
+    from pretrain.config import PretrainConfig
     from pretrain.scaling.ladder import Rung
 
 SUMMARY = "fit a learning curve: how much text and how large a model an error needs"
@@ -42,27 +45,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run it: 0, or the status of a run that did not come to its end."""
     from ernie.errors import UserError
+    from ernie.shipped import find_config
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, sizes, verdict, widths
     from pretrain.scaling.draw import draw
     from pretrain.scaling.ladder import ladder
     from pretrain.scaling.points import read_run, read_table
 
-    what: list[Path] = arguments.what
-    if what[0].suffix == ".tsv":
-        points = read_table(what[0])
-    elif what[0].is_dir():
-        points = [read_run(run) for run in what]
+    first, *others = arguments.what
+    if first.is_dir():
+        points = [read_run(run) for run in arguments.what]
+    elif others:
+        raise UserError(f"{others[0]}: several folders of runs can be given, and one table or configuration alone")
+    elif first.suffix == ".tsv":
+        points = read_table(first)
     else:
+        overridden = _Overridden(find_config(first, "pretrain"), arguments.set)
         if arguments.output is None:
             raise UserError("where should the runs go? Give --output DIR")
         rungs = ladder(arguments.output, arguments.shards, arguments.widths)
+        overridden.config(rungs[0])  # its mistakes are told once, before anything is run
+        if arguments.plan:
+            print(*(f"run {number} of {len(rungs)}: {rung.folder}" for number, rung in enumerate(rungs, 1)), sep="\n")
+            return 0
         for number, rung in enumerate(rungs, 1):
             print(f"run {number} of {len(rungs)}: {rung.folder.name}", file=sys.stderr)
-            if not arguments.plan and (status := _pretrain(what[0], rung, arguments)):
+            if status := overridden.pretrain(rung, arguments.quiet):
                 return status
-        if arguments.plan:
-            return 0
         points = [read_run(rung.folder) for rung in rungs]
     found = curve(points)
     print(markdown(sizes(found)), end="\n\n")
@@ -78,11 +87,40 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pretrain(config: Path, rung: Rung, arguments: argparse.Namespace) -> int:
-    """The exit status of a run in a process of its own, whose memory is given back when it is done."""
-    if (rung.folder / "model").is_dir():
-        return 0
-    words = ["pretrain", str(config), "--output", str(rung.folder), *(["--quiet"] if arguments.quiet else [])]
-    words += [word for override in (*arguments.set, *rung.overrides()) for word in ("--set", override)]
-    command = [sys.executable, "-m", "ernie.cli", *words]
-    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+class _Overridden:
+    """A configuration file, and what is changed of it in all runs."""
+
+    def __init__(self, file: Path, changes: Sequence[str]):
+        self._file, self._changes = file, changes
+
+    def config(self, rung: Rung) -> PretrainConfig:
+        """The configuration of a run."""
+        from ernie.kernels.precision import resolve
+        from pretrain.config import load
+
+        config = load(self._file, [*self._changes, *rung.overrides()])
+        return replace(config, train=replace(config.train, precision=resolve(config.train.precision)))
+
+    def pretrain(self, rung: Rung, quiet: bool) -> int:
+        """The exit status of a run in a process of its own, whose memory is given back when it is done.
+
+        Raises UserError for one that was done already, but under another configuration.
+        """
+        from ernie.data.shards import Corpus
+        from pretrain.folder import check_same
+
+        if (rung.folder / "model").is_dir():
+            config = self.config(rung)
+            check_same(config, Corpus.open(config.corpus), rung.folder)
+            return 0
+        words = ["pretrain", str(self._file), "--output", str(rung.folder), *(["--quiet"] if quiet else [])]
+        words += [word for override in (*self._changes, *rung.overrides()) for word in ("--set", override)]
+        command = [sys.executable, "-m", "ernie.cli", *words]
+        # In a session of its own: what ends this command is handed on once, and the run may save before it ends, too.
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                process.terminate()
+                process.wait()
+                raise

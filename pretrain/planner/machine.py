@@ -17,7 +17,7 @@ from ernie.saved import read_json
 EFFICIENCY = 0.45  # of the published rate of products that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _UNITS |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
-_QUANTITY = re.compile(r"([\d.]+(?:e[+-]?\d+)?)\s*([kMGTP]?|[KMGTP]i)(B|B/s|FLOP/s|s)?", re.ASCII)
+_QUANTITY = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTP]?|[KMGTP]i)(B|B/s|FLOP/s|s)?", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
         )
     few = len(candidates) <= FEW
     found = exhaustive(candidates, _price(machine)) if few else learned(space, _price(machine), BUDGET)
+    if not found and not few:
+        found = exhaustive(candidates, _price(machine))
     if not found:
         needs = min(one.memory for one in exhaustive(candidates, _price(replace(machine, memory=math.inf))))
         raise UserError(

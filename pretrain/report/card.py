@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 
@@ -41,8 +42,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         _data(evidence),
         "## How",
         f"{sentences(history, schedule)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
-        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. The same again, byte for byte on the same "
-        "kind of machine:",
+        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_again(evidence.origin)}",
         f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
         "## What it knows",
@@ -57,6 +57,19 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         f'```python\nfrom ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained("{folder}")\n```',
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _again(origin: dict[str, Any]) -> str:
+    """What the command that the run began with makes."""
+    resumed = origin.get("resumed", [])
+    if changed := sorted({key for start in resumed for key in start["changed"]}):
+        keys = ", ".join(f"`{key}`" for key in changed)
+        return (
+            f"It was resumed with another {keys} (see `origin.json`), so that no one command makes it again; begun by:"
+        )
+    if any((start["commit"], start["versions"]) != (origin["commit"], origin["versions"]) for start in resumed):
+        return "It was resumed by another version (see `origin.json`), so that it may come out otherwise; begun by:"
+    return "The same again, byte for byte on the same kind of machine:"
 
 
 def _what_it_is(model: Path) -> str:
@@ -74,10 +87,12 @@ def _data(evidence: Evidence) -> str:
     where = f"The corpus `{evidence.config.corpus}`"
     if not data:
         return f"{where}, of which no more is known here."
+    part = evidence.config.data.share
+    share = "" if part == 1 else f" That is the share of {part:g} that `data.share` takes of its documents."
     return (
         f"{where}, language `{data['language']}`: {plural(data['documents'], 'document')} with "
         f"{plural(data['sentences'], 'sentence')} and {amount(data['tokens'])} tokens, {data['held_out']:,} more "
-        f"documents held out to measure on, from {plural(data['sources'], 'file')}."
+        f"documents held out to measure on, from {plural(data['sources'], 'file')}.{share}"
     )
 
 

@@ -38,7 +38,10 @@ class Law:
         """The size that an error needs; infinite where the law never gets there."""
         if error <= self.gamma or self.beta >= 0:
             return math.inf
-        return float(((error - self.gamma) / self.alpha) ** (1 / self.beta))
+        try:
+            return float(((error - self.gamma) / self.alpha) ** (1 / self.beta))
+        except OverflowError:  # of a law that hardly falls
+            return math.inf
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,14 @@ def read_table(file: Path) -> list[Point]:
     missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
     if missing:
         raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
-    for number, row in enumerate(rows, 2):
+    for row in rows:
         try:
             given = {name: float(row.get(name) or 0) for name in ("size", "error", "weights", "width")}
         except ValueError as error:
-            raise UserError(f"{file}:{number}: {error}") from None
+            raise UserError(f"{file}:{rows.line_num}: {error}") from None
+        for name, value in given.items():
+            if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):
+                raise UserError(f"{file}:{rows.line_num}: {name}: expected a number above 0, found {value:g}")
         found.append(Point(given["size"], given["error"], given["weights"], int(given["width"])))
     return found
 

@@ -6,6 +6,8 @@ named so in the reports.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +24,8 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 
 STRONG, WEAK, RANDOM = range(3)
+_NUMBER = re.compile("-?[0-9]+")
+_HELD_OUT = 0.1  # of the queries
 
 
 class Judged(NamedTuple):
@@ -80,7 +84,8 @@ class IRRelevance(SequenceTask):
 
     def _from_judged(self, here: Judged, there: Judged, tokenizer: Tokenizer, rng: np.random.Generator) -> Sample:
         """The judged pair, or one time in three the query with a stranger's passage."""
-        random = here.query != there.query and rng.integers(3) == RANDOM
+        # A passage that was judged for both queries is no stranger's.
+        random = rng.integers(3) == RANDOM and here.query != there.query and here.passage != there.passage
         passage, grade = (there.passage, RANDOM) if random else (here.passage, here.grade)
         query_ids, passage_ids = tokenizer.encode(here.query).ids, tokenizer.encode(passage).ids
         return pair(tokenizer, query_ids, passage_ids, self.length, label=grade)
@@ -139,6 +144,10 @@ def _passage(
     return document.run(begin, begin + last - first).ids[: max(1, room)]
 
 
+def _is_held_out(query: str) -> bool:
+    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=4).digest(), "little") < _HELD_OUT * 2**32
+
+
 class Clicks(Sequence[Judged]):
     """The rows of a click log."""
 
@@ -156,7 +165,7 @@ class Clicks(Sequence[Judged]):
 
 
 class Judgements(Sequence[Judged]):
-    """The positive judgements of a TREC qrels file; one query in ten is held out."""
+    """The positive judgements of a TREC qrels file; about one query in ten is held out, by a hash of its name."""
 
     def __init__(self, judgements: Path, queries: Path, passages: Path, strong_from: int, held_out: bool):
         self._paths = (queries, passages)
@@ -165,16 +174,14 @@ class Judgements(Sequence[Judged]):
             lines = judgements.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{judgements}: cannot be read: {error}") from None
-        names = sorted({line.split()[0] for line in lines if line.strip()})
-        held = set(names[9::10])
         for number, line in enumerate(lines, 1):
             cells = line.split()
             if not cells:
                 continue
-            if len(cells) != 4 or not cells[3].lstrip("-").isdigit():
+            if len(cells) != 4 or not _NUMBER.fullmatch(cells[3]):
                 raise UserError(f"{judgements}:{number}: expected 'query 0 passage relevance', found '{line}'")
             relevance = int(cells[3])
-            if relevance > 0 and (cells[0] in held) == held_out:
+            if relevance > 0 and _is_held_out(cells[0]) == held_out:
                 self._pairs.append((cells[0], cells[2], STRONG if relevance >= strong_from else WEAK))
 
     def __len__(self) -> int:

@@ -124,7 +124,7 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
 
 def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]) == 0
-    assert len(capsys.readouterr().err.splitlines()) == 5
+    assert len(capsys.readouterr().out.splitlines()) == 5
     assert list(tmp_path.iterdir()) == []
     assert main(["scaling", str(config)]) == 2
     assert "Give --output DIR" in capsys.readouterr().err
@@ -145,3 +145,21 @@ def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.C
     assert "| width | least error | steps to " in said
     assert main(words) == 0  # nothing is run again
     assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("row", ["nan\t3", "1e5\tinf", "-1\t3", "1e5\t0", "\t3"])
+def test_a_figure_that_is_none_is_told_with_its_line(tmp_path: Path, row: str) -> None:
+    with pytest.raises(UserError, match=r"curve\.tsv:4: "):
+        read_table(table(tmp_path, ["size\terror", "1e5\t4", "", row]))
+
+
+def test_a_law_that_hardly_falls_needs_endless_text() -> None:
+    assert Law(5.0, -1e-4, 0.0).size(4.0) == math.inf
+
+
+def test_words_that_name_nothing_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(table(tmp_path, ["size\terror", "1e5\t4"]))
+    assert main(["scaling", file, file]) == 2
+    assert "several folders of runs can be given" in capsys.readouterr().err
+    assert main(["scaling", str(tmp_path / "nosuch"), "--output", str(tmp_path / "out")]) == 2
+    assert "there is no such file" in capsys.readouterr().err

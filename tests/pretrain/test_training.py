@@ -309,3 +309,87 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     (tmp_path / "run" / "thesis.txt").write_text("mine")
     assert pretrain(config, tmp_path / "run") == 2
     assert "is not empty and holds no run" in capsys.readouterr().err
+
+
+def test_what_a_run_has_learnt_stays_in_its_schedule(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    copy = shutil.copytree(run, tmp_path / "run")
+    for tasks, sentence in (
+        ("[knowledge_masking, sentence_reordering]", "the run has learnt capitalization, which is not in it any more"),
+        ("[knowledge_masking, token_document, capitalization, sentence_reordering]", "has learnt with the task id 1"),
+    ):
+        changes = ["--set", f"schedule.tasks={tasks}", "--allow-change", "schedule", "--allow-change", "objectives"]
+        assert pretrain(config, copy, *changes) == 2
+        assert sentence in capsys.readouterr().err
+    assert pretrain(config, copy, "--set", "schedule.steps_per_task=4", "--allow-change", "schedule") == 2
+    assert "has 12 steps, and the run has done 24" in capsys.readouterr().err
+    # What was refused is not written down: the command of before is not refused now.
+    assert pretrain(config, copy) == 0
+
+
+def test_a_run_of_which_nothing_was_saved_begins_anew_as_is_asked_now(config: Path, tmp_path: Path) -> None:
+    assert pretrain(config, tmp_path / "run", "--set", "data.max_len=600", "--set", "data.batch_tokens=1024") == 2
+    assert pretrain(config, tmp_path / "run", "--set", "schedule.steps_per_task=2") == 0
+
+
+def test_a_card_does_not_promise_the_same_bytes_of_a_run_that_was_extended(
+    finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    config, run = finished
+    copy = shutil.copytree(run, tmp_path / "run")
+    assert "byte for byte" in (copy / "README.md").read_text()
+    longer = ["--set", "schedule.steps_per_task=9", "--allow-change", "schedule"]
+    assert pretrain(config, copy, *longer) == 0
+    card = (copy / "README.md").read_text()
+    assert "byte for byte" not in card
+    assert "resumed with another `schedule.steps_per_task`" in card
+    first, again = (json.loads((folder / "origin.json").read_text()) for folder in (run, copy))
+    assert {key: again[key] for key in first if key != "resumed"} == {
+        key: value for key, value in first.items() if key != "resumed"
+    }
+
+
+def test_an_objective_that_is_never_drawn_is_left_out_but_for_a_head_that_others_share(
+    config: Path, tmp_path: Path
+) -> None:
+    shared = "{knowledge_masking: {}, phrases: {task: knowledge_masking, head_of: knowledge_masking, units: [phrase]}}"
+    for objectives, stages in (
+        ("{knowledge_masking: {}, sentence_reordering: {segments: 2}}", "[{knowledge_masking: 2}]"),
+        (shared, "[{phrases: 2}]"),
+    ):
+        text = re.sub(
+            r"(?s)schedule:.*?model:",
+            f"schedule: {{stages: {stages}}}\nobjectives: {objectives}\nmodel:",
+            config.read_text(),
+        )
+        (tmp_path / "run.yaml").write_text(text)
+        folder = tmp_path / f"run-{len(objectives)}"
+        assert pretrain(tmp_path / "run.yaml", folder) == 0
+        assert sorted(yaml.safe_load((folder / "config.yaml").read_text())["objectives"]) == (
+            ["knowledge_masking", "phrases"] if objectives == shared else ["knowledge_masking"]
+        )
+
+
+def test_a_model_with_another_vocabulary_than_the_corpus_is_refused(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    other = build_corpus(made_up_text(tmp_path / "text.txt"), tmp_path)
+    text = re.sub(r"model: .*\n", f"model: {{start_from: {run}}}\n", config.read_text(encoding="utf-8"))
+    (tmp_path / "on.yaml").write_text(re.sub(r"corpus: .*\n", f"corpus: {other}\n", text), encoding="utf-8")
+    assert pretrain(tmp_path / "on.yaml", tmp_path / "run") == 2
+    assert "has another vocabulary than the corpus" in capsys.readouterr().err
+
+
+def test_ctrl_c_saves_also_where_worker_processes_make_the_batches(config: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(tmp_path / "run"), "--quiet"]
+    command += ["--set", "data.workers=2", "--set", "schedule.steps_per_task=4000", "--set", "save.every=100000"]
+    with subprocess.Popen(command, text=True, stderr=subprocess.PIPE, start_new_session=True) as process:
+        await_step(tmp_path / "run", 6, process)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers, too
+        said = process.communicate()[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert Checkpoints(tmp_path / "run" / "checkpoints").latest() is not None

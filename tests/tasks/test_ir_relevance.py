@@ -11,7 +11,7 @@ from helpers import numbered, vocabulary
 
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
-from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance
+from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Judged, Judgements
 
 TOKENIZER = numbered(20_000)
 T, H = Mark.TITLE, Mark.HEADING
@@ -200,3 +200,23 @@ def test_fields_that_do_not_go_together_are_a_sentence() -> None:
         IRRelevance(clicks=path, judgements=path, queries=path, passages=path)
     with pytest.raises(UserError, match="judgements: needs the files queries and passages too"):
         IRRelevance(judgements=path, queries=path)
+
+
+def test_a_query_stays_on_its_side_when_others_come(tmp_path: Path) -> None:
+    (tmp_path / "texts.tsv").write_text("id\ttext\n" + "".join(f"{name}\tt{name}\n" for name in range(400)))
+
+    def held(names: list[int]) -> set[str]:
+        (tmp_path / "qrels.txt").write_text("".join(f"{name} 0 {name} 1\n" for name in names))
+        paths = [tmp_path / name for name in ("qrels.txt", "texts.tsv", "texts.tsv")]
+        return {Judgements(*paths, 1, True)[n].query for n in range(len(Judgements(*paths, 1, True)))}
+
+    few, many = held(list(range(100))), held(list(range(400)))
+    assert few == {query for query in many if int(query[1:]) < 100}
+    assert 20 <= len(many) <= 60
+
+
+def test_a_passage_that_was_judged_for_both_queries_is_no_strangers() -> None:
+    task, tokenizer = IRRelevance(max_len=32), vocabulary("red blue green")
+    here, there = Judged("red", "green", STRONG), Judged("blue", "green", WEAK)
+    found = [s for seed in range(100) for s in task.samples([here, there], tokenizer, np.random.default_rng(seed))]
+    assert {int(sample.labels["label"]) for sample in found} == {STRONG}

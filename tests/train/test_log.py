@@ -65,7 +65,7 @@ def test_people_are_told_on_standard_error_unless_they_want_quiet(
         log.close()
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert shown.err == ("" if quiet else "a sentence\nstep 2/2  loss 1.2  left 00:00:00\n")
+        assert shown.err == ("" if quiet else "a sentence\nstep 2/2  loss 1.2  left 0.0 s\n")
 
 
 def test_a_terminal_gets_a_bar_with_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +88,11 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"step/loss/red" in events.read_bytes()
     assert json.loads((tmp_path / METRICS_FILE).read_text())["loss"] == {"red": 1.5}
+
+
+def test_a_loss_that_is_no_number_is_null_as_json_has_it(tmp_path: Path) -> None:
+    log = Log(tmp_path, 10, quiet=True)
+    log.record("step", 0, loss={"red": float("nan")}, rate=float("inf"))
+    log.close()
+    assert "NaN" not in (tmp_path / METRICS_FILE).read_text()
+    assert read_records(tmp_path)[0] == {"kind": "step", "step": 0, "loss": {"red": None}, "rate": None}
