@@ -94,7 +94,8 @@ def version(distribution: str) -> str | None:
 def _threads_from() -> str | None:
     if runtime.threads() == runtime.cores():
         return None
-    return "OMP_NUM_THREADS" if "OMP_NUM_THREADS" in os.environ else "MKL_NUM_THREADS"
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return "OMP_NUM_THREADS" if asked == str(runtime.threads()) else "MKL_NUM_THREADS"
 
 
 def _compiler() -> str | None:

@@ -75,7 +75,10 @@ def cached(variant: str) -> Path:
 
 def compiler() -> list[str] | None:
     """The command of the C++ compiler: what CXX says, or the first of the usual names that there is."""
-    named = shlex.split(os.environ.get("CXX", ""))
+    try:
+        named = shlex.split(os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise CannotBuild(f"CXX: {error}") from None
     return named or next(([path] for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
 
 

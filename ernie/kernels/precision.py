@@ -44,6 +44,8 @@ def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterato
     """
     import paddle
 
+    if name != "fp32":
+        _check(name)
     on_gpu = paddle.get_device() != "cpu"
     before = _current.set(name), _level.set(level if on_gpu else "O1")
     try:

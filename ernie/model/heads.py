@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import paddle
 from paddle import Tensor, nn
-from safetensors.numpy import save_file
 
 from ernie.data.batch import Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.vocabulary import vocabulary_cross_entropy
 from ernie.model.config import EncoderConfig
 from ernie.model.losses import Loss, cross_entropy
-from ernie.model.weights import arrays, read_arrays, set_weights
+from ernie.model.weights import arrays, read_arrays, save_arrays, set_weights
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -92,7 +91,7 @@ class MaskedTokenHead(nn.Layer):
 
     def write(self, path: Path) -> None:
         """Write the head as safetensors, without the table, which is the model's."""
-        save_file({**arrays(self), "task_id": np.array(self.task_id)}, path)
+        save_arrays({**arrays(self), "task_id": np.array(self.task_id)}, path)
 
     def begin_at(self, frequencies_V: np.ndarray) -> None:
         """Set the bias so that the head, knowing nothing else, predicts tokens as often as they occur."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,15 @@ def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
 
 def save_weights(layer: nn.Layer, path: Path) -> None:
     """Write a layer's parameters as safetensors."""
-    save_file(arrays(layer), path)
+    save_arrays(arrays(layer), path)
+
+
+def save_arrays(values: dict[str, np.ndarray], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file that those may read who may read others of this user's files."""
+    save_file(values, path, metadata)
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)  # the library writes files for their owner alone
 
 
 def load_weights(layer: nn.Layer, path: Path) -> None:
@@ -43,8 +52,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read a safetensors file.  Raises UserError when it is missing or damaged."""
     try:
         return load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file") from None
+    except FileNotFoundError:  # which the library also says of one that may not be read
+        reason = "may not be read" if path.exists() else "there is no such file"
+        raise UserError(f"{path}: {reason}") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: is damaged ({error}); take another checkpoint") from None
 

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels import cpu
+from ernie.kernels.cpu.call import product
 from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -128,3 +130,41 @@ def test_a_model_can_be_asked_from_several_threads_at_once() -> None:
     assert len(found) == 16
     for (_, number), values in found.items():
         np.testing.assert_allclose(values, wanted[number], rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["fp32", "bf16"])
+def test_a_part_of_a_weight_that_is_set_counts(name: str) -> None:
+    if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
+        pytest.skip("this machine computes in fp32")
+    encoder, layout = make(width=64, inner=256), Layout.of_lengths([9])
+    x, weight = inputs(layout, 64), encoder.layers[1].inner.weight
+    with precision(name):  # type: ignore[arg-type]
+        before = for_inference(encoder, x, layout)
+        values = weight.numpy()
+        values[:8] = 0  # far from the few elements that are looked at
+        encoder.set_state_dict({**encoder.state_dict(), "layers.1.inner.weight": paddle.to_tensor(values)})
+        found = for_inference(encoder, x, layout)
+        assert off_by(found, before) > 1e-3
+        np.testing.assert_allclose(found, for_inference(deepcopy(encoder), x, layout), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [[-1], [9], [3, 3], [4, 2]])
+@pytest.mark.parametrize("learns", [False, True])
+def test_tokens_that_are_not_there_or_do_not_ascend_are_refused(rows: list[int], learns: bool) -> None:
+    encoder, layout = make(), Layout.of_lengths([9])
+    with pytest.raises(UserError, match="token"):
+        if learns:
+            encoder(inputs(layout), layout, needed=np.array(rows))
+        else:
+            for_inference(encoder, inputs(layout), layout, np.array(rows))
+
+
+def test_where_no_token_is_asked_for_gradients_are_zero() -> None:
+    encoder, layout = make(), Layout.of_lengths([9])
+    encoder.train()
+    for _ in range(3):  # memory that was used before would show
+        product(paddle.ones([700, 100]), paddle.ones([100, 700]))
+    encoder(inputs(layout), layout, needed=np.array([], np.int64)).sum().backward()
+    last = encoder.layers[-1]
+    for part in (last.q, last.attention_out, last.inner, last.outer):
+        assert float(part.weight.grad.abs().max()) == 0

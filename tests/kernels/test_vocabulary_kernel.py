@@ -115,3 +115,9 @@ def test_a_label_that_is_no_token_is_named(odd: int) -> None:
     labels[2] = odd
     with pytest.raises(UserError, match=f"label {odd}: expected a number from 0 to 12"):
         loss(values, labels)
+
+
+def test_labels_need_a_position_each() -> None:
+    x, table = paddle.randn([3, 8]), paddle.randn([5, 8])
+    with pytest.raises((UserError, ValueError)):
+        vocabulary_cross_entropy(x, table, paddle.zeros([5]), np.array([1]))

@@ -162,7 +162,7 @@ def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ernie.model.published.write.save_file", full)
+    monkeypatch.setattr("ernie.model.weights.save_file", full)
     with pytest.raises(OSError, match="No space left"):
         convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]

@@ -174,3 +174,9 @@ def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> No
     assert recognise(folder) == "hf"
     with pytest.raises(UserError, match=r"names the file '\.\./outside\.safetensors', which is not beside"):
         read(folder, ErnieModel)
+
+
+def test_bfloat16_in_paddles_files_is_read_as_what_it_means(tmp_path: Path) -> None:
+    values = np.array([-0.0068, 0.0196, 1.5], np.float32)
+    pdparams(tmp_path / "model_state.pdparams", {"w": (values.view(np.uint32) >> 16).astype(np.uint16)})
+    np.testing.assert_allclose(read_pdparams(tmp_path / "model_state.pdparams")["w"], values, rtol=0.01)

@@ -210,8 +210,8 @@ def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
         ("model_type", "roberta", "model_type is roberta; encoders of the types bert and ernie can be read"),
         ("position_embedding_type", "relative_key", "position_embedding_type is relative_key: its positions are"),
         ("is_decoder", True, "is_decoder is True: a decoder sees only what stands before each token"),
-        ("num_hidden_layers", None, "num_hidden_layers: expected a whole number, found nothing"),
-        ("num_attention_heads", "4", "num_attention_heads: expected a whole number, found 4"),
+        ("num_hidden_layers", None, "num_hidden_layers: expected a whole number above 0, found nothing"),
+        ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found 4"),
         ("num_attention_heads", 5, "config.json: hidden_size 16 does not divide by heads 5"),
     ],
 )

@@ -43,6 +43,13 @@ def row_numbers(numbers: np.ndarray, rows: int, what: str) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.int64)
 
 
+def asked_rows(rows: np.ndarray, tokens: int) -> np.ndarray:
+    """The tokens asked for, as the kernels read them.  Raises UserError where they are none, or do not ascend."""
+    if (np.diff(rows) <= 0).any():
+        raise UserError("the tokens that are asked for: expected each one once, in ascending order")
+    return row_numbers(rows, tokens, "token")
+
+
 class Shape:
     """An AttentionShape and the arrays that it points to; `rows` are the queries where not all tokens ask."""
 

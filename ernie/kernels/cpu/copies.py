@@ -1,7 +1,8 @@
 """Copies of weights in bfloat16: made once, renewed by our optimizer, made anew when others change a weight.
 
-Paddle counts a tensor's versions, but neither its optimizers' steps nor set_value, set_state_dict and copy_.  So a
-copy is not trusted after a backward pass until our optimizer renews it, nor when a few elements are other ones now.
+Paddle counts a tensor's versions, but not its optimizers' steps.  So a copy is not trusted after a backward pass until
+our optimizer renews it, nor when a few elements are other ones now.  What set_value changes, and set_state_dict by it,
+Paddle does not count either: here it does.
 """
 
 from __future__ import annotations
@@ -9,13 +10,23 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from paddle import Tensor
 
 from ernie.kernels.cpu.call import low
 
 _SAMPLE = 64  # bytes
+_set_value = Tensor.set_value
+
+
+def _set_and_count(self: Tensor, value: Any) -> Any:
+    set_ = _set_value(self, value)
+    self._bump_inplace_version()
+    return set_
+
+
+Tensor.set_value = _set_and_count
 
 
 class _Copy(NamedTuple):

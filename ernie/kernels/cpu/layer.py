@@ -11,7 +11,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, seed_of
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, asked_rows, byref, loaded, seed_of
 from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.room import empty, empty_like
@@ -69,7 +69,7 @@ class _Call:
     ) -> None:
         T, D = x.shape
         self._attention = Shape(layout, layout, settings.heads, D, mask, rows)  # keeps its arrays alive
-        self._rows = None if rows is None else np.ascontiguousarray(rows, np.int64)
+        self._rows = None if rows is None else asked_rows(rows, T)
         self._shape = LayerShape(
             T,
             T if self._rows is None else len(self._rows),

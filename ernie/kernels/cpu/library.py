@@ -185,11 +185,13 @@ def _obtain(variant: str) -> Library:
     _load_what_they_call()
     for path in (SHIPPED / f"{variant}.so", cached(variant)):
         # One that was built on another system, with a newer C library, does not load here: it is built anew.
-        if path.is_file() and (handle := _opened(path)):
+        if os.path.isfile(path) and (handle := _opened(path)):  # noqa: PTH113 - never raises
             return _ready(variant, path, handle)
     warnings.warn("compiling the C++ kernels for this processor, once: about ten seconds", Remark, stacklevel=2)
     path = build(variant, cached(variant))
-    return _ready(variant, path, ctypes.CDLL(str(path)))
+    if (handle := _opened(path)) is None:
+        raise CannotBuild(f"{path} cannot be loaded; set XDG_CACHE_HOME to a folder from which programs may be run")
+    return _ready(variant, path, handle)
 
 
 def _opened(path: Path) -> ctypes.CDLL | None:

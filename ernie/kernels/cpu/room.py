@@ -35,7 +35,7 @@ def empty(shape: Sequence[int], dtype: paddle.dtype = paddle.float32) -> Tensor:
     piece = _pool.take(count * _TYPES[dtype].itemsize)
     values = np.frombuffer(piece, _TYPES[dtype], count).reshape(shape)
     # Only the tensor has this array: it goes with the tensor's last owner, be that in Python or in C++.
-    weakref.finalize(values, _pool.give_back, piece).atexit = False
+    _pool.lend(piece, values)
     return paddle.from_dlpack(values)
 
 
@@ -49,13 +49,21 @@ def taken() -> int:
     return _pool.count()
 
 
+class _Loan(weakref.ref[np.ndarray]):
+    """An array, for as long as there is one, and the piece that it lies in."""
+
+    __slots__ = ("piece",)
+    piece: mmap.mmap
+
+
 class _Pool:
     """Free pieces in the order of their sizes, each with the number of requests that there were when it was freed."""
 
     def __init__(self) -> None:
         self._free: list[tuple[int, int, mmap.mmap]] = []
+        self._lent: dict[int, _Loan] = {}
         # Python may free a tensor at any moment, also in the midst of a request: what comes back then waits here.
-        self._returned: deque[mmap.mmap] = deque()
+        self._returned: deque[_Loan] = deque()
         self._requests, self._taken = 0, 0  # the latter in bytes
         self._lock = threading.Lock()
 
@@ -67,9 +75,13 @@ class _Pool:
             self._taken += len(piece)
         return piece
 
-    def give_back(self, piece: mmap.mmap) -> None:
-        """Whoever took it does not need it any more."""
-        self._returned.append(piece)
+    def lend(self, piece: mmap.mmap, array: np.ndarray) -> None:
+        """The piece comes back when the array goes."""
+        # By a function of C's alone: Paddle holds a lock of its own while a tensor goes, and a thread that waits for
+        # that lock holds Python's, which Python code would let go of now and then, and never get back.
+        loan = _Loan(array, self._returned.append)
+        loan.piece = piece
+        self._lent[id(loan)] = loan
 
     def count(self) -> int:
         """The bytes of all pieces that are taken."""
@@ -79,7 +91,9 @@ class _Pool:
 
     def _sort_in(self) -> None:
         while self._returned:
-            piece = self._returned.popleft()
+            loan = self._returned.popleft()
+            del self._lent[id(loan)]
+            piece = loan.piece
             self._taken -= len(piece)
             insort(self._free, (len(piece), self._requests, piece), key=_size)
 

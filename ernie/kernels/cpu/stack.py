@@ -12,7 +12,7 @@ import numpy as np
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, asked_rows, byref, loaded
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.room import empty_like
 from ernie.kernels.precision import current
@@ -52,7 +52,7 @@ class PackedStack:
         T, D = x_TD.shape
         whole = Shape(layout, layout, settings.heads, D, None)
         asked = whole if rows is None else Shape(layout, layout, settings.heads, D, None, rows)
-        numbers = None if rows is None else np.ascontiguousarray(rows, np.int64)
+        numbers = None if rows is None else asked_rows(rows, T)
         common = (layers[0].inner.shape[1], ACTIVATIONS[settings.activation], settings.epsilon, 0.0, 0.0, 0)
         shape = LayerShape(T, T, D, common[0], None, *common[1:], whole.structure)
         last = shape
@@ -73,7 +73,7 @@ class PackedStack:
             [tensor.data_ptr() for tensor in tensors],
             [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
         )
-        # Paddle's own optimizers and set_value change weights without a new version: C++ looks at a few elements.
+        # Paddle's own optimizers change weights without a new version: C++ looks at a few elements.
         if made_of == self._made_of and self._is_still_of():
             return
         self._made_of = None

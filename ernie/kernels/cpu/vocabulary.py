@@ -7,6 +7,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ernie.errors import UserError
 from ernie.kernels.cpu.call import column_sum, loaded, low, product, row_numbers
 from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.room import empty
@@ -29,6 +30,8 @@ class _CrossEntropy(PyLayer):
         slope_PV = empty([P, V], paddle.bfloat16 if low_type else paddle.float32)
         loss_P = paddle.empty([P])
         labels = row_numbers(labels, V, "label")
+        if len(labels) != P:
+            raise UserError(f"{len(labels)} labels for {P} positions")
         for first in range(0, P, _ROWS):
             rows = min(_ROWS, P - first)
             logits = product(inputs[first : first + rows] if P > _ROWS else inputs, weights, bias, turn_right=True)

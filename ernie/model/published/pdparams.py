@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.model.published.bfloat16 import widened
 from ernie.model.published.pickles import SafeUnpickler, unpickle
 
 _RECONSTRUCT = np.empty(0).__reduce__()[0]  # what NumPy pickles its arrays with; its own name differs by version
@@ -35,4 +36,6 @@ def read_pdparams(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: expected weights by name, found {type(found).__name__}")
     # Paddle 2.1 and later keep a tensor as (its variable's name, the array), some as the array alone.
     plain = {name: item[1] if isinstance(item, tuple) and len(item) == 2 else item for name, item in found.items()}
-    return {name: item for name, item in plain.items() if isinstance(item, np.ndarray) and item.dtype != object}
+    arrays = {name: item for name, item in plain.items() if isinstance(item, np.ndarray) and item.dtype != object}
+    # Paddle has no other word for bfloat16, and no weight is a number of 16 bits.
+    return {name: widened(item) if item.dtype == np.uint16 else item for name, item in arrays.items()}

@@ -58,11 +58,11 @@ def shape_of(
             layers=layers,
             heads=heads,
             activation=activation,
-            dropout=float(settings.get("hidden_dropout_prob", 0.1)),
-            attention_dropout=float(settings.get("attention_probs_dropout_prob", 0.1)),
+            dropout=_float(settings, "hidden_dropout_prob", 0.1, path),
+            attention_dropout=_float(settings, "attention_probs_dropout_prob", 0.1, path),
             task_vocab_size=0 if task is None else task.shape[0],
             layer_norm_epsilon=epsilon,
-            initializer_range=float(settings.get("initializer_range", 0.02)),
+            initializer_range=_float(settings, "initializer_range", 0.02, path),
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
@@ -80,9 +80,17 @@ def wants_tasks(settings: Mapping[str, Any], kind: Kind) -> bool:
 
 
 def _number(settings: Mapping[str, Any], key: str, path: Path) -> int:
-    if not isinstance(settings.get(key), int):
-        raise UserError(f"{path}: {key}: expected a whole number, found {settings.get(key, 'nothing')}")
-    return settings[key]
+    found = settings.get(key)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+        raise UserError(f"{path}: {key}: expected a whole number above 0, found {settings.get(key, 'nothing')}")
+    return found
+
+
+def _float(settings: Mapping[str, Any], key: str, default: float, path: Path) -> float:
+    found = settings.get(key, default)
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        raise UserError(f"{path}: {key}: expected a number, found {found!r}")
+    return float(found)
 
 
 def _activation(settings: Mapping[str, Any], path: Path) -> Any:
@@ -102,7 +110,7 @@ def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float
         fixed = PADDLENLP_ERNIE_EPSILON
         said = f"{path.name} says layer_norm_eps {written}, but PaddleNLP runs ERNIE with {fixed}: so do we"
         return fixed, [said] if written not in (None, fixed) else []
-    return _EPSILON[kind] if written is None else float(written), []
+    return _EPSILON[kind] if written is None else _float(settings, "layer_norm_eps", 0.0, path), []
 
 
 def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:

@@ -80,7 +80,10 @@ def _read_archive(path: Path) -> Any:
         for key, storage in storages.items():
             if f"{root}data/{key}" not in names:
                 raise UserError(f"{path}: is damaged: the storage {key} is missing")
-            storage.bytes_ = archive.read(f"{root}data/{key}")
+            try:
+                storage.bytes_ = archive.read(f"{root}data/{key}")
+            except zipfile.BadZipFile as error:
+                raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
     return found
 
 
@@ -90,6 +93,8 @@ def _read_legacy(path: Path) -> Any:
         magic, _, _, found, keys = (unpickle(_Unpickler(stream, path, storages), path) for _ in range(5))
         if magic != _LEGACY_MAGIC:
             raise UserError(f"{path}: is no file of PyTorch's")
+        if not isinstance(keys, list) or set(keys) != set(storages):
+            raise UserError(f"{path}: is damaged: it does not hold the storages that its tensors lie in")
         for key in keys:
             length = int.from_bytes(stream.read(8), sys.byteorder)
             storage = storages[key]
@@ -132,7 +137,7 @@ def _values(tensor: _Tensor, path: Path) -> np.ndarray:
     whole = len(tensor.storage.bytes_) // kind.itemsize
     flat = np.frombuffer(tensor.storage.bytes_, kind, whole)
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
-    if 0 not in tensor.shape and not 0 <= last < len(flat):
+    if 0 not in tensor.shape and (tensor.offset < 0 or min(tensor.strides, default=0) < 0 or last >= len(flat)):
         raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} reaches behind its storage")
     strides = [stride * kind.itemsize for stride in tensor.strides]
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)

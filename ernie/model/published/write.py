@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import paddle
-from safetensors.numpy import save_file
 
 from ernie.model.config import EncoderConfig
 from ernie.model.published import names
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
-from ernie.model.weights import arrays
+from ernie.model.weights import arrays, save_arrays
 from ernie.text.tokenizer import SETTINGS_FILE
 from ernie.text.wordpiece import WordPiece
 
@@ -38,7 +37,7 @@ def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
     if to == "hf":
         weights = renamed(model, names.HUGGING_FACE, settings["model_type"])
         # transformers looks for this mark, by which a file is known to keep matrices as PyTorch does.
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        save_arrays(weights, folder / "model.safetensors", {"format": "pt"})
     else:
         weights = renamed(model, names.PADDLENLP, settings["model_type"])
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}

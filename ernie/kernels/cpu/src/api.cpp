@@ -54,7 +54,6 @@ const char* guarded(const Body& body) {
 
 }  // namespace
 
-EXPORT int ernie_kernels_lanes() { return LANES; }
 EXPORT void ernie_kernels_threads(int n) { omp_set_num_threads(n); }
 EXPORT int ernie_kernels_max_threads() { return omp_get_max_threads(); }
 

@@ -4,7 +4,10 @@
 // adds 128 times the sum of a weight's column to each result and is taken off again afterwards.
 #include "packed.h"
 
+#include <cpuid.h>
+
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "threads.h"
@@ -22,12 +25,22 @@ std::vector<float> PlainWeight::joined() const {
     return found;
 }
 
+// Of a weight.  Without VNNI oneDNN adds two products in 16 bits, which hold 2 * 255 * 63, but not 2 * 255 * 127.
+static float largest_byte() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    const bool wide = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
+    const bool narrow = __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+    const bool lowered = std::getenv("ONEDNN_MAX_CPU_ISA") || std::getenv("DNNL_MAX_CPU_ISA");
+    return (wide || narrow) && !lowered ? 127.f : 63.f;
+}
+
 QuantizedWeight::QuantizedWeight(const PlainWeight& weight)
     : integers(size_t(weight.K * weight.columns())), scale(size_t(weight.columns()), 0.f), shift(scale.size(), 0) {
     const std::vector<float> values = weight.joined();
     const size_t N = scale.size();
     for (size_t i = 0; i < values.size(); i++) scale[i % N] = std::max(scale[i % N], std::fabs(values[i]));
-    for (float& s : scale) s = s > 0 ? s / 127.f : 1.f;
+    const float most = largest_byte();
+    for (float& s : scale) s = s > 0 ? s / most : 1.f;
     for (size_t i = 0; i < values.size(); i++) {
         const int value = int(std::lrintf(values[i] / scale[i % N]));
         integers[i] = int8_t(value);

@@ -1,6 +1,7 @@
 // Products by oneDNN.  Making a oneDNN primitive takes half a millisecond, so each is made once for its shape and kept.
 #include "product.h"
 
+#include <cstring>
 #include <list>
 #include <map>
 #include <memory>
@@ -41,6 +42,17 @@ private:
 }  // namespace
 
 void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
+    if (M == 0 || N == 0) return;
+    if (K == 0) {  // a sum of nothing, which oneDNN would not write
+        if (add) return;
+        const long size = out == Type::f32 ? 4 : 2;
+        for (long m = 0; m < M; m++) {
+            char* row = static_cast<char*>(C) + m * ldc * size;
+            std::memset(row, 0, N * size);
+            if (bias) std::memcpy(row, bias, N * size);  // only of products in float
+        }
+        return;
+    }
     static thread_local Cache cache;
     Key key{int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
     Multiplication& found = cache.get(key, [&] {

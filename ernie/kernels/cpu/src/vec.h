@@ -174,7 +174,7 @@ inline void multiply(Ints a, Ints b, Ints& high, Ints& low) {
 
 #endif
 
-// e^x to about one unit in the last place, 0 below -87, NaN for NaN: 2^n times the Taylor series of 2^f for |f| <= 1/2.
+// e^x to about one unit in the last place, that of -87 below it, NaN for NaN: 2^n times the Taylor series of 2^f for |f| <= 1/2.
 inline Vec exp(Vec x) {
     x = max(all(-87.f), x);
     Vec n = round(x * all(1.44269504f));
