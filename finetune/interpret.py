@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
 from ernie.decode.stream import Stream
-from ernie.errors import about
+from ernie.errors import UserError, about
 from finetune.committed import has_no_spaces
 from finetune.rows import as_they_come
 from finetune.translator import TextTranslator
@@ -19,7 +19,7 @@ from finetune.translator import TextTranslator
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
     """Translate each line while its words come in; delays are counted in words of both languages.
 
-    Raises UserError for a line with more tokens than the model has positions for, with its number.
+    Raises UserError, with its number, for a line that is no UTF-8 or has more tokens than the model has positions for.
     """
     told = _Latency("words", latency)
     stream, delays, words, spent, number = Stream(translator), [], 0, 0.0, 1
@@ -38,26 +38,31 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
     told.summary()
 
 
-def by_line(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
+def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, latency: TextIO | None = None) -> None:
     """Translate the lines that have come in, together; delays are counted in tokens.  Raises as `by_word` does."""
     told = _Latency("tokens", latency)
-    rows = (Row({"text": line.rstrip("\n")}, Place("", number)) for number, line in enumerate(source, 1))
+    rows = (Row({"text": line}, Place("", number)) for number, line in enumerate(lines, 1))
     for group in as_they_come(rows):
-        began = time.perf_counter()
-        found = translator.translate([row["text"] for row in group], [f"line {row.place.line}" for row in group])
-        spent = (time.perf_counter() - began) / len(group)
-        for row, (text, progress) in zip(group, found, strict=True):
-            out.write(text + "\n")
-            told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
-        out.flush()
+        wrong = next((n for n, row in enumerate(group) if not translator.fits(row["text"])), None)
+        for part in (group,) if wrong is None else (group[:wrong], group[wrong : wrong + 1]):  # the latter is an error
+            began = time.perf_counter()
+            found = translator.translate([row["text"] for row in part], [f"line {row.place.line}" for row in part])
+            spent = (time.perf_counter() - began) / max(1, len(part))
+            for row, (text, progress) in zip(part, found, strict=True):
+                out.write(text + "\n")
+                told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
+            out.flush()
     told.summary()
 
 
 def _words(source: TextIO) -> Iterator[str | None]:
-    """Words as soon as they are over, and None for the end of a line."""
-    word, inside = "", False
+    """Words as soon as they are over, and None for the end of a line.  Raises UserError for what is no UTF-8."""
+    word, inside, number = "", False, 1
     while letter := source.read(1):
+        if "\udc80" <= letter <= "\udcff":  # what surrogateescape makes of a byte that is none of UTF-8
+            raise UserError(f"line {number}: is not UTF-8 text")
         inside = letter != "\n"
+        number += not inside
         if not letter.isspace() and not has_no_spaces(letter):
             word += letter
             continue

@@ -46,18 +46,24 @@ def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: Tex
     stream, spent, heard, held = Stream(recognizer), 0.0, 0, b""
     size = 2 * round(_PIECE * recognizer.rate)
     with about("standard input"):
-        while data := source.read1(size) if hasattr(source, "read1") else source.read(size):  # what is there already
-            held += data
-            samples = np.frombuffer(held, "<i2", len(held) // 2).astype(np.float32) / 32768
-            held = held[2 * len(samples) :]  # half of a sample, whose other half is still to come
+        try:
+            while (
+                data := source.read1(size) if hasattr(source, "read1") else source.read(size)
+            ):  # what is there already
+                held += data
+                samples = np.frombuffer(held, "<i2", len(held) // 2).astype(np.float32) / 32768
+                held = held[2 * len(samples) :]  # half of a sample, whose other half is still to come
+                began = time.perf_counter()
+                out.write(stream.push(samples))
+                spent += time.perf_counter() - began
+                heard += len(samples)
+                out.flush()
+        finally:  # also where Ctrl-C ends what one says: what was heard of it is written
             began = time.perf_counter()
-            out.write(stream.push(samples))
-            spent += time.perf_counter() - began
-            heard += len(samples)
+            out.write(stream.finish() + "\n")
             out.flush()
-        began = time.perf_counter()
-        out.write(stream.finish() + "\n")
-    out.flush()
+    if held and told is not None:
+        print("note: standard input: half a sample behind the last whole one is left out", file=told)
     _tell(told, "standard input", heard / recognizer.rate, spent + time.perf_counter() - began)
 
 

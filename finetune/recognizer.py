@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import Recognitions
 from ernie.errors import UserError
 from finetune.committed import Given
@@ -50,9 +51,9 @@ class SpeechRecognizer:
     def push(self, state: Transcribing, pieces: Sequence[np.ndarray]) -> tuple[Transcribing, list[str]]:
         """More samples (S,) of each stream, between -1 and 1; what is transcribed of it now and was not before.
 
-        Raises UserError for more sound than the model has positions for.
+        Raises UserError for what are no samples, and for a stream that is over.
         """
-        return self._told(state, self._tokens.push(state.tokens, pieces)[0])
+        return self._told(state, self._tokens.push(state.tokens, [as_samples(piece) for piece in pieces])[0])
 
     def finish(self, state: Transcribing) -> tuple[Transcribing, list[str]]:
         """All sounds are over; the rest of the transcripts."""

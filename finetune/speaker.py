@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,11 @@ import numpy as np
 
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
+from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
 
-_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]+")
+_SURE = 16  # characters behind a full stop, after which it is known whether it ends a sentence
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class TextSpeaker:
             raise UserError(f"this model is of the kind {task.variant_name}; those of the kind synthesize do")
         if vocoder == "flow" and task.vocoder != "flow":
             raise UserError("vocoder: this voice has no flow; let one learn from it, with task.vocoder: flow")
+        if seed < 0:
+            raise UserError(f"seed: expected at least 0, found {seed}")
         model.eval()  # one that was just trained would still drop some of what it makes
         self.rate = task.features.rate
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
@@ -96,10 +98,8 @@ class TextSpeaker:
 
     def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
         """More text of each stream; the sound (S,) of its sentences that are whole now."""
-        texts = [before + piece for before, piece in zip(state.texts, pieces, strict=True)]
-        whole = [_SENTENCE.findall(text) for text in texts]
-        rest = tuple(text[sum(map(len, found)) :] for text, found in zip(texts, whole, strict=True))
-        return Waiting(rest), [self._sound(found) for found in whole]
+        cut = [_whole(before + piece) for before, piece in zip(state.texts, pieces, strict=True)]
+        return Waiting(tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
         """All texts are over; the sound of the rest."""
@@ -108,3 +108,19 @@ class TextSpeaker:
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
         pieces = [piece for text in texts if text.strip() for piece in self.speak(text)]
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def _whole(text: str) -> tuple[list[str], str]:
+    """The sentences that are over, and the text behind them.
+
+    What follows a full stop says whether it ends a sentence: a whole word, or some Chinese characters.
+    """
+    *lines, last = text.split("\n")
+    whole = [sentence for line in lines for sentence in split_sentences(line, detect_language(line))]
+    for sentence in split_sentences(last, detect_language(last)):
+        behind = last[last.index(sentence) + len(sentence) :].lstrip()
+        if len(behind) < _SURE and len(behind.split(maxsplit=1)) < 2 and not behind[-1:].isspace():
+            break
+        whole.append(sentence)
+        last = behind
+    return whole, last

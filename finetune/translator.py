@@ -77,6 +77,10 @@ class TextTranslator:
                 found[i] = self._tokenizer.decode(one.written), one
         return [found[i] for i in range(len(texts))]
 
+    def fits(self, text: str) -> bool:
+        """Whether the model has positions for a text."""
+        return len(self._tokenizer.encode(text).ids) <= self._tokens.longest
+
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
         texts = [self._tokenizer.decode(one.written) for one in tokens.progress]
         return state.told(tokens, texts, [one.done for one in tokens.progress])

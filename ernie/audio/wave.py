@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 
 _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to hear: one of 16 bits is 3e-5
+_FULL = 1 << 15  # what stands for 1 in samples of 16 bits
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 
 
@@ -47,9 +48,11 @@ def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
     UserError for a file that is missing, is no sound, or holds no samples.
     """
     soundfile = require("soundfile")
+    if isinstance(file, (str, Path)) and not Path(file).is_file():
+        raise UserError(f"{file}: there is no such file")
     try:
         samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)
-    except (OSError, soundfile.SoundFileError) as error:
+    except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{_name(file)}: cannot be read as sound: {reason.rstrip('.')}") from None
     return _wave(samples_SC, found, rate, _name(file))
@@ -62,13 +65,30 @@ def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
         found = int(found)
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
         raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")
-    try:
-        samples = np.asarray(cell.get("array"), np.float32)
-    except (TypeError, ValueError):
-        samples = np.zeros((0, 0), np.float32)
-    if samples.ndim != 1:
-        raise UserError(f"{name}: array: expected numbers, the samples of one channel")
+    with about(f"{name}: array"):
+        samples = as_samples(cell.get("array"))
     return _wave(samples[:, None], found, rate, name)
+
+
+def as_samples(given: Any) -> np.ndarray:
+    """Samples (S,) of one channel, between -1 and 1, as the library computes with them.
+
+    Raises UserError for anything else: several channels, whole numbers, what is not a number.
+    """
+    try:
+        samples = np.asarray(given)
+    except (TypeError, ValueError):
+        samples = np.zeros((0, 0))
+    if samples.ndim != 1 or not (samples.dtype.kind in "fiu" or not len(samples)):
+        raise UserError("expected numbers, the samples of one channel")
+    if samples.dtype.kind in "iu" and np.abs(samples.astype(np.float64)).max(initial=0) > 1:
+        raise UserError(
+            f"expected samples between -1 and 1, found whole numbers; divide them by {_FULL:,}, if of 16 bits"
+        )
+    samples = samples.astype(np.float32)
+    if not np.isfinite(samples).all():
+        raise UserError("holds samples that are not numbers")
+    return samples
 
 
 def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
@@ -89,6 +109,8 @@ def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
     if found != rate:
         samples = resample(samples, found, rate)
         remarks.append(f"was resampled from {found:,} to {rate:,} samples a second")
+        if not len(samples):
+            raise UserError(f"{name}: is shorter than a sample at {rate:,} a second")
     return Wave(np.ascontiguousarray(samples, np.float32), rate, tuple(remarks))
 
 

@@ -42,7 +42,7 @@ class Chained:
 class Chain(Generic[In, Out]):
     """Decoders as one, under the contract of each: what is pushed goes through all of them.
 
-    `kinds` are the classes of their states, by which `restored` makes a state of arrays again.
+    `kinds` are the classes of their states, by which `restored` makes a state of arrays again; without them it cannot.
     """
 
     def __init__(self, *decoders: StreamDecoder[Any, Any, Any], kinds: Sequence[type[Any]] = ()):
@@ -76,7 +76,8 @@ class Chain(Generic[In, Out]):
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Chained:
         """The state of which `Chained.arrays` gave these."""
-        return Chained(tuple(kind.of_arrays(part(str(n), arrays)) for n, kind in enumerate(self._kinds)))
+        kinds = [kind for _, kind in zip(self._decoders, self._kinds, strict=True)]
+        return Chained(tuple(kind.of_arrays(part(str(n), arrays)) for n, kind in enumerate(kinds)))
 
 
 class Moment(NamedTuple):

@@ -67,8 +67,9 @@ class Beam:
     """Follows the `width` best readings, those that agree in all tokens merged into one.
 
     Hannun et al., 2014 (arXiv 1408.2873).  `language` gives the logarithm of the probability of a token after others,
-    of which `alpha` counts; `beta` is added for each token.  Of each vector those tokens are looked at that have
-    `share` of the probability together, `most` at most (Amodei et al., 2016, arXiv 1512.02595, section 7).
+    of which it looks at no more than `looks_back`; `alpha` of it counts, and `beta` is added for each token.  Of each
+    vector those tokens are looked at that have `share` of the probability together, `most` at most (Amodei et al.,
+    2016, arXiv 1512.02595, section 7).
     """
 
     blank: int
@@ -78,6 +79,7 @@ class Beam:
     beta: float = 0.0
     share: float = 0.999
     most: int = 40
+    looks_back: int = 1
 
     def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
         """The readings after more vectors, of which `first` came before; the best is the first one."""
@@ -111,6 +113,12 @@ class Beam:
 
     def _extra(self, tokens: tuple[int, ...], token: int) -> float:
         return self.beta + (self.alpha * self.language(tokens, token) if self.language is not None else 0.0)
+
+    def without_past(self, paths: Sequence[Reading], sure: int) -> tuple[tuple[Reading, ...], int]:
+        """The readings without those of their first `sure` tokens that nothing depends on, and how many these are."""
+        past = max(0, sure - max(1, self.looks_back))
+        cut = (path._replace(tokens=path.tokens[past:], vectors=path.vectors[past:]) for path in paths)
+        return tuple(cut), past
 
 
 def sure(paths: Sequence[Reading]) -> int:

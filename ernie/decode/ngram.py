@@ -124,7 +124,7 @@ def _counts(framed: Sequence[Gram], order: int) -> list[Counter[Gram]]:
 
 def _smoothed(counts: list[Counter[Gram]], order: int) -> dict[Gram, tuple[float, float]]:
     words = [gram[0] for gram in counts[0]]
-    uniform = 1 / (len(words) + 1)  # the unknown token is one of them
+    uniform = 1 / len({*words, UNKNOWN})
     probabilities: dict[Gram, float] = {}
     weights: dict[Gram, float] = {}
     for n, counter in enumerate(counts, 1):
@@ -139,7 +139,7 @@ def _smoothed(counts: list[Counter[Gram]], order: int) -> dict[Gram, tuple[float
         for gram, count in counter.items():
             lower = uniform if n == 1 else probabilities[gram[1:]]
             probabilities[gram] = max(count - discount, 0) / sums[gram[:-1]] + weights[gram[:-1]] * lower
-    probabilities[UNKNOWN,] = weights[()] * uniform
+    probabilities.setdefault((UNKNOWN,), weights[()] * uniform)
     probabilities[BEGIN,] = 0.0
     return {
         gram: (_log(probability), _log(weights.get(gram, 1.0)) if len(gram) < order else 0.0)

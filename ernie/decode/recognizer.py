@@ -33,7 +33,8 @@ class Hearing:
 
     `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.  `spikes`
     are the tokens that are committed; where a decoder writes them, `writing` is how far it is, and where several
-    readings are followed, `readings` are these, all of which begin with what is committed.
+    readings are followed, `readings` are these, all of which begin with what is committed but for the first `past`
+    tokens.
     """
 
     sound: FeatureState
@@ -44,6 +45,7 @@ class Hearing:
     ended: bool = False
     writing: Writing | None = None
     readings: tuple[Reading, ...] = ()
+    past: int = 0
 
     def ready(self, chunk: int) -> int:
         """How many vectors can be computed now: a chunk, or the rest of a sound that is over."""
@@ -54,7 +56,7 @@ class Hearing:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
-        told = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "readings")}
+        told = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "readings", "past")}
         found = {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
         return found if self.writing is None else found | under("writing", self.writing.arrays())
 
@@ -190,7 +192,9 @@ class TokenRecognizer:
             heard = replace(one, frames=frames, count=one.count + count, last=last)
             if self._beam is not None:
                 readings = self._beam.go_on(one.readings, scores_TV, one.count)
-                hearing[n] = _committed(replace(heard, readings=readings), sure(readings))
+                committed = _committed(replace(heard, readings=readings), count_sure := sure(readings))
+                readings, past = self._beam.without_past(readings, count_sure)
+                hearing[n] = replace(committed, readings=readings, past=one.past + past)
                 continue
             spikes = greedy(scores_TV, self._head.blank, one.last, one.count)
             if self._writer is None:
@@ -229,6 +233,6 @@ class TokenRecognizer:
 
 def _committed(one: Hearing, count: int) -> Hearing:
     """A stream of whose readings so many tokens are committed: as the best of them has them."""
-    best, done = one.readings[0], len(one.spikes)
+    best, done = one.readings[0], len(one.spikes) - one.past
     new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
     return replace(one, spikes=(*one.spikes, *(Spike(token, vector, 1.0) for token, vector in new)))

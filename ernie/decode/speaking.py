@@ -68,7 +68,7 @@ class AllAtOnce:
 def steps_of(head: VoiceHead, text: Text) -> Iterator[Told]:
     """What the decoder tells of each step of one text, one after the other.
 
-    A step looks near the token that the one before it looked at, so that no word is left out or said twice.
+    A step looks near the token that the one before it looked at, so that words are seldom left out or said twice.
     """
     tokens = int(text.lengths[0])
     most = max(_LEAST, round(_PATIENCE * text.letters[0] / head.decoder.pace))

@@ -91,7 +91,7 @@ def load_state(kind: type[S], path: str | Path) -> S:
     try:
         with np.load(path, allow_pickle=False) as file:
             return kind.of_arrays({name: file[name] for name in file.files})
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
         raise UserError(f"{path}: holds no state of the kind {kind.__name__} ({error})") from None
 
 

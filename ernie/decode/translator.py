@@ -144,6 +144,11 @@ class TokenTranslator:
         state, _ = self.push(self.begin(len(sources)), sources)
         return self.finish(state)[0].progress
 
+    @property
+    def longest(self) -> int:
+        """How many tokens a source may have."""
+        return self._ernie.config.max_positions - 2
+
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
         with evaluating(self._ernie), evaluating(self._head):
@@ -153,14 +158,13 @@ class TokenTranslator:
         self, state: Translations, pieces: Sequence[np.ndarray], ends: Sequence[bool]
     ) -> tuple[Translations, list[list[int]]]:
         before = [len(one.written) for one in state.progress]
-        longest = self._ernie.config.max_positions - 1
         progress = []
         for one, piece, end in zip(state.progress, pieces, ends, strict=True):
             if one.ended and len(piece):
                 raise UserError("the source of this stream is over; begin another one")
-            if len(one.read) + len(piece) + (not end) > longest:
+            if len(one.read) + len(piece) - end > self.longest:
                 raise UserError(
-                    f"a source has more than {longest - 1} tokens, as many as this model has positions for; cut it"
+                    f"a source has more than {self.longest} tokens, as many as this model has positions for; cut it"
                 )
             read, ended = (*one.read, *piece.tolist()), one.ended or end
             progress.append(replace(one, read=read, ended=ended, done=one.done or (ended and len(read) == 1)))
@@ -203,8 +207,9 @@ class TokenTranslator:
         return one.ended and self._reads(one) == len(one.read)
 
     def _most(self, one: Progress) -> int:
-        """How many tokens a target may have."""
-        return min(_LONGER * len(one.read) + _MORE, self._ernie.config.max_positions - 1)
+        """How many tokens a target may have: in proportion to its source, once all of that is there."""
+        most = self._ernie.config.max_positions - 1
+        return min(_LONGER * len(one.read) + _MORE, most) if one.ended else most
 
     def _step(self, state: Translations, ready: list[int]) -> Translations:
         """Write one token in each of these streams."""
@@ -295,10 +300,10 @@ class _Beam:
             return []
         sums_HV = scores_HV + np.array([score for score, _ in self.alive])[:, None]
         flat = sums_HV.ravel()
-        best = np.argpartition(-flat, 2 * most)[: 2 * most]
+        best = np.argsort(-flat, kind="stable")[: 2 * most]
         alive: list[tuple[float, Progress]] = []
         parents: list[int] = []
-        for place in best[np.argsort(-flat[best], kind="stable")]:
+        for place in best[np.isfinite(flat[best])]:
             parent, token = divmod(int(place), sums_HV.shape[1])
             one = self.alive[parent][1]
             grown = with_token(one, token, len(one.read))

@@ -11,6 +11,8 @@ import numpy as np
 
 from ernie.errors import UserError
 
+_TINY = 1e-9  # what a product that should be whole may lack of it: 1 - 1 / 1.25 is not quite 0.2
+
 
 @dataclass(frozen=True)
 class WaitK:
@@ -37,4 +39,5 @@ class WaitK:
         if self.k is None:
             return np.asarray(lengths)
         steps = np.asarray(steps)
-        return np.clip(self.k + steps - np.floor(self.catch_up * (steps + 1)).astype(np.int64), 1, lengths)
+        saved = np.floor(self.catch_up * (steps + 1) + _TINY).astype(np.int64)
+        return np.clip(self.k + steps - saved, 1, lengths)

@@ -44,11 +44,12 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError("-: standard input is one text; give it alone")
     require_paddle()
 
+    from finetune.rows import standard_texts
     from finetune.say import into_file, into_stream
     from finetune.speaker import TextSpeaker
 
     speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
-    texts = sys.stdin if arguments.texts == ["-"] else arguments.texts
+    texts = standard_texts() if arguments.texts == ["-"] else arguments.texts
     told = None if arguments.quiet else sys.stderr
     with computing(arguments.precision):
         if arguments.output == Path("-"):

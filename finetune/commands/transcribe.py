@@ -37,6 +37,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
+    if arguments.show_times and arguments.sounds == ["-"]:
+        raise UserError("--show-times: is for files; what is being said is written at the time it is said")
     require_paddle()
 
     from finetune.listen import from_files, from_samples

@@ -1,7 +1,8 @@
 """Translate standard input, a sentence a line, with a model that was fine-tuned for it; words are written as they come.
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
-whole lines are translated, those that are there together: much faster, and the same words.
+whole lines are translated, those that are there together: much faster, and the same words.  Only of a language without
+spaces, where a SentencePiece vocabulary joins letters, the words may be others: by word each letter is read by itself.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency
@@ -50,11 +51,15 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from finetune.interpret import by_line, by_word
+    from finetune.rows import standard_texts
     from finetune.translator import TextTranslator
 
     translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
-    source = open(sys.stdin.fileno(), encoding="utf-8", errors="strict", closefd=False)  # noqa: SIM115 - stays open
-    interpret = by_line if arguments.by == "line" else by_word
+    latency = sys.stderr if arguments.show_latency else None
     with computing(arguments.precision):
-        interpret(translator, source, sys.stdout, sys.stderr if arguments.show_latency else None)
+        if arguments.by == "line":
+            by_line(translator, standard_texts(), sys.stdout, latency)
+        else:
+            source = open(sys.stdin.fileno(), encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+            by_word(translator, source, sys.stdout, latency)
     return 0

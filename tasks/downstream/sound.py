@@ -41,6 +41,8 @@ class SoundTask(FinetuneTask):
             count = len(getattr(self, name))
             if count not in (0, self.features.features):
                 raise UserError(f"{name}: expected {self.features.features} numbers, one a feature, found {count}")
+        if len(self.mean) != len(self.deviation):
+            raise UserError("mean and deviation: give both, or neither, and they are those of the rows to learn from")
 
     def check_layout(self, layout: ParallelConfig) -> None:
         if layout.pipeline > 1 or layout.sequence:
@@ -60,7 +62,10 @@ class SoundTask(FinetuneTask):
                 continue  # told with its place when the row's example is made
             heard = found if heard is None else heard.and_of(found)
         if heard is None or not heard.count:
-            return self
+            raise UserError(
+                f"column '{self.audio}': no row has a sound that can be read and is at least one window long, "
+                f"{self.features.window:g} s"
+            )
         mean, deviation = (tuple(round(float(x), _DIGITS) for x in found) for found in heard.mean_and_deviation())
         return replace(self, mean=mean, deviation=deviation)
 

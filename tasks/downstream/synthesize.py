@@ -141,6 +141,9 @@ class Synthesize(SoundTask):
                 "differ"
             )
         learnt = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness", "dictionary")}
+        for name, known in learnt.items():
+            if (given := getattr(self, name)) and given != known:
+                raise UserError(f"{name}: is that of the teacher, {known}; take the key out")
         return replace(self, **learnt)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:

@@ -111,11 +111,9 @@ class Transcribe(SoundTask):
                 f"column '{self.audio}': the sound is {wave.seconds:.3f} s long, less than one window of "
                 f"{self.features.window:g} s"
             )
-        if count > self.max_len:
-            raise UserError(
-                f"column '{self.audio}': the sound is {wave.seconds:.1f} s long, {count:,} vectors, and max_len is "
-                f"{self.max_len}; raise it, or cut the sound where nothing is said"
-            )
+        # In chunks, with positions that begin anew, an encoder hears for as long as one likes.
+        if count > self.max_len and (self.encoder == "whole" or self.decoder == "global"):
+            raise self._too_long(wave.seconds, count)
         zeros = np.zeros(count, np.int64)
         sample = Sample(zeros, zeros, sound=wave.samples)
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
@@ -130,12 +128,20 @@ class Transcribe(SoundTask):
                 "the transcripts, or leave them out"
             )
         (sample,) = given.samples
+        if len(sample) > self.max_len:
+            raise self._too_long(self.wave(row).seconds, len(sample))
         if needed(ids) > len(sample):
             raise UserError(
                 f"column '{self.label}': {len(ids)} tokens need {needed(ids)} vectors, and the sound gives "
                 f"{len(sample)}; it is shorter than what is said in it"
             )
         return replace(given, samples=(replace(sample, written=frame(tokenizer, ids)[0]),))
+
+    def _too_long(self, seconds: float, count: int) -> UserError:
+        return UserError(
+            f"column '{self.audio}': the sound is {seconds:.1f} s long, {count:,} vectors, and max_len is "
+            f"{self.max_len}; raise it, or cut the sound where nothing is said"
+        )
 
     def truth(self, row: Row) -> str:
         text = " ".join(row.text(self.label).split())
@@ -287,7 +293,8 @@ class Transcribe(SoundTask):
 
     def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
         """What follows several readings."""
-        return Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta)
+        looks_back = 1 if self.language is None else _language_model(self.language).order + 1
+        return Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta, looks_back=looks_back)
 
     def _language(self, tokenizer: Tokenizer) -> Callable[[tuple[int, ...], int], float] | None:
         """The logarithm of the probability of a token after others."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ernie.audio.wave import Wave, is_clipped, pieces, read_wave
+from ernie.audio.wave import Wave, as_samples, is_clipped, pieces, read_wave
 from ernie.errors import UserError
 
 soundfile = pytest.importorskip("soundfile")
@@ -45,7 +45,7 @@ def test_sound_is_read_from_an_open_file_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda file: None, "cannot be read as sound"),
+        (lambda file: None, "there is no such file"),
         (lambda file: file.write_text("no sound"), "cannot be read as sound"),
         (lambda file: file.write_bytes(b""), "cannot be read as sound"),
         (lambda file: soundfile.write(file, np.zeros(0), 8000), "holds no samples"),
@@ -79,3 +79,36 @@ def test_pieces_are_the_whole() -> None:
     parts = list(pieces(wave, 0.7))
     assert [len(part) for part in parts] == [7, 7, 7, 4]
     np.testing.assert_array_equal(np.concatenate(parts), wave.samples)
+
+
+def test_a_file_that_is_missing_or_says_not_what_it_holds_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no\.wav: there is no such file"):
+        read_wave(tmp_path / "no.wav", 8000)
+    (tmp_path / "said.raw").write_bytes(bytes(100))
+    with pytest.raises(UserError, match=r"said\.raw: cannot be read as sound"):
+        read_wave(tmp_path / "said.raw", 8000)
+
+
+def test_a_sound_of_which_resampling_leaves_nothing_is_a_sentence(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "one.wav", np.zeros(1), 44100)
+    with pytest.raises(UserError, match="is shorter than a sample at 8,000"):
+        read_wave(tmp_path / "one.wav", 8000)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (np.zeros((5, 2)), "the samples of one channel"),
+        (["a"], "expected numbers"),
+        (np.array([0.1, np.nan]), "that are not numbers"),
+        (np.array([1000, -3], np.int16), "found whole numbers; divide them by 32,768"),
+    ],
+)
+def test_what_are_no_samples_is_a_sentence(given: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        as_samples(given)
+
+
+def test_samples_may_be_a_list_and_none(tmp_path: Path) -> None:
+    assert as_samples([0.5, -0.5]).tolist() == [0.5, -0.5]
+    assert as_samples([]).shape == (0,)

@@ -57,7 +57,7 @@ def test_what_nobody_can_wait_for_is_refused() -> None:
         latency.average_lagging([], 3, 3)
 
 
-@given(st.integers(1, 12), st.floats(-1, 0.9), st.integers(1, 30), st.integers(1, 40))
+@given(st.integers(1, 12), st.integers(-20, 18).map(lambda n: n / 20), st.integers(1, 30), st.integers(1, 40))
 def test_nothing_is_unread_and_nothing_is_read_twice(k: int, catch_up: float, source: int, written: int) -> None:
     reads = delays_of(WaitK(k, catch_up), source, written)
     assert all(1 <= now <= source for now in reads)
@@ -87,3 +87,9 @@ def test_they_are_what_simuleval_says(given_delays: list[int], beyond: int, refe
     ):
         scorer = getattr(scorers, f"{name}Scorer")()
         assert found == pytest.approx(scorer.compute(instance)), name
+
+
+def test_a_share_that_is_not_quite_a_fifth_catches_up_as_a_fifth() -> None:
+    steps = np.arange(40)
+    lengths = np.full(40, 100)
+    np.testing.assert_array_equal(WaitK(3, 1 - 1 / 1.25).reads(steps, lengths), WaitK(3, 0.2).reads(steps, lengths))

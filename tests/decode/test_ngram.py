@@ -97,3 +97,11 @@ def test_nothing_to_learn_from_is_a_sentence() -> None:
         NgramModel.learn([[]])
     with pytest.raises(UserError, match="order: expected at least 1"):
         NgramModel.learn(["a"], 0)
+
+
+def test_probabilities_sum_to_one_also_where_the_text_has_unknown_tokens() -> None:
+    for order in (1, 2, 3):
+        model = NgramModel.learn([["a", "<unk>", "b"], ["b", "a"], ["a"]] * 3, order)
+        for history in ((), ("a",), ("a", "<unk>")):
+            total = sum(math.exp(model.score(("<s>", *history), token)) for token in ("a", "b", "<unk>", "</s>"))
+            assert total == pytest.approx(1)

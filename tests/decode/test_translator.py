@@ -212,3 +212,19 @@ def test_a_source_that_is_too_long_or_over_is_refused_in_a_sentence() -> None:
 
 def test_lengths_of_sources_do_not_count_their_first_token() -> None:
     assert source_lengths(Layout.of_lengths([4, 2])).tolist() == [3, 1]
+
+
+def test_catching_up_does_not_end_a_target_while_its_source_is_read() -> None:
+    decoder, (source,) = translator(WaitK(1, 0.7)), texts([9], seed=3)
+    whole = at_once(decoder, [source])
+    state = decoder.begin()
+    for token in source:
+        state, _ = decoder.push(state, [np.array([token])])
+    state, _ = decoder.finish(state)
+    assert state.progress[0].written == whole.progress[0].written
+
+
+def test_a_beam_may_be_wider_than_the_vocabulary() -> None:
+    (source,) = texts([5])
+    found = at_once(translator(WaitK(None), beam=500), [source]).progress[0]
+    assert found.done

@@ -29,7 +29,7 @@ def translator() -> TextTranslator:
 
 def heard(interpret, translator: TextTranslator, text: str) -> tuple[str, str]:
     out, latency = io.StringIO(), io.StringIO()
-    interpret(translator, io.StringIO(text), out, latency)
+    interpret(translator, io.StringIO(text) if interpret is by_word else text.splitlines(), out, latency)
     return out.getvalue(), latency.getvalue()
 
 
@@ -117,3 +117,18 @@ def test_a_whole_sentence_model_translates_nothing_before_the_end() -> None:
 def test_a_distance_below_one_is_refused(distance) -> None:
     with pytest.raises(UserError, match="expected at least 1"):
         replace(TOYS["translate"].task, wait_k=distance)
+
+
+def test_lines_before_one_that_is_too_long_are_written(translator: TextTranslator) -> None:
+    out = io.StringIO()
+    with pytest.raises(UserError, match="line 3: a source has more than"):
+        by_line(translator, ["blue red", "green", "blue " * 200, "red"], out)
+    assert len(out.getvalue().splitlines()) == 2
+
+
+def test_what_is_no_utf_8_is_a_sentence_with_its_line(translator: TextTranslator) -> None:
+    source = io.TextIOWrapper(io.BytesIO(b"blue red\nblue \xff\n"), encoding="utf-8", errors="surrogateescape")
+    out = io.StringIO()
+    with pytest.raises(UserError, match="line 2: is not UTF-8 text"):
+        by_word(translator, source, out)
+    assert out.getvalue().count("\n") == 1

@@ -16,6 +16,7 @@ from ernie.audio.features import FeatureConfig
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.cli import main
 from ernie.data.labelled.read import Split
+from ernie.data.labelled.row import Row
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
@@ -200,7 +201,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
         ({"array": [], "sampling_rate": 8000}, "blue", "holds no samples"),
         ({"array": "x", "sampling_rate": 8000}, "blue", "array: expected numbers"),
         ({"array": [0.1]}, "blue", "'array' and 'sampling_rate'"),
-        ("missing.wav", "blue", "missing.wav: cannot be read as sound"),
+        ("missing.wav", "blue", "missing.wav: there is no such file"),
         ({"array": [0.1] * 2400, "sampling_rate": 8000}, " ", "the transcript is empty"),
     ],
 )
@@ -310,3 +311,39 @@ def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() 
 
 
 assert set(WORDS) == set(COLOURS)
+
+
+def test_what_was_heard_is_written_where_ctrl_c_ends_it() -> None:
+    class Ended(io.RawIOBase):
+        """Sound, and then Ctrl-C."""
+
+        def __init__(self) -> None:
+            self._pieces = [(32767 * spoken()).astype("<i2").tobytes()]
+
+        def read1(self, size: int) -> bytes:
+            if not self._pieces:
+                raise KeyboardInterrupt
+            return self._pieces.pop()
+
+    out = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        from_samples(learnt(), Ended(), out, None)  # type: ignore[arg-type]
+    assert out.getvalue() == "blue red green\n"
+
+
+def test_a_file_longer_than_what_was_learnt_is_heard_in_chunks(tmp_path: Path) -> None:
+    words = WORDS * 80
+    soundfile.write(tmp_path / "long.wav", spoken(words), 8000)
+    out = io.StringIO()
+    from_files(learnt(), [str(tmp_path / "long.wav")], False, out, None)
+    assert wer([" ".join(words)], [out.getvalue().strip()]) < 0.1
+    whole = replace(learnt().task, encoder="whole", features=FeatureConfig(bins=20))
+    with pytest.raises(UserError, match="max_len is"):
+        whole.example(Row({"audio": str(tmp_path / "long.wav")}), TOKENIZER)
+
+
+def test_statistics_that_are_half_given_and_samples_that_are_none_are_sentences() -> None:
+    with pytest.raises(UserError, match="mean and deviation: give both"):
+        replace(TOYS["transcribe"].task, mean=(0.0,) * 20, deviation=())
+    with pytest.raises(UserError, match="divide them by 32,768"):
+        Stream(SpeechRecognizer(learnt())).push((32767 * spoken()).astype(np.int16))

@@ -25,7 +25,7 @@ from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.say import into_file, into_stream
-from finetune.speaker import TextSpeaker, Waiting
+from finetune.speaker import TextSpeaker, Waiting, _whole
 from tasks.downstream.synthesize import Synthesize
 
 soundfile = pytest.importorskip("soundfile")
@@ -86,8 +86,10 @@ def test_samples_go_out_with_sixteen_bits() -> None:
 
 def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["speak", str(run), "red blue", "--output", str(tmp_path / "a.wav"), "--quiet"]) == 0
-    monkeypatch.setattr("sys.stdin", io.StringIO("red blue\n"))
-    assert main(["speak", str(run), "-", "--output", str(tmp_path / "b.wav"), "--quiet"]) == 0
+    (tmp_path / "lines.txt").write_text("red blue\n")
+    with (tmp_path / "lines.txt").open() as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        assert main(["speak", str(run), "-", "--output", str(tmp_path / "b.wav"), "--quiet"]) == 0
     assert (tmp_path / "a.wav").read_bytes() == (tmp_path / "b.wav").read_bytes()
 
 
@@ -142,10 +144,17 @@ def test_words_are_said_as_the_dictionary_writes_them_and_the_model_takes_it_alo
 def test_a_sentence_is_spoken_as_soon_as_it_is_whole() -> None:
     stream = Stream(TextSpeaker(Dotted(learnt())))
     assert len(stream.push("red ")) == 0
-    first = stream.push("blue. green ")
+    assert len(stream.push("blue. Gr")) == 0  # what follows says whether a full stop ends a sentence
+    first = stream.push("een ")
     np.testing.assert_array_equal(first, np.concatenate(list(TextSpeaker(learnt()).speak("red blue"))))
     rest = np.concatenate([stream.push("red"), stream.finish()])
     np.testing.assert_array_equal(rest, np.concatenate(list(TextSpeaker(learnt()).speak("green red"))))
+
+
+def test_a_full_stop_inside_a_sentence_does_not_end_it() -> None:
+    said = "It costs 3.5 dollars, says Dr. Smith."
+    assert _whole(f"{said} The") == ([], f"{said} The")  # the word that follows may still go on
+    assert _whole(f"{said} Then he") == ([said], "Then he")
 
 
 def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
@@ -155,7 +164,7 @@ def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
     save_state(other.with_others([one]), tmp_path / "state.npz")
     both = load_state(Waiting, tmp_path / "state.npz")
     assert both == Waiting(("green ", "red "))
-    _, sounds = speaker.push(both, ["red.", "blue."])
+    _, sounds = speaker.push(both, ["red.\n", "blue.\n"])
     for sound, text in zip(sounds, ("green red", "red blue"), strict=True):
         np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(text))))
 
@@ -223,3 +232,8 @@ def test_a_teacher_that_does_not_fit_is_told(run: Path, tmp_path: Path) -> None:
     FinetunedModel(tiny_encoder(), TOYS["classify"].task).save(tmp_path / "other" / "model")
     with pytest.raises(UserError, match="is no run of the kind synthesize whose vocoder is wavenet"):
         replace(task, vocoder="flow", teacher=tmp_path / "other").learnt_from([])
+
+
+def test_a_seed_below_zero_is_a_sentence() -> None:
+    with pytest.raises(UserError, match="seed: expected at least 0"):
+        TextSpeaker(learnt(), seed=-1)
