@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ernie.data.labelled.row import spelled
 from finetune.prepare import Prepared
 from tasks.downstream.base import Answer, FinetuneTask
 
@@ -28,17 +29,17 @@ def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers
 
 def read_dev_answers(folder: Path) -> list[dict[str, Any]]:
     """What `write_dev_answers` wrote into a trial's folder."""
-    lines = (folder / ANSWERS_FILE).read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    with (folder / ANSWERS_FILE).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def confusion(records: Sequence[dict[str, Any]], labels: Sequence[str]) -> list[list[int]]:
     """How often a label that was right (row) was answered as a label (column)."""
-    counts = Counter((str(record["right"]), record["label"]) for record in records)
+    counts = Counter((spelled(record["right"]), record["label"]) for record in records)
     return [[counts[right, answered] for answered in labels] for right in labels]
 
 
 def surest_mistakes(records: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """The wrong answers that the model was surest of."""
-    wrong = [record for record in records if str(record["right"]) != record["label"]]
+    wrong = [record for record in records if spelled(record["right"]) != record["label"]]
     return sorted(wrong, key=lambda record: -record["probability"])[:most]

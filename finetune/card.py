@@ -62,4 +62,5 @@ def _sources(config: FinetuneConfig, split: str) -> str:
 def _row(config: FinetuneConfig, split: Prepared) -> str:
     """A row as Python, with the columns that the data has but what is right."""
     answer = getattr(config.task, config.task.answer_field)
-    return repr({column: "..." for column in split.rows[0] if column != answer})
+    cells = {column: cell for column, cell in split.rows[0].items() if column != answer}
+    return repr({column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()})

@@ -110,6 +110,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_least(self, epochs=1, batch=1, micro_tokens=8, evaluations=0)
         check_least(self, batch_tokens=0, clip=0, patience=0, task_id=0)
+        if self.rate.each_stage:
+            raise UserError("rate.each_stage: fine-tuning has one stage; leave it out")
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
@@ -163,7 +165,11 @@ class FinetuneConfig:
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         with about("grid"):
-            list(self.trials())
+            names = [name for name, _ in self.trials()]
+            if len(set(names)) < len(names):
+                raise UserError("a value stands twice; each is tried once for every seed")
+            if self.grid.batch and self.train.batch_tokens:
+                raise UserError("batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
         for model, splits in self.published.items():
             for split, name in ((split, name) for split, scores in splits.items() for name in scores):
                 if name not in self.task.measures:
@@ -178,7 +184,7 @@ class FinetuneConfig:
         axes = {name: values for name, values in axes.items() if values}
         for chosen in product(*axes.values()):
             point = dict(zip(axes, chosen, strict=True))
-            name = ",".join(f"{key}={value:g}" for key, value in point.items())
+            name = ",".join(f"{key}={value}" for key, value in point.items())
             rate = replace(self.train.rate, peak=point.pop("peak", self.train.rate.peak))
             yield name, replace(self.train, rate=rate, **point)
 
@@ -191,7 +197,7 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None) ->
     Raises UserError with all mistakes of the file.
     """
     tree = read(find_config(path, "finetune"), overrides)
-    import_plugins(tree.get("plugins") or ())
+    import_plugins(tree.get("plugins"))
     config = build(FinetuneConfig, tree)
     if data is None:
         return config

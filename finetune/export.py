@@ -80,6 +80,8 @@ def _compared(model: Exportable, wanted: Export, folder: Path, say: Callable[[st
         batches = [rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH)]
         name = "dev rows" if wanted.rows is None else f"rows of {Path(wanted.rows).name}"
         differences += compare(outputs, model.outputs, exported, batches, name)
+    elif wanted.rows is not None:
+        raise UserError(f"{wanted.rows}: there are no rows to compare on")
     else:
         say("note: compared on random rows only; --input FILE gives real ones")
     return differences

@@ -11,9 +11,8 @@ import numpy as np
 
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.labelled.read import read_rows
-from ernie.data.labelled.row import Row, RowOptions
-from ernie.errors import UserError
+from ernie.data.labelled.row import RowOptions
+from ernie.errors import UserError, about
 from ernie.model.ernie import ErnieModel
 from ernie.model.export.padded import PaddedModel
 from ernie.model.heads import SequenceHead, TokenHead
@@ -21,7 +20,7 @@ from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
 from finetune.folder import read_run
 from finetune.model import FinetunedModel
-from finetune.rows import input_rows, split_rows
+from finetune.rows import file_rows, input_rows, split_rows
 from tasks.downstream.base import LogitsTask
 from tasks.downstream.saved import find_model
 
@@ -73,8 +72,11 @@ class ExportableTask(Exportable):
     def rows(self, name: str | None) -> list[Sample]:
         task = self._model.task
         rows = split_rows(read_run(self._run), "dev") if name is None else input_rows(name, RowOptions(), task)
-        examples = [task.example(row, self._model.tokenizer) for row in islice(rows, _ROWS)]
-        return [sample for example in examples for sample in example.samples]
+        samples: list[Sample] = []
+        for row in islice(rows, _ROWS):
+            with about(row.place):
+                samples += task.example(row, self._model.tokenizer).samples
+        return samples
 
 
 class ExportableEncoder(Exportable):
@@ -95,9 +97,8 @@ class ExportableEncoder(Exportable):
     def rows(self, name: str | None) -> list[Sample]:
         if name is None:
             return []
-        lines = [row for row in islice(read_rows(name, RowOptions(format="text")), _ROWS) if isinstance(row, Row)]
-        tokenizer = tokenizer_of(self._model)
-        return [Sample(*frame(tokenizer, tokenizer.encode(row.text("text")).ids[: self.longest - 2])) for row in lines]
+        rows, tokenizer = islice(file_rows(name, RowOptions(format="text")), _ROWS), tokenizer_of(self._model)
+        return [Sample(*frame(tokenizer, tokenizer.encode(row.text("text")).ids[: self.longest - 2])) for row in rows]
 
 
 def exportable(run: Path, task: int | None) -> Exportable:

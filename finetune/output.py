@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
 from ernie.data.labelled.row import Row
-from ernie.errors import about
+from ernie.errors import UserError, about
 from finetune.model import FinetunedModel
 from tasks.downstream.base import Answer
 
@@ -22,9 +22,10 @@ def write_answers(
 ) -> None:
     """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
-    A column that is called like a part of the answer is kept as `given_NAME`.  TSV begins with a line of names; tabs
-    and line breaks in a cell become spaces.  Raises UserError for a row that cannot be answered, after the lines of
-    the rows before it.
+    A column that is called like a part of the answer is kept as `given_NAME`.  TSV begins with a line of names; white
+    space in a cell becomes one space.  What JSON has no word for, such as a date, is written as text.  Raises UserError
+    for a row that cannot be answered, after the lines of the rows before it, and where two columns to keep would have
+    one name.
     """
     names: list[str] = []
     for group in groups:
@@ -32,11 +33,13 @@ def write_answers(
             for row, answer in zip(group, model.answer_group(group, batch_tokens), strict=True):
                 with about(row.place):
                     kept = {f"given_{name}" if name in answer else name: row.cell(name) for name in keep}
+                    if len(kept) < len(set(keep)):
+                        raise UserError(f"--keep: two of {', '.join(keep)} would be called alike beside the answer")
                 record = {**kept, **answer}
                 if form == "tsv" and not names:
                     names = list(record)
                     out.write("\t".join(names) + "\n")
-                out.write((_tsv(record) if form == "tsv" else json.dumps(record, ensure_ascii=False)) + "\n")
+                out.write((_tsv(record) if form == "tsv" else _json(record)) + "\n")
         finally:
             out.flush()
 
@@ -46,4 +49,8 @@ def _tsv(record: Answer) -> str:
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

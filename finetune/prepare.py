@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+
 from ernie.data.labelled.read import Split, raise_faults, read_split
 from ernie.data.labelled.row import Fault, Row
 from ernie.errors import UserError
@@ -79,12 +81,15 @@ def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:
 
 
 def _check_labelled(task: FinetuneTask, split: Split) -> None:
-    if not task.is_labelled(split.rows):
-        column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
-        raise UserError(
-            f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
-            f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
-        )
+    if task.is_labelled(split.rows):
+        return
+    column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
+    if any(column in row for row in split.rows):
+        raise UserError(f"data.{split.name}: no row has anything in the column '{column}' to {verb}")
+    raise UserError(
+        f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
+        f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
+    )
 
 
 def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
@@ -93,7 +98,7 @@ def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
     Raises UserError that names the rows that cannot be used.
     """
     labelled = task.is_labelled(split.rows)
-    make = task.labelled if labelled and split.name == "train" else task.example
+    make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
     examples: list[Example] = []
     faults: list[Fault] = []
     for row in split.rows:
@@ -147,11 +152,12 @@ def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list
 
 def _labels(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
-    column = getattr(task, task.answer_field)
+    names = getattr(task, "labels")  # noqa: B009 - not every kind has labels
     for row in split.rows:
         truth = task.truth(row)
-        items = truth if isinstance(truth, list) else [str(row[column])] if isinstance(truth, int) else []
-        for label in dict.fromkeys(items):
+        if isinstance(truth, np.ndarray):  # of several labels, whether each is one of the row's
+            truth = [names[n] for n in np.flatnonzero(truth)]
+        for label in dict.fromkeys([names[truth]] if isinstance(truth, int) else truth):
             found.setdefault(label, []).append(str(row.place))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from queue import Queue
@@ -10,8 +11,9 @@ from threading import Thread
 
 from ernie.data.labelled.read import parse_lines, read_rows
 from ernie.data.labelled.row import Fault, Row, RowOptions
-from ernie.data.read_lines import decoded
-from ernie.errors import UserError
+from ernie.data.read_lines import Line, decoded
+from ernie.errors import Remark, UserError
+from ernie.report.words import plural
 from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
 
@@ -20,8 +22,8 @@ GROUP = 512  # rows that are held at a time
 
 def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
     """The rows of a split of a run's data.  Raises UserError when there is none, or a row cannot be read."""
-    data = config.data
-    return chain.from_iterable(_usable(read_rows(source, data.options(split))) for source in data.sources(split))
+    data, options = config.data, config.data.options(split)
+    return _usable(chain.from_iterable(read_rows(source, options) for source in data.sources(split)), options)
 
 
 def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[Row]:
@@ -29,10 +31,15 @@ def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[R
 
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
-    rows = _usable(_standard_input(options) if name == "-" else read_rows(name, options))
+    rows = file_rows(name, options)
     column = next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
     for row in rows:
-        yield Row({column: row["text"]}, row.place) if row.keys() == {"text"} else row
+        yield Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
+
+
+def file_rows(name: str, options: RowOptions) -> Iterator[Row]:
+    """The same as they are."""
+    return _usable(_standard_input(options) if name == "-" else read_rows(name, options), options)
 
 
 def in_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -88,8 +95,7 @@ def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
     form = options.format
     if form in ("parquet", "json", "squad"):
         raise UserError(f"--format {form}: cannot be read from standard input; give a file")
-    # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
-    lines = decoded(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - stays open
+    lines = standard_lines()
     if form == "auto":
         first = next(lines, None)
         if first is None:
@@ -100,10 +106,31 @@ def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
     return parse_lines("standard input", lines, form, options)
 
 
-def _usable(rows: Iterable[Row | Fault | None]) -> Iterator[Row]:
-    """The rows; a faulty one stops with its sentence, one to be skipped is left out."""
+def standard_lines() -> Iterator[Line]:
+    """The lines of standard input, as they come.  Raises UserError where it is closed."""
+    if sys.stdin is None:
+        raise UserError("standard input is closed; give a file")
+    # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
+    return decoded(open(sys.stdin.fileno(), "rb", closefd=False))
+
+
+def standard_texts() -> Iterator[str]:
+    """The same as text.  Raises UserError for a line that is none, with its number."""
+    for line in standard_lines():
+        if line.text is None:
+            raise UserError(f"line {line.number}: {line.problem}")
+        yield line.text
+
+
+def _usable(rows: Iterable[Row | Fault | None], options: RowOptions) -> Iterator[Row]:
+    """The rows; a faulty one stops with its sentence, those to be skipped are left out, and their number is said."""
+    skipped = 0
     for row in rows:
-        if isinstance(row, Fault):
+        if row is None or (isinstance(row, Fault) and options.faulty == "skip"):
+            skipped += 1
+        elif isinstance(row, Fault):
             raise UserError(str(row))
-        if row is not None:
+        else:
             yield row
+    if skipped:
+        warnings.warn(f"{plural(skipped, 'row')} skipped, as 'skip' or 'faulty' asks", Remark, stacklevel=2)

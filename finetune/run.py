@@ -191,7 +191,10 @@ class _Runner:
             patient = self.world.layout.processes > 1
             meaning = "stopping after this step; finished trials are kept"
             with Interrupt(log.say, meaning, patient=patient) as interrupt:
-                return finetune(ernie, self.task, train, dev, settings, seed, progress, evaluated, self.world)
+                found = finetune(ernie, self.task, train, dev, settings, seed, progress, evaluated, self.world)
+                if self.world.any(interrupt.asked is not None):  # asked while the last step was scored
+                    interrupt.act()
+                return found
         finally:
             log.close()
 

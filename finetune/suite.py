@@ -172,6 +172,7 @@ def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, A
         rows = rows_fingerprints({name: split.rows for name, split in read_splits(config.data).items()})
         if read_inputs(folder) != {"model": encoder, **rows}:
             return None
-    except (json.JSONDecodeError, UserError):
+        done = len(scores["trials"])
+    except (ValueError, TypeError, KeyError, UserError):  # written by something else, or not to its end
         return None
-    return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None
+    return scores if done == len(list(config.trials())) * config.seeds else None

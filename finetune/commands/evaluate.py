@@ -35,8 +35,9 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.folder import read_run
 
     config = read_run(arguments.run)
-    with about("--split"):
-        sources = arguments.input or config.data.sources(arguments.split)
+    with about("--split"):  # of files, too: they are read as that split is
+        sources = config.data.sources(arguments.split)
+    sources = arguments.input or sources
     require_paddle()
 
     from finetune.model import FinetunedModel
@@ -49,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     split = prepare(model.task, rows, model.tokenizer)
     if not split.labelled:
         column = getattr(model.task, model.task.answer_field)
-        raise UserError(f"{', '.join(sources)}: the rows have no column '{column}' to be judged by")
+        raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to be judged by")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     with computing(arguments.precision):

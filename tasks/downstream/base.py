@@ -116,6 +116,13 @@ class FinetuneTask(ABC):
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
         """The samples of one row to learn from.  Raises UserError when what is right is missing or unknown."""
 
+    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+        """The samples of one row to be judged by: as `example`, where what is right for it fits them.
+
+        Raises UserError where it does not.
+        """
+        return self.example(row, tokenizer)
+
     @abstractmethod
     def truth(self, row: Row) -> Any:
         """What is right for a row, as the measures take it.  Raises UserError when it is missing or unknown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded, softmax, text_example
+from tasks.downstream.labels import is_number
 from tasks.downstream.measures import accuracy
 
 if TYPE_CHECKING:
@@ -42,6 +44,11 @@ class Choose(LogitsTask):
 
     measures: ClassVar = {"accuracy": accuracy}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.choices:
+            raise UserError("choices: expected the column that lists them, or several columns with one each")
+
     def _choices(self, row: Row) -> list[str]:
         if len(self.choices) > 1:
             return [row.text(column) for column in self.choices]
@@ -55,10 +62,10 @@ class Choose(LogitsTask):
         # A number that is no text cannot be a choice's words, even where those are digits.
         if given in choices and isinstance(row[self.label], str):
             return choices.index(given)
-        if given.lstrip("-").isdecimal():
+        if is_number(given):
             number = int(given) - self.first
         else:
-            number = ord(given.upper()) - ord("A") if len(given) == 1 else -1
+            number = ascii_uppercase.find(given.upper()) if len(given) == 1 else -1
         if not 0 <= number < len(choices):
             raise UserError(f"label '{given}' is none of the {len(choices)} choices (numbers begin at {self.first})")
         return number

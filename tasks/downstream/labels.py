@@ -24,6 +24,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
     raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
 
 
+def is_number(label: str) -> bool:
+    """Whether a label is a whole number."""
+    return label.removeprefix("-").isdecimal()
+
+
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:
     """All labels of some rows.  Raises UserError with the places of those whose labels cannot be read."""
     found: set[str] = set()
@@ -45,5 +50,5 @@ def collected(found: Iterable[str]) -> tuple[str, ...]:
     distinct = {label for label in found if label.strip()}
     if len(distinct) < 2:
         raise UserError(f"labels: expected at least two different ones, the rows have {', '.join(distinct) or 'none'}")
-    numbers = all(label.lstrip("-").isdecimal() for label in distinct)
+    numbers = all(map(is_number, distinct))
     return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))

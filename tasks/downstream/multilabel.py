@@ -49,8 +49,11 @@ class MultiLabel(TextTask):
 
     def _found(self, row: Row) -> list[str]:
         cell = row.cell(self.label)
-        parts = cell if isinstance(cell, list) else row.text(self.label).split(self.separator)
-        return [str(part).strip() for part in parts if str(part).strip()]
+        if isinstance(cell, list):
+            parts = [Row({self.label: part}).text(self.label) for part in cell]
+        else:
+            parts = row.text(self.label).split(self.separator)
+        return [part.strip() for part in parts if part.strip()]
 
     def truth(self, row: Row) -> np.ndarray:
         return self._hot(self._found(row))

@@ -88,10 +88,17 @@ class Tag(LogitsTask):
         return self._example(self._words(row, tokenizer), None, tokenizer)
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+        words, tags = self._tagged(row, tokenizer)
+        return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
+
+    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+        return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
+
+    def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
         words, tags = self._words(row, tokenizer), self.truth(row)
         if len(words) != len(tags):
             raise UserError(f"has {len(words)} words and {len(tags)} tags")
-        return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
+        return words, tags
 
     def _words(self, row: Row, tokenizer: Tokenizer) -> list[str]:
         if not isinstance(row.cell(self.tokens), str):

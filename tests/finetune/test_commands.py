@@ -78,7 +78,7 @@ class TestEvaluate:
     @pytest.mark.parametrize(
         ("content", "sentence"),
         [
-            ("text\ngood film\n", "other.tsv: the rows have no column 'label' to be judged by"),
+            ("text\ngood film\n", "other.tsv: the rows have nothing in a column 'label' to be judged by"),
             ("text\tlabel\n", "other.tsv: there are no rows"),
             ("text\tlabel\ngood\tpraise\nbad\tgrumble\n", "other.tsv:3: label 'grumble' is not one of blame, praise"),
         ],
@@ -148,3 +148,44 @@ class TestSignals:
         assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
         assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
         assert len(list(FinetunedModel.load(work / "run").predict([{"text": "a film"}]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("grid={peak: [2e-5, 2e-5]}", "grid: a value stands twice"),
+        ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
+        ("train.rate.each_stage=true", "rate.each_stage: fine-tuning has one stage"),
+        ("plugins=5", "plugins: expected a list"),
+    ],
+)
+def test_settings_without_an_effect_are_refused(
+    work: Path, capsys: pytest.CaptureFixture[str], change: str, sentence: str
+) -> None:
+    words = ["--set", change, *(["--set", "train.batch_tokens=64"] if "batch" in change else [])]
+    assert main(["check", "task.yaml", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_column_without_anything_in_it_is_not_called_missing(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "dev.jsonl").write_text('{"text": "good", "label": null}\n')
+    assert main(["check", "task.yaml", "--set", "data.dev=dev.jsonl"]) == 2
+    assert "data.dev: no row has anything in the column 'label' to judge by" in capsys.readouterr().err
+
+
+def test_rows_that_are_skipped_are_counted_and_a_submission_is_refused(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (work / "test.tsv").open("a") as file:
+        file.write("torn\tpraise\tmore\n")
+    data = "{train: train.tsv, dev: dev.tsv, test: test.tsv, faulty: skip}"
+    words = ["--set", f"data={data}", "--set", "submission={files: {test: T.tsv}}", "--set", "train.epochs=1"]
+    assert main(["finetune", "task.yaml", "--output", "torn", "--quiet", *words]) == 0
+    capsys.readouterr()
+    assert main(["predict", "torn", "--split", "test"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 30
+    assert "1 row skipped" in said.err
+    assert main(["predict", "torn", "--submission", "out"]) == 2
+    assert "1 row of test would be skipped" in capsys.readouterr().err
+    assert not (work / "out").exists()

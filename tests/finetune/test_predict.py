@@ -262,3 +262,11 @@ class TestStream:
             process.wait()
             assert process.returncode == 128 + signal.SIGPIPE
             assert "Error" not in process.stderr.read().decode()
+
+
+def test_two_columns_to_keep_that_would_be_called_alike_are_a_sentence(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "in.tsv").write_text("text\tlabel\tgiven_label\ngood film\tpraise\tb\n")
+    assert main(["predict", "done", "--input", "in.tsv", "--keep", "label", "given_label"]) == 2
+    assert "--keep: two of label, given_label would be called alike" in capsys.readouterr().err

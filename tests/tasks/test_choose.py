@@ -103,3 +103,14 @@ def test_what_is_cut_of_all_choices_is_counted() -> None:
     example = Choose(max_len=8).example(Row({"text": "the cat sat on the mat", "choices": ["a", "a dog"]}), TOKENIZER)
     assert [len(sample) for sample in example.samples] == [8, 8]
     assert example.cut == (6 + 1 + 3 - 8) + (6 + 2 + 3 - 8)
+
+
+@pytest.mark.parametrize("label", ["--1", "\u00df", "-", "9"])
+def test_what_is_no_choice_is_a_sentence(label: str) -> None:
+    with pytest.raises(UserError, match="is none of the 3 choices"):
+        Choose().truth(Row(CELLS | {"label": label}))
+
+
+def test_no_columns_of_choices_are_a_sentence() -> None:
+    with pytest.raises(UserError, match="choices: expected the column"):
+        Choose(choices=())

@@ -145,3 +145,11 @@ class TestRank:
 
     def test_the_score_is_the_probability_of_relevance(self) -> None:
         assert Rank().answer(NOTHING, [np.log(np.float32([1, 3]))]) == {"score": pytest.approx(0.75)}
+
+
+def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
+    task = MultiLabel(labels=("1", "a", "true"))
+    assert task.truth(Row({"label": ["a", 1, True]})).tolist() == [1, 1, 1]
+    for wrong in (None, {"x": 1}):
+        with pytest.raises(UserError, match="column 'label': expected text"):
+            task.truth(Row({"label": [wrong]}))

@@ -181,3 +181,11 @@ class TestAnswers:
         example = task.example(Row({"token": ["anna"]}), TOKENIZER)
         answer = task.answer(example, [np.float32([[0, 0], [0, 1], [0, 0]])])
         assert answer == {"tags": ["VB"], "words": ["anna"]}
+
+
+def test_rows_to_be_judged_by_need_a_tag_for_each_word_too() -> None:
+    task = Tag(labels=("O", "B-X"))
+    row = Row({"token": ["a", "b"], "tag": ["O", "B-X"]})
+    assert len(task.judged(row, TOKENIZER).samples) == 1
+    with pytest.raises(UserError, match="has 3 words and 2 tags"):
+        task.judged(Row(row | {"token": ["a", "b", "c"]}), TOKENIZER)
