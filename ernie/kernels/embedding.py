@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ernie.kernels import cpu
 from ernie.kernels.choose import choose
+from ernie.kernels.cpu.call import row_numbers
 from ernie.kernels.norm import layer_norm
 
 
@@ -21,15 +22,19 @@ def embed(
     offset_D: Tensor,
     epsilon: float,
     dropout: float = 0.0,
+    names: Sequence[str] = (),
 ) -> Tensor:
     """dropout(LayerNorm(sum of table[ids])): ids (T,) and tables (rows, D), one for the other, to (T, D).
 
-    Ids are on the host, where they are made and checked.
+    Ids are on the host, where they are made and checked; `names` are what messages call those of each table.  Raises
+    UserError for one that is not the number of a row.
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
     """
     body = choose(tables[0], reference, cpu.embedding.embed, reference)
-    return body(ids, tables, gain_D, offset_D, epsilon, dropout)
+    called = names or ["id"] * len(tables)
+    checked = [row_numbers(own, len(table), name) for own, table, name in zip(ids, tables, called, strict=True)]
+    return body(checked, tables, gain_D, offset_D, epsilon, dropout)
 
 
 def reference(

@@ -10,6 +10,8 @@ from paddle import Tensor, nn
 from ernie.kernels.embedding import embed
 from ernie.model.config import EncoderConfig
 
+_NAMES = ("input_ids:", "position", "token_type_ids:", "task_type_ids:")  # as Python users call them
+
 
 class TextEmbedding(nn.Layer):
     """Sum of token, position, segment and task embeddings, normalized: (T,) -> (T, D).
@@ -50,4 +52,4 @@ class TextEmbedding(nn.Layer):
             ids.append(np.broadcast_to(tasks_T, ids_T.shape))
             tables.append(self.task.weight)
         dropout = self.dropout if self.training else 0.0
-        return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout)
+        return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout, _NAMES[: len(ids)])

@@ -16,6 +16,8 @@ from philox import ALONE, seeded
 
 from ernie.errors import UserError
 from ernie.kernels.embedding import embed
+from ernie.model.config import EncoderConfig
+from ernie.model.embeddings import TextEmbedding
 
 tables = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 tokens, widths = st.integers(1, 150), st.one_of(st.integers(9, 20), st.integers(9, 200))
@@ -88,3 +90,13 @@ def test_an_id_that_the_table_has_no_row_for_is_named(odd: int) -> None:
     ids[0][3] = odd
     with pytest.raises(UserError, match=f"id {odd}: expected a number from 0 to 4"):
         embedded(ids, values, upstream)
+
+
+def test_a_models_embedding_says_which_of_its_ids_is_wrong() -> None:
+    embedding = TextEmbedding(EncoderConfig.preset("tiny"))
+    one = np.zeros(1, np.int64)
+    for place, name in enumerate(("input_ids:", "token_type_ids:", "position", "task_type_ids:")):
+        given = [one, one, one, one]
+        given[place] = np.array([10**6])
+        with pytest.raises(UserError, match=f"{name} 1000000: expected a number from 0 to "):
+            embedding(*given)

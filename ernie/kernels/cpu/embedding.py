@@ -11,7 +11,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.errors import UserError
-from ernie.kernels.cpu.call import loaded, row_numbers, seed_of
+from ernie.kernels.cpu.call import loaded, seed_of
 from ernie.kernels.cpu.room import empty, empty_like
 
 
@@ -37,7 +37,7 @@ class _Embed(PyLayer):
                 f"{T} ids of tokens, beside {', '.join(str(len(ids_T)) for ids_T in ids[1:])} of other kinds"
             )
         sum_TD, y, normal_TD, inverse_T = (empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
-        ctx.ids = [row_numbers(ids_T, len(table), "id") for ids_T, table in zip(ids, tables, strict=True)]
+        ctx.ids = ids
         loaded().call("gather_sum", len(tables), _list(tables), _arrays(ctx.ids), T, D, sum_TD.data_ptr())
         ctx.dropout = (dropout, seed_of(dropout))
         weights, out = (gain.data_ptr(), offset.data_ptr()), (y.data_ptr(), normal_TD.data_ptr(), inverse_T.data_ptr())
