@@ -11,7 +11,7 @@ from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about
-from finetune.committed import has_no_spaces
+from ernie.text.incoming import has_no_spaces
 from finetune.rows import as_they_come
 from finetune.translator import TextTranslator
 
@@ -28,7 +28,7 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
         with about(f"line {number}"):
             new = stream.finish() if word is None else stream.push(word)
         spent += time.perf_counter() - began
-        words += word is not None
+        words += len(list(_pieces(word or "")))
         delays += [float(words)] * len(list(_pieces(new)))
         out.write(new + "\n" * (word is None))
         out.flush()
@@ -56,23 +56,30 @@ def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, laten
 
 
 def _words(source: TextIO) -> Iterator[str | None]:
-    """Words as soon as they are over, and None for the end of a line.  Raises UserError for what is no UTF-8."""
-    word, inside, number = "", False, 1
+    """Words as soon as they are over, and None for the end of a line.  Raises UserError for what is no UTF-8.
+
+    A letter of a script without spaces ends what comes before it; where a space stood before a piece, it has one.
+    """
+    piece, inside, number = "", False, 1
     while letter := source.read(1):
         if "\udc80" <= letter <= "\udcff":  # what surrogateescape makes of a byte that is none of UTF-8
             raise UserError(f"line {number}: is not UTF-8 text")
         inside = letter != "\n"
-        number += not inside
         if not letter.isspace() and not has_no_spaces(letter):
-            word += letter
+            piece += letter
             continue
-        yield from _pieces(word)
-        word = ""
-        if not inside:
+        if has_no_spaces(letter):
+            yield piece + letter
+            piece = ""
+            continue
+        if piece.strip():
+            yield piece
+        piece = " "
+        if letter == "\n":
             yield None
-        elif not letter.isspace():
-            yield letter
-    yield from _pieces(word)
+            piece, number = "", number + 1
+    if piece.strip():
+        yield piece
     if inside:
         yield None
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from ernie.data.batch import plan_by_length
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about
+from ernie.text.incoming import NOTHING, Known, known
 from finetune.committed import Given
 from finetune.model import BATCH_TOKENS, FinetunedModel
 from tasks.downstream.translate import Translate
@@ -48,19 +52,22 @@ class TextTranslator:
 
     def begin(self, streams: int = 1) -> Translating:
         """The state of streams of which nothing has come yet."""
-        return Translating(self._tokens.begin(streams), ("",) * streams)
+        return Translating(self._tokens.begin(streams), ("",) * streams, (NOTHING,) * streams)
 
     def push(self, state: Translating, pieces: Sequence[str]) -> tuple[Translating, list[str]]:
         """More text of each stream, which ends where a word does; what is translated of it so far and was not before.
 
-        Raises UserError for more text than the model has positions for.
+        Of a script without spaces whole runs of letters are read, where the vocabulary joins them: a piece of it may
+        begin with a space, if there is one.  Raises UserError for more text than the model has positions for.
         """
-        ids = [self._tokenizer.encode(piece).ids for piece in pieces]
-        return self._told(state, self._tokens.push(state.tokens, ids)[0])
+        each = zip(state.held, pieces, strict=True)
+        found = [known(self._tokenizer, held, piece) if piece else Known([], held) for held, piece in each]
+        return self._told(*self._read(state, found))
 
     def finish(self, state: Translating) -> tuple[Translating, list[str]]:
         """All texts are over; the rest of the translations."""
-        return self._told(state, self._tokens.finish(state.tokens)[0])
+        state, tokens = self._read(state, [known(self._tokenizer, held, "", ended=True) for held in state.held])
+        return self._told(state, self._tokens.finish(tokens)[0])
 
     def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
         """The translations of whole texts, and how each came about; `names` are what messages call the texts.
@@ -80,6 +87,11 @@ class TextTranslator:
     def fits(self, text: str) -> bool:
         """Whether the model has positions for a text."""
         return len(self._tokenizer.encode(text).ids) <= self._tokens.longest
+
+    def _read(self, state: Translating, found: Sequence[Known]) -> tuple[Translating, Translations]:
+        """The state with what is held back now, and that of its tokens with those that are known."""
+        tokens, _ = self._tokens.push(state.tokens, [np.array(one.ids, np.int64) for one in found])
+        return replace(state, held=tuple(one.held for one in found)), tokens
 
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
         texts = [self._tokenizer.decode(one.written) for one in tokens.progress]

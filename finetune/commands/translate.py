@@ -1,8 +1,8 @@
 """Translate standard input, a sentence a line, with a model that was fine-tuned for it; words are written as they come.
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
-whole lines are translated, those that are there together: much faster, and the same words.  Only of a language without
-spaces, where a SentencePiece vocabulary joins letters, the words may be others: by word each letter is read by itself.
+whole lines are translated, those that are there together: much faster, and the same words.  Of a language without
+spaces, where a SentencePiece vocabulary joins letters, what stands between two marks is read as a word.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency

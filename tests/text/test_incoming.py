@@ -1,0 +1,79 @@
+"""Text that comes in piece by piece has the tokens that it has as a whole."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ernie.text.incoming import NOTHING, has_no_spaces, known
+from ernie.text.tokenizer import Tokenizer
+from ernie.text.train import train_sentencepiece, train_wordpiece
+
+TEXT = [
+    "我们今天去北京，你好世界。",
+    "今天天气很好！我们去公园 Paddle上 学习。",
+    "在Paddle 上训练模型，效果很好。",
+    "The cat sat on the mat, for 3.5 dollars.",
+] * 30
+
+
+@cache
+def tokenizer(kind: str) -> Tokenizer:
+    train = train_sentencepiece if kind == "sentencepiece" else train_wordpiece
+    with TemporaryDirectory() as folder:
+        return train(TEXT, vocab_size=56, lowercase=False, folder=Path(folder))  # type: ignore[operator]
+
+
+def pieces(text: str) -> list[str]:
+    """A text in the smallest pieces: each ends where a word does, and one that a space stands before has one."""
+    found, piece = [], ""
+    for letter in text:
+        if letter.isspace():
+            found.append(piece)
+            piece = " "
+        else:
+            piece += letter
+            if has_no_spaces(letter):
+                found.append(piece)
+                piece = ""
+    return [one for one in (*found, piece) if one.strip()]
+
+
+def read(kind: str, parts: list[str]) -> list[int]:
+    held, ids = NOTHING, []
+    for part in parts:
+        new, held = known(tokenizer(kind), held, part)
+        ids += new
+    return ids + known(tokenizer(kind), held, "", ended=True).ids
+
+
+mixed = st.text(st.sampled_from("我们今天去北京，。！你好 ab Paddle.,3"), max_size=25)
+
+
+@given(st.sampled_from(["sentencepiece", "wordpiece"]), mixed, st.data())
+def test_in_whatever_pieces_the_tokens_are_those_of_the_whole(kind: str, text: str, data: st.DataObject) -> None:
+    smallest = pieces(text)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(smallest)))) | {0, len(smallest)})
+    parts = ["".join(smallest[a:b]) for a, b in pairwise(cuts)]
+    assert read(kind, parts) == tokenizer(kind).encode(text).ids.tolist()
+
+
+def test_words_between_spaces_are_known_at_once() -> None:
+    for kind in ("sentencepiece", "wordpiece"):
+        assert known(tokenizer(kind), NOTHING, "cat").ids
+        assert known(tokenizer(kind), NOTHING, "cat").held == NOTHING
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [("sentencepiece", False), ("wordpiece", True)])
+def test_letters_that_others_may_join_are_held_until_a_mark_comes(kind: str, at_once: bool) -> None:
+    new, held = known(tokenizer(kind), NOTHING, "今")
+    assert bool(new) == at_once
+    new, held = known(tokenizer(kind), held, "天")
+    new, held = known(tokenizer(kind), held, "，")
+    assert new
