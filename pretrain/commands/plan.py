@@ -60,6 +60,8 @@ def main(arguments: argparse.Namespace) -> int:
         if value < 1:
             raise UserError(f"{name}: expected at least 1, found {value}")
     config = load(arguments.config, arguments.set)
+    if arguments.length is not None and not 1 <= arguments.length <= config.data.batch_tokens:
+        raise UserError(f"--length: expected 1 to {config.data.batch_tokens} tokens, as many as a micro-batch has")
     work = _work(config, arguments.length)
     if arguments.calibrate:
         require_paddle()
@@ -84,10 +86,10 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     from ernie.errors import UserError, about
     from pretrain.planner.machine import named, quantity
 
-    def given(name: str, otherwise: float) -> float:
+    def given(name: str, otherwise: float, unit: str) -> float:
         text = getattr(arguments, name)
         with about(f"--{name}"):
-            value = otherwise if text is None else quantity(text)
+            value = otherwise if text is None else quantity(text, unit)
             if value <= 0:
                 raise UserError(f"expected more than 0, found {text}")
         return value
@@ -99,10 +101,10 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         raise UserError(f"--per-node: expected at least 1, found {per_node}")
     return replace(
         machine,
-        memory=given("memory", machine.memory),
-        products=given("products", machine.products),
-        near=replace(machine.near, bandwidth=given("bandwidth", machine.near.bandwidth)),
-        far=replace(machine.far, bandwidth=given("network", machine.far.bandwidth)),
+        memory=given("memory", machine.memory, "B"),
+        products=given("products", machine.products, "FLOP/s"),
+        near=replace(machine.near, bandwidth=given("bandwidth", machine.near.bandwidth, "B/s")),
+        far=replace(machine.far, bandwidth=given("network", machine.far.bandwidth, "B/s")),
         per_node=per_node,
     )
 

@@ -65,4 +65,4 @@ def _of_finetuning(run: Path, output: Path | None) -> Path:
     page = run / "report.html"
     if not page.is_file():
         raise UserError(f"{run}: is a fine-tuning run that is not done; give its command 'ernie finetune' again")
-    return page if output is None else Path(shutil.copyfile(page, output))
+    return page if output is None or output.resolve() == page.resolve() else Path(shutil.copyfile(page, output))

@@ -152,9 +152,14 @@ def named(name: str) -> Machine:
     return MACHINES[name]
 
 
-def quantity(text: str) -> float:
-    """A number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.  Raises UserError when it is none."""
+def quantity(text: str, unit: str = "") -> float:
+    """A number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.
+
+    Raises UserError when it is none, or has another unit than the one that is wanted; it may be left out.
+    """
     found = _QUANTITY.fullmatch(text.strip())
     if found is None:
         raise UserError(f"'{text}' is no quantity; write it like 80GiB, 300GB/s or 312TFLOP/s")
+    if unit and found[3] not in (None, unit):
+        raise UserError(f"'{text}': expected a number of {unit}, found one of {found[3]}")
     return float(found[1]) * _UNITS[found[2]]

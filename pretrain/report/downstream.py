@@ -46,6 +46,8 @@ def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
             if not Path(model).resolve().is_relative_to(run.resolve()):
                 raise UserError(f"{place}: was fine-tuned from {model or 'another model'}, not from {run}")
             scores = read_json(place / _SCORES, {"scores": (dict,)}, "Fine-tune it again.")["scores"]
+            if not any(scores.values()):
+                raise UserError(f"{place / _SCORES}: holds no scores; fine-tune it again")
             found.append(Downstream(place.name, scores))
     return found
 

@@ -195,7 +195,7 @@ def test_quantities_are_read_with_their_units(text: str, value: float) -> None:
     assert quantity(text) == pytest.approx(value)
 
 
-@pytest.mark.parametrize("text", ["much", "GB", "3 apples", "-4GB", ""])
+@pytest.mark.parametrize("text", ["much", "GB", "3 apples", "-4GB", "1.2.3GB", ".", ""])
 def test_what_is_no_quantity_says_how_to_write_one(text: str) -> None:
     with pytest.raises(UserError, match="is no quantity; write it like 80GiB"):
         quantity(text)
@@ -244,3 +244,9 @@ def test_the_command_prints_layouts_reasons_and_the_block(tmp_path: Path, capsys
 def test_mistakes_are_sentences(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ernie2-en", "--set", "corpus=x", *words]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_quantity_of_another_unit_is_refused() -> None:
+    assert quantity("80GB", "B") == quantity("80G", "B") == 80e9
+    with pytest.raises(UserError, match="'300GB/s': expected a number of B, found one of B/s"):
+        quantity("300GB/s", "B")
