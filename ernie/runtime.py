@@ -13,10 +13,12 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from types import FrameType
 
 from ernie.errors import UserError
 
 _STRIDES = "FLAGS_use_stride_kernel"
+_LATER = 10.0  # seconds: longer than most steps
 
 
 def prepare() -> None:
@@ -153,15 +155,22 @@ def require_paddle() -> None:
 
 
 def begin_worker() -> None:
-    """What a worker process begins with: the process that it works for ends it, and nothing else does.
+    """What a worker process begins with: the process that it works for ends it.
 
     Ctrl-C, and the SIGTERM of a scheduler, reach the whole group of processes, and one that saves what it has still
-    needs its workers.  Where it was killed, they end, too.
+    needs its workers: they end some seconds after a SIGTERM, by which a pool that is broken ends them, too.  Where the
+    process that they work for was killed, they end at once.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_later)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent").start()
+
+
+def _end_later(number: int, frame: FrameType | None) -> None:
+    timer = threading.Timer(_LATER, os._exit, (128 + number,))
+    timer.daemon = True
+    timer.start()
 
 
 def _end_with(parent: multiprocessing.process.BaseProcess) -> None:

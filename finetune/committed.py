@@ -63,7 +63,7 @@ class Given(Generic[S]):
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """The state of which `arrays` gave these."""
-        given, held = (tuple(map(str, arrays[name])) for name in ("given", "held"))
+        given, held = (tuple(map(str, arrays.get(name, ()))) for name in ("given", "held"))
         return cls(cls.kind.of_arrays(part("tokens", arrays)), given, held)
 
     def told(self, tokens: S, texts: Sequence[str], done: Sequence[bool]) -> tuple[Self, list[str]]:

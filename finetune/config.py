@@ -110,8 +110,6 @@ class TrainConfig:
     def __post_init__(self) -> None:
         check_least(self, epochs=1, batch=1, micro_tokens=8, evaluations=0)
         check_least(self, batch_tokens=0, clip=0, patience=0, task_id=0)
-        if self.rate.each_stage:
-            raise UserError("rate.each_stage: fine-tuning has one stage; leave it out")
         if not 0 < self.layer_decay <= 1:
             raise UserError(f"layer_decay: expected a factor above 0 and at most 1, found {self.layer_decay}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
@@ -165,11 +163,7 @@ class FinetuneConfig:
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         with about("grid"):
-            names = [name for name, _ in self.trials()]
-            if len(set(names)) < len(names):
-                raise UserError("a value stands twice; each is tried once for every seed")
-            if self.grid.batch and self.train.batch_tokens:
-                raise UserError("batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
+            list(self.trials())
         for model, splits in self.published.items():
             for split, name in ((split, name) for split, scores in splits.items() for name in scores):
                 if name not in self.task.measures:
@@ -189,19 +183,33 @@ class FinetuneConfig:
             yield name, replace(self.train, rate=rate, **point)
 
 
-def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None) -> FinetuneConfig:
+def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *, saved: bool = False) -> FinetuneConfig:
     """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked for.
 
-    `path` may also be the name of one that comes with the library, such as glue/sst2.
+    `path` may also be the name of one that comes with the library, such as glue/sst2.  That of a run, which is `saved`,
+    may have settings without an effect.
 
     Raises UserError with all mistakes of the file.
     """
     tree = read(find_config(path, "finetune"), overrides)
     import_plugins(tree.get("plugins"))
     config = build(FinetuneConfig, tree)
+    if not saved:
+        _check_effects(config)
     if data is None:
         return config
     return replace(config, data=(config.local or config.data).under(data))
+
+
+def _check_effects(config: FinetuneConfig) -> None:
+    """Raise UserError for settings that would change nothing."""
+    names = [name for name, _ in config.trials()]
+    if len(set(names)) < len(names):
+        raise UserError("grid: a value stands twice; each is tried once for every seed")
+    if config.grid.batch and config.train.batch_tokens:
+        raise UserError("grid: batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
+    if config.train.rate.each_stage:
+        raise UserError("train.rate.each_stage: fine-tuning has one stage; leave it out")
 
 
 def _moved(source: str, folder: Path) -> str:

@@ -51,7 +51,7 @@ def check_folder(folder: Path) -> None:
 def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
     changed = {
         key: values
-        for key, values in differences(to_dict(load(folder / CONFIG_FILE)), to_dict(config)).items()
+        for key, values in differences(to_dict(load(folder / CONFIG_FILE, saved=True)), to_dict(config)).items()
         if not any(key == free or key.startswith(f"{free}.") for free in _FREE)
     }
     if changed:
@@ -119,4 +119,4 @@ def read_run(folder: Path) -> FinetuneConfig:
     """The configuration of an existing run.  Raises UserError when the folder is none."""
     if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
         raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
-    return replace(load(folder / CONFIG_FILE), output=folder)
+    return replace(load(folder / CONFIG_FILE, saved=True), output=folder)

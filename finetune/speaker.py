@@ -103,7 +103,8 @@ class TextSpeaker:
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
         """All texts are over; the sound of the rest."""
-        return self.begin(state.streams), [self._sound([text]) for text in state.texts]
+        rest = [split_sentences(text, detect_language(text)) for text in state.texts]
+        return self.begin(state.streams), [self._sound(sentences) for sentences in rest]
 
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
         pieces = [piece for text in texts if text.strip() for piece in self.speak(text)]

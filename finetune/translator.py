@@ -60,13 +60,13 @@ class TextTranslator:
         Of a script without spaces whole runs of letters are read, where the vocabulary joins them: a piece of it may
         begin with a space, if there is one.  Raises UserError for more text than the model has positions for.
         """
-        each = zip(state.held, pieces, strict=True)
+        each = zip(_held(state), pieces, strict=True)
         found = [known(self._tokenizer, held, piece) if piece else Known([], held) for held, piece in each]
         return self._told(*self._read(state, found))
 
     def finish(self, state: Translating) -> tuple[Translating, list[str]]:
         """All texts are over; the rest of the translations."""
-        state, tokens = self._read(state, [known(self._tokenizer, held, "", ended=True) for held in state.held])
+        state, tokens = self._read(state, [known(self._tokenizer, held, "", ended=True) for held in _held(state)])
         return self._told(state, self._tokens.finish(tokens)[0])
 
     def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
@@ -96,3 +96,8 @@ class TextTranslator:
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
         texts = [self._tokenizer.decode(one.written) for one in tokens.progress]
         return state.told(tokens, texts, [one.done for one in tokens.progress])
+
+
+def _held(state: Translating) -> tuple[str, ...]:
+    """What is held back of each stream: nothing of those that were kept in a file before anything was."""
+    return state.held or (NOTHING,) * state.streams

@@ -18,7 +18,7 @@ from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
 from pretrain.feeds import learnt
 
-CONFIG, ORIGIN, CHECKPOINTS = "config.yaml", "origin.json", "checkpoints"
+CONFIG, ORIGIN, CHECKPOINTS, MODEL = "config.yaml", "origin.json", "checkpoints", "model"
 _ORIGIN_KEYS = {
     "corpus": (str,),
     "command": (list,),
@@ -39,7 +39,7 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
     """
     if not (folder / ORIGIN).exists() and folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
-    if has_begun(folder):
+    if has_begun(folder) or (folder / MODEL).is_dir():
         check_same(config, corpus, folder, may_change)
         return
     folder.mkdir(parents=True, exist_ok=True)

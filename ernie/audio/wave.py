@@ -48,7 +48,7 @@ def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
     UserError for a file that is missing, is no sound, or holds no samples.
     """
     soundfile = require("soundfile")
-    if isinstance(file, (str, Path)) and not Path(file).is_file():
+    if isinstance(file, (str, Path)) and not Path(file).exists():
         raise UserError(f"{file}: there is no such file")
     try:
         samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)

@@ -94,7 +94,8 @@ def _find(path: str) -> list[Input]:
         # A folder that is called like a file holds the parts of one, as other programs write them.
         files = [match for match in matches if match.is_file() or match.name.endswith(SUFFIXES)]
         found = [_find_in(file) if file.is_dir() else [_input(file)] for file in files if _is_readable(file)]
-        if inputs := [one for part in found for one in part]:
+        # A pattern may match such a folder, and the files in it.
+        if inputs := list({one.name: one for part in found for one in part}.values()):
             return inputs
         raise UserError(f"{path}: no file matches this pattern and ends in {', '.join(SUFFIXES)}")
     raise UserError(f"{path}: there is no such file or folder")

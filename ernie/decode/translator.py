@@ -300,7 +300,9 @@ class _Beam:
             return []
         sums_HV = scores_HV + np.array([score for score, _ in self.alive])[:, None]
         flat = sums_HV.ravel()
-        best = np.argsort(-flat, kind="stable")[: 2 * most]
+        count = min(2 * most, flat.size)
+        near = np.flatnonzero(flat >= np.partition(flat, -count)[-count])  # those that are as good as the last one, too
+        best = near[np.argsort(-flat[near], kind="stable")][:count]
         alive: list[tuple[float, Progress]] = []
         parents: list[int] = []
         for place in best[np.isfinite(flat[best])]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ernie.text.tokenizer import Tokenizer
 
-NO_SPACES = r"\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese, and their punctuation
+NO_SPACES = r"\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese, and their punctuation
 NOTHING = " "  # what is held at the beginning
 
 

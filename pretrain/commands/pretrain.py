@@ -106,7 +106,7 @@ def _train(
             place = output if world.is_first else None
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
-            if checkpoint is not None:
+            if checkpoint is not None and step < steps:
                 world.by_first("going on", lambda: folder.resumed(config, output))
                 log.say(f"going on from step {step} of {steps}")
             with computing(config.train.precision, config.train.amp_level):

@@ -13,9 +13,12 @@ what --error needs, with intervals, and where the runs do not support an answer.
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,10 +120,23 @@ class _Overridden:
         words += [word for override in (*self._changes, *rung.overrides()) for word in ("--set", override)]
         command = [sys.executable, "-m", "ernie.cli", *words]
         # In a session of its own: what ends this command is handed on once, and the run may save before it ends, too.
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process, _hanging_up():
             try:
                 return process.wait()
             except KeyboardInterrupt:
                 process.terminate()
                 process.wait()
                 raise
+
+
+@contextmanager
+def _hanging_up() -> Iterator[None]:
+    """Have the end of a terminal end this command as Ctrl-C does."""
+    if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -25,7 +25,7 @@ from tasks.base import SequenceTask, pair, pretrain_task
 
 STRONG, WEAK, RANDOM = range(3)
 _NUMBER = re.compile("-?[0-9]+")
-_HELD_OUT = 0.1  # of the queries
+_HELD_OUT, _ENOUGH = 0.1, 10  # of the queries; how many there have to be for one to be held out
 
 
 class Judged(NamedTuple):
@@ -144,8 +144,15 @@ def _passage(
     return document.run(begin, begin + last - first).ids[: max(1, room)]
 
 
-def _is_held_out(query: str) -> bool:
-    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=4).digest(), "little") < _HELD_OUT * 2**32
+def _held_out(queries: set[str]) -> set[str]:
+    """About a tenth of the queries, and of ten or more at least one; those that come later move none of them."""
+    places = {query: _hash(query) / 2**32 for query in queries}
+    found = {query for query, place in places.items() if place < _HELD_OUT}
+    return found or {query for query in queries if len(queries) >= _ENOUGH and places[query] == min(places.values())}
+
+
+def _hash(query: str) -> int:
+    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=4).digest(), "little")
 
 
 class Clicks(Sequence[Judged]):
@@ -174,6 +181,7 @@ class Judgements(Sequence[Judged]):
             lines = judgements.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{judgements}: cannot be read: {error}") from None
+        held = _held_out({line.split()[0] for line in lines if line.strip()})
         for number, line in enumerate(lines, 1):
             cells = line.split()
             if not cells:
@@ -181,7 +189,7 @@ class Judgements(Sequence[Judged]):
             if len(cells) != 4 or not _NUMBER.fullmatch(cells[3]):
                 raise UserError(f"{judgements}:{number}: expected 'query 0 passage relevance', found '{line}'")
             relevance = int(cells[3])
-            if relevance > 0 and _is_held_out(cells[0]) == held_out:
+            if relevance > 0 and (cells[0] in held) == held_out:
                 self._pairs.append((cells[0], cells[2], STRONG if relevance >= strong_from else WEAK))
 
     def __len__(self) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -112,3 +114,12 @@ def test_what_are_no_samples_is_a_sentence(given: object, message: str) -> None:
 def test_samples_may_be_a_list_and_none(tmp_path: Path) -> None:
     assert as_samples([0.5, -0.5]).tolist() == [0.5, -0.5]
     assert as_samples([]).shape == (0,)
+
+
+def test_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", tone(8000), 8000)
+    os.mkfifo(tmp_path / "pipe.wav")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe.wav").write_bytes((tmp_path / "a.wav").read_bytes()))
+    writer.start()
+    assert read_wave(tmp_path / "pipe.wav", 8000).seconds == 0.25
+    writer.join()

@@ -240,16 +240,18 @@ def test_too_few_documents_for_a_window_are_a_sentence() -> None:
         stream(source(0))
 
 
-def test_a_killed_worker_is_a_sentence() -> None:
+@pytest.mark.parametrize("processes", [1, 3])
+def test_a_killed_worker_is_a_sentence_and_the_others_end(processes: int) -> None:
     made = source()
-    feed = Feed([made], processes=1)
+    feed = Feed([made], processes=processes)
     stream = feed.stream(made.name)
     next(stream)
     assert isinstance(feed._executor, ProcessPoolExecutor)
-    for process in list(feed._executor._processes.values()):
-        process.kill()
-        process.join()
+    workers = list(feed._executor._processes.values())
+    workers[0].kill()
+    workers[0].join()
     with pytest.raises(UserError, match="a worker process that makes batches was killed"):
         for _ in range(100):
             next(stream)
     feed.close()
+    assert not any(worker.is_alive() for worker in workers)

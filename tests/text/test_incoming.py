@@ -53,7 +53,7 @@ def read(kind: str, parts: list[str]) -> list[int]:
     return ids + known(tokenizer(kind), held, "", ended=True).ids
 
 
-mixed = st.text(st.sampled_from("我们今天去北京，。！你好 ab Paddle.,3"), max_size=25)
+mixed = st.text(st.sampled_from("我们今天去北京，。！你好\u3000 ab Paddle.,3"), max_size=25)
 
 
 @given(st.sampled_from(["sentencepiece", "wordpiece"]), mixed, st.data())
