@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from ernie.data.labelled.row import Place, Row
@@ -42,16 +42,26 @@ def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, laten
     """Translate the lines that have come in, together; delays are counted in tokens.  Raises as `by_word` does."""
     told = _Latency("tokens", latency)
     rows = (Row({"text": line}, Place("", number)) for number, line in enumerate(lines, 1))
+
+    def write(group: Sequence[Row]) -> None:
+        began = time.perf_counter()
+        found = translator.translate([row["text"] for row in group], [f"line {row.place.line}" for row in group])
+        spent = (time.perf_counter() - began) / len(group)
+        for row, (text, progress) in zip(group, found, strict=True):
+            out.write(text + "\n")
+            told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
+        out.flush()
+
     for group in as_they_come(rows):
-        wrong = next((n for n, row in enumerate(group) if not translator.fits(row["text"])), None)
-        for part in (group,) if wrong is None else (group[:wrong], group[wrong : wrong + 1]):  # the latter is an error
-            began = time.perf_counter()
-            found = translator.translate([row["text"] for row in part], [f"line {row.place.line}" for row in part])
-            spent = (time.perf_counter() - began) / max(1, len(part))
-            for row, (text, progress) in zip(part, found, strict=True):
-                out.write(text + "\n")
-                told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
-            out.flush()
+        try:
+            write(group)
+        except UserError:  # of a line that is too long: those before the first such one are written all the same
+            wrong = next((n for n, row in enumerate(group) if not translator.fits(row["text"])), None)
+            if wrong is None:
+                raise
+            if wrong:
+                write(group[:wrong])
+            write(group[wrong : wrong + 1])  # the error is this line's
     told.summary()
 
 

@@ -45,11 +45,10 @@ def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: Tex
     recognizer = SpeechRecognizer(model)
     stream, spent, heard, held = Stream(recognizer), 0.0, 0, b""
     size = 2 * round(_PIECE * recognizer.rate)
+    read = getattr(source, "read1", source.read)  # the former gives what is there already
     with about("standard input"):
         try:
-            while (
-                data := source.read1(size) if hasattr(source, "read1") else source.read(size)
-            ):  # what is there already
+            while data := read(size):
                 held += data
                 samples = np.frombuffer(held, "<i2", len(held) // 2).astype(np.float32) / 32768
                 held = held[2 * len(samples) :]  # half of a sample, whose other half is still to come

@@ -103,12 +103,15 @@ class TextSpeaker:
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
         """All texts are over; the sound of the rest."""
-        rest = [split_sentences(text, detect_language(text)) for text in state.texts]
-        return self.begin(state.streams), [self._sound(sentences) for sentences in rest]
+        return self.begin(state.streams), [self._sound(_sentences(text)) for text in state.texts]
 
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
         pieces = [piece for text in texts if text.strip() for piece in self.speak(text)]
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
+
+
+def _sentences(text: str) -> list[str]:
+    return split_sentences(text, detect_language(text))
 
 
 def _whole(text: str) -> tuple[list[str], str]:
@@ -117,8 +120,8 @@ def _whole(text: str) -> tuple[list[str], str]:
     What follows a full stop says whether it ends a sentence: a whole word, or some Chinese characters.
     """
     *lines, last = text.split("\n")
-    whole = [sentence for line in lines for sentence in split_sentences(line, detect_language(line))]
-    for sentence in split_sentences(last, detect_language(last)):
+    whole = [sentence for line in lines for sentence in _sentences(line)]
+    for sentence in _sentences(last):
         behind = last[last.index(sentence) + len(sentence) :].lstrip()
         if len(behind) < _SURE and len(behind.split(maxsplit=1)) < 2 and not behind[-1:].isspace():
             break

@@ -39,7 +39,7 @@ def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Se
     """
     if not (folder / ORIGIN).exists() and folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
-    if has_begun(folder) or (folder / MODEL).is_dir():
+    if Checkpoints(folder / CHECKPOINTS).latest() is not None or (folder / MODEL).is_dir():
         check_same(config, corpus, folder, may_change)
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,11 +55,6 @@ def resumed(config: PretrainConfig, folder: Path) -> None:
     made = read_origin(folder)
     made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed}]
     put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
-
-
-def has_begun(folder: Path) -> bool:
-    """Whether there is anything that a run can go on from."""
-    return (folder / ORIGIN).exists() and Checkpoints(folder / CHECKPOINTS).latest() is not None
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:

@@ -29,13 +29,13 @@ from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
 from pretrain.config import PretrainConfig
 from pretrain.feeds import open_streams
-from pretrain.folder import CHECKPOINTS
+from pretrain.folder import CHECKPOINTS, MODEL
 from pretrain.model import MultiTaskModel, build_model
 from pretrain.planner.score import Meter
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule, Slot
 
-MODEL, HEADS, OPTIMIZER, STATE = "model", "heads.safetensors", "optimizer.safetensors", "state.json"
+HEADS, OPTIMIZER, STATE = "heads.safetensors", "optimizer.safetensors", "state.json"
 
 
 class Run:

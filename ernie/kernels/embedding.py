@@ -9,6 +9,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.choose import choose
 from ernie.kernels.cpu.call import row_numbers
@@ -32,6 +33,9 @@ def embed(
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
     """
     body = choose(tables[0], reference, cpu.embedding.embed, reference)
+    lengths = [len(own) for own in ids]
+    if len(set(lengths)) > 1:
+        raise UserError(f"{lengths[0]} ids of tokens, beside {', '.join(map(str, lengths[1:]))} of other kinds")
     called = names or ["id"] * len(tables)
     checked = [row_numbers(own, len(table), name) for own, table, name in zip(ids, tables, called, strict=True)]
     return body(checked, tables, gain_D, offset_D, epsilon, dropout)

@@ -110,9 +110,9 @@ class _Overridden:
         Raises UserError for one that was done already, but under another configuration.
         """
         from ernie.data.shards import Corpus
-        from pretrain.folder import check_same
+        from pretrain.folder import MODEL, check_same
 
-        if (rung.folder / "model").is_dir():
+        if (rung.folder / MODEL).is_dir():
             config = self.config(rung)
             check_same(config, Corpus.open(config.corpus), rung.folder)
             return 0

@@ -6,7 +6,6 @@ named so in the reports.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ernie.data.document import Document, Mark, Sample
-from ernie.data.table import Table
+from ernie.data.table import Table, hash_of
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
@@ -146,13 +145,9 @@ def _passage(
 
 def _held_out(queries: set[str]) -> set[str]:
     """About a tenth of the queries, and of ten or more at least one; those that come later move none of them."""
-    places = {query: _hash(query) / 2**32 for query in queries}
+    places = {query: hash_of(query) / 2**32 for query in queries}
     found = {query for query, place in places.items() if place < _HELD_OUT}
     return found or {query for query in queries if len(queries) >= _ENOUGH and places[query] == min(places.values())}
-
-
-def _hash(query: str) -> int:
-    return int.from_bytes(hashlib.blake2b(query.encode(), digest_size=4).digest(), "little")
 
 
 class Clicks(Sequence[Judged]):

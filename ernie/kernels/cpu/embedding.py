@@ -10,7 +10,6 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.errors import UserError
 from ernie.kernels.cpu.call import loaded, seed_of
 from ernie.kernels.cpu.room import empty, empty_like
 
@@ -32,10 +31,6 @@ class _Embed(PyLayer):
     def forward(ctx, *given):  # type: ignore[no-untyped-def]
         *tables, gain, offset, ids, epsilon, dropout = given
         T, D = ids[0].shape[0], tables[0].shape[1]
-        if any(len(ids_T) != T for ids_T in ids):
-            raise UserError(
-                f"{T} ids of tokens, beside {', '.join(str(len(ids_T)) for ids_T in ids[1:])} of other kinds"
-            )
         sum_TD, y, normal_TD, inverse_T = (empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
         ctx.ids = ids
         loaded().call("gather_sum", len(tables), _list(tables), _arrays(ctx.ids), T, D, sum_TD.data_ptr())
