@@ -39,14 +39,17 @@ import yaml
 from finetuning import TASKS, ours, spread, write_rows
 
 from ernie.data.batch import Packed
+from ernie.data.shards import Corpus
 from ernie.metrics import score
 from ernie.train.log import read_records
 from pretrain import folder as run_folder
-from pretrain.config import ModelConfig, ProbeConfig
+from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig
 from pretrain.feeds import sources
 from pretrain.model import build_model
 from pretrain.probe import Probe, first_batches
+from pretrain.schedule import ScheduleConfig
 from tasks.base import ClassifierTask
+from tasks.objectives.knowledge_masking import KnowledgeMasking
 
 FORGETS, KEEPS = 0.15, 0.05  # shares of an accuracy: what sequential learning loses, what continual learning may
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 2e-4}
@@ -62,6 +65,7 @@ COMMON: dict[str, Any] = {
     "probe": {"batches": 32},
     "objectives": {MASKED: {"share": 0.25}},
 }
+HIDDEN_BATCHES = 64  # of held-out text that words are hidden in
 BASE = 3000  # steps of knowledge masking before a task is added
 # Each of the others alone: passages of some sentences, two parts to put into order, and enough of them to tell.
 ALONE: dict[str, Any] = {
@@ -264,6 +268,30 @@ def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if labels.positions is None:
         return labels.values, batch.ids, np.repeat(np.arange(batch.layout.sequences), batch.layout.lengths)
     return labels.values, batch.ids[labels.positions], np.arange(len(labels.values))
+
+
+def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
+    """What a model tells of words of held-out documents, all of which are hidden from it: the `loss`, the share of
+    their tokens that is `right`, and that of always telling the most frequent one.
+
+    The words are the same for every model of a vocabulary, whichever program has trained it.
+    """
+    opened, length = Corpus.open(corpus), COMMON["data"]["max_len"]
+    config = PretrainConfig(
+        corpus,
+        ScheduleConfig(stages=[{MASKED: 1}]),
+        objectives={MASKED: KnowledgeMasking(units=("word",), mask=1.0, random=0.0, max_len=length)},
+        model=ModelConfig(start_from=model),
+        data=DataConfig(**COMMON["data"]),
+        probe=ProbeConfig(batches=HIDDEN_BATCHES),
+    )
+    told = build_model(config, opened.tokenizer)
+    if told.ernie.masked_head is None:
+        raise SystemExit(f"{model}: knows no masked words")
+    told.adopt_masked_head()
+    scores = Probe(config, opened).measure(told, MASKED)
+    accuracy = scores["accuracy"]
+    return {"loss": math.log(scores["perplexity"].value), "right": accuracy.value, "majority": accuracy.majority}
 
 
 def swapped(run: Path) -> float:

@@ -1,36 +1,56 @@
 """What gets pretraining off the plateau of the tokens' frequencies?
 
-  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 800] [--seeds 0 1 2]
+  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--seeds 0 1 2] [--arms ...]
 
-CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a few
-minutes, from weights that differ in one thing: `drawn` has random positions as BERT has, `waves` those that ErnieModel
-begins with.  Their other weights are the same.  The batches are of 16 sequences of 64 tokens, and with `large batches`
-twice as many in half the steps.  What is done is kept.
+CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a quarter
+of an hour, `as it is`: from the weights that ErnieModel begins with, whose positions are waves; of the words that it is
+to tell it sees every tenth, and another word in place of every tenth.  Each of the others differs in one thing: `drawn`
+has positions drawn by chance, as BERT's; `all hidden` sees none of the words that it is to tell, as by transformers'
+collator for whole words; `small weights` have a deviation of 0.02, as BERT's; `large batches` are twice as large, in
+half the steps; `as BERT` is the first three of these.  All are measured by the same held-out words, all of them hidden:
+a word that a model is shown tells nothing of what it has learnt.  What is done is kept; what came out of each arm is a
+small file under `--records` (by default in OUTPUT), and all that are there make the table.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
-from evidence import COMMON, MASKED, SEEDS, pretrain, slug
+from evidence import COMMON, MASKED, SEEDS, hidden_words, kept, pretrain, read_records_of, slug
+from finetuning import spread
 
 from ernie.data.shards import Corpus
 from ernie.model.ernie import ErnieModel
-from ernie.train.log import read_records
 from pretrain.config import ModelConfig
 from pretrain.model import shape
 
 LARGE = {**COMMON["data"], "batch_tokens": 2 * COMMON["data"]["batch_tokens"]}
-ARMS: dict[str, tuple[bool, dict[str, Any]]] = {  # whether positions are drawn, and what is changed
-    "drawn": (True, {}),
-    "waves": (False, {}),
-    "waves, large batches": (False, {"data": LARGE}),
+HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
+BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Whether positions are drawn, the deviation of the first weights if not the preset's, what else is changed."""
+
+    drawn: bool = False
+    deviation: float | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+ARMS = {
+    "as it is": Arm(),
+    "all hidden": Arm(changes={"objectives": HIDDEN}),
+    "drawn": Arm(drawn=True),
+    "small weights": Arm(deviation=BERTS),
+    "as BERT": Arm(drawn=True, deviation=BERTS, changes={"objectives": HIDDEN}),
+    "large batches": Arm(changes={"data": LARGE}),
 }
 
 
@@ -39,39 +59,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
+    parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ARMS}
+    name = f"steps-{arguments.steps}"
+    folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
+
+    def record(name: str, seed: int) -> dict[str, Any]:
+        arm, run = ARMS[name], folder / f"{slug(name)}-{seed}"
+        steps = arguments.steps // 2 if "data" in arm.changes else arguments.steps
+        model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
+        tree = {**COMMON, **arm.changes, "model": {"start_from": str(model.resolve())}}
+        pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
+        return hidden_words(run / "model", arguments.corpus)
+
     for seed in arguments.seeds:
-        for name, (drawn, changes) in ARMS.items():
-            run = arguments.output / f"{slug(name)}-{seed}"
-            steps = arguments.steps // 2 if changes else arguments.steps
-            model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), drawn, seed)
-            tree = {**COMMON, **changes, "model": {"start_from": str(model.resolve())}}
-            pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
-            scores = list(read_records(run, "probe"))[-1]["scores"]
-            found[name].append((math.log(scores["perplexity"]["value"]), scores["accuracy"]["value"]))
-    print("| positions | held-out loss | masked tokens right |\n|---|---|---|")
-    for name, scores in found.items():
-        cells = [
-            f"{statistics.median(column):.3f} ({min(column):.3f} to {max(column):.3f})"
-            for column in zip(*scores, strict=True)
-        ]
-        print(f"| {name} | {' | '.join(cells)} |")
+        for arm in arguments.arms:
+            kept(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+    print("| | held-out loss | hidden words' tokens right |\n|---|---|---|")
+    for arm in ARMS:
+        if found := read_records_of(records, slug(arm)):
+            losses = [f"{one['loss']:.3f}" for one in found]
+            print(f"| {arm} | {', '.join(losses)} | {spread([one['right'] for one in found])} |")
 
 
-def beginning(corpus: Path, folder: Path, drawn: bool, seed: int) -> Path:
-    """A model that knows nothing; with `drawn` its positions are as random as its other weights."""
+def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:
+    """A model that knows nothing, with the weights that an arm begins with."""
     if not folder.is_dir():
         paddle.seed(seed)
         tokenizer = Corpus.open(corpus).tokenizer
-        model = ErnieModel(shape(ModelConfig(**COMMON["model"]), tokenizer))
+        config = shape(ModelConfig(**COMMON["model"]), tokenizer)
+        if arm.deviation is not None:
+            config = replace(config, initializer_range=arm.deviation)
+        model = ErnieModel(config)
         model.tokenizer = tokenizer
-        if drawn:
+        if arm.drawn:
             table = model.embedding.position.weight
-            deviation = model.config.initializer_range
-            table.set_value(np.random.default_rng(seed).normal(0, deviation, table.shape).astype(np.float32))
+            drawn = np.random.default_rng(seed).normal(0, config.initializer_range, table.shape)
+            table.set_value(drawn.astype(np.float32))
         model.save_pretrained(folder)
     return folder
 
