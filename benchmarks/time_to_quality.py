@@ -14,8 +14,9 @@ vocabulary, the same shape (4 layers of 256), and the machine for itself:
 First the seconds of a step are measured, the arms in turns; that alone needs the machine for itself.  They tell how
 many steps an arm has in the time, and so its learning rates; the runs themselves, seed by seed, may share the machine
 with other work, and saving is not counted.  What an arm has after every part of the time is fine-tuned on five tasks
-by the same command (`--at` names some of the parts, for less).  What is done is kept, so that the command goes on where
-it was cut; what came out of each part of an arm is a small file under `--records` (by default in OUTPUT), and all that
+by the same command (`--at` names some of the parts, for less), and asked for the same held-out words, all of which are
+hidden: the losses of training cannot be compared, as ours shows every tenth word that is to be told.  What is done is
+kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under `--records` (by default in OUTPUT), and all that
 are there make the table.  `--search` gives transformers a tenth of the time for each of some batches and learning rates
 first, and says which of them has the lowest loss.
 
@@ -28,6 +29,7 @@ import argparse
 import json
 import statistics
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +37,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from evidence import COMMON, MASKED, SEEDS, downstream_rows, fine_tune, kept, pretrain, read_records_of
+from evidence import COMMON, MASKED, SEEDS, downstream_rows, fine_tune, hidden_words, kept, pretrain, read_records_of
 
 from ernie.data.shards import Corpus
 from ernie.train.log import read_records
@@ -79,10 +81,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Point:
-    """The mean of five dev scores after so many minutes, of each seed."""
+    """The mean of five dev scores after so many minutes, of each seed, and the losses of hidden words."""
 
     minutes: float
     scores: list[float]
+    losses: list[float]
 
     @property
     def mean(self) -> float:
@@ -115,7 +118,8 @@ def main() -> None:
         run = folder / f"{arm}-{seed}"
         part = pretrained(arguments, arm, run, seed)[number - 1]
         scores = fine_tune(part.model, run / "downstream" / str(number), rows, seed)
-        return {"minutes": part.seconds / 60, "downstream": scores}
+        hidden = hidden_words(part.model, arguments.corpus)
+        return {"minutes": part.seconds / 60, "hidden words": hidden, "downstream": scores}
 
     every = range(1, arguments.parts + 1)
     places = {number: records / f"{number}-of-{arguments.parts}" for number in every}
@@ -134,7 +138,11 @@ def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
     """What there is of an arm, part by part."""
     found = {number: read_records_of(place, arm) for number, place in places.items()}
     return {
-        number: Point(there[0]["minutes"], [statistics.mean(record["downstream"]) for record in there])
+        number: Point(
+            there[0]["minutes"],
+            [statistics.mean(record["downstream"]) for record in there],
+            [record["hidden words"]["loss"] for record in there],
+        )
         for number, there in found.items()
         if there
     }
@@ -254,7 +262,8 @@ def table(curves: dict[str, dict[int, Point]]) -> str:
 
 def cell(point: Point) -> str:
     """A point in the table."""
-    return f"{point.mean:.1%} ({min(point.scores):.1%} to {max(point.scores):.1%}, {point.minutes:.0f} minutes)"
+    scores = f"{point.mean:.1%} ({min(point.scores):.1%} to {max(point.scores):.1%})"
+    return f"{scores}, hidden words {statistics.mean(point.losses):.2f} ({point.minutes:.0f} minutes)"
 
 
 def verdict(curves: dict[str, dict[int, Point]], minutes: float) -> str:
@@ -272,16 +281,22 @@ def verdict(curves: dict[str, dict[int, Point]], minutes: float) -> str:
 
 
 def draw(curves: dict[str, dict[int, Point]], file: Path) -> None:
-    """Mean score against minutes: the seeds, and a line through their means."""
-    figure, panel = plt.subplots(figsize=(7, 4.5))
-    for number, (name, curve) in enumerate(curves.items()):
-        for point in curve.values():
-            panel.plot([point.minutes] * len(point.scores), point.scores, "o", color=f"C{number}", alpha=0.3)
-        line = [curve[part] for part in sorted(curve)]
-        panel.plot([p.minutes for p in line], [p.mean for p in line], color=f"C{number}", label=name)
-    panel.set(xlabel="minutes of pretraining", ylabel="mean of five dev scores")
-    panel.grid(alpha=0.3)
-    panel.legend()
+    """Mean score and loss of hidden words against minutes: the seeds, and a line through their means."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.5))
+    values: dict[str, Callable[[Point], list[float]]] = {
+        "mean of five dev scores": lambda point: point.scores,
+        "loss of hidden words": lambda point: point.losses,
+    }
+    for panel, (label, of) in zip(panels, values.items(), strict=True):
+        for number, (name, curve) in enumerate(curves.items()):
+            line = [curve[part] for part in sorted(curve)]
+            for point in line:
+                panel.plot([point.minutes] * len(of(point)), of(point), "o", color=f"C{number}", alpha=0.3)
+            means = [statistics.mean(of(point)) for point in line]
+            panel.plot([point.minutes for point in line], means, color=f"C{number}", label=name)
+        panel.set(xlabel="minutes of pretraining", ylabel=label)
+        panel.grid(alpha=0.3)
+        panel.legend()
     figure.tight_layout()
     figure.savefig(file, dpi=120)
 

@@ -77,7 +77,7 @@ def steps_of(head: VoiceHead, text: Text) -> Iterator[Told]:
     for step in range(most):
         seen = np.array([max(0, at - _BACK)]), np.array([at + 1 + _AHEAD])
         with paddle.no_grad():
-            told, kept = head.decoder.go_on(before, text, kept, step, seen)
+            told, kept = head.decoder.go_on(before, text, kept, step, seen=seen)
         before, at = told.frames, int(told.looked.argmax())
         yield told
         if told.last.item() > 0 and at >= tokens - 2:  # the last token but [SEP]

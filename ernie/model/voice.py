@@ -58,8 +58,9 @@ class FrameDecoder(nn.Layer):
     """Frames step by step: what was heard so far, and where in the text it is, tell what comes next.
 
     A token lies behind the letters of those before it, of which `letters` (V,) has the number, and a step behind as
-    many as are spoken in the steps before it, `pace` in each.  As what is asked and what is looked at begin with the
-    same weights, attention begins near the diagonal.
+    many as are spoken in the steps before it: of a sound that is there as many in each as it has in the mean, and
+    `pace` in each while one speaks.  As what is asked and what is looked at begin with the same weights, attention
+    begins near the diagonal.
     """
 
     def __init__(self, width: int, features: int, letters: np.ndarray, pace: float):
@@ -85,9 +86,12 @@ class FrameDecoder(nn.Layer):
         places_NL = (behind_NL - letters_NL) / np.maximum(1, all_N)[:, None]
         return Text(keys_NLD, values_NLD, layout.lengths, all_N, places_NL)
 
-    def forward(self, before_NFM: Tensor, text: Text) -> Told:
-        """What follows each step, all of which are there, as in learning; `before` are the frames that it follows."""
-        return self.go_on(before_NFM, text, None, 0)[0]
+    def forward(self, before_NFM: Tensor, text: Text, steps: np.ndarray) -> Told:
+        """What follows each step, all of which are there, as in learning; `before` are the frames that it follows, and
+        each sound has so many `steps`, (N,)."""
+        # At the mean pace of all a slow sound would end behind its text, and attention would learn to look elsewhere
+        # than where the step is: while it speaks it would then leave words out, or say them twice.
+        return self.go_on(before_NFM, text, None, 0, text.letters / steps)[0]
 
     def go_on(
         self,
@@ -95,12 +99,16 @@ class FrameDecoder(nn.Layer):
         text: Text,
         kept: list[Tensor] | None,
         steps: int,
+        pace: np.ndarray | None = None,
         seen: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> tuple[Told, list[Tensor]]:
         """The same for steps that follow `steps` others, of which the convolutions have `kept` what they need.
 
-        `seen` are the first token that may be looked at and the one behind the last, (N,) each.
+        `pace` are the letters of a step of each text, (N,), if not the mean; `seen` are the first token that may be
+        looked at and the one behind the last, (N,) each.
         """
+        if pace is None:
+            pace = np.full(before_NFM.shape[0], self.pace)
         held = iter(kept or [None] * (2 * _BLOCKS))
         keeps = []
         x_NFD = F.dropout(F.relu(_through(self.first, before_NFM)), _FORGOTTEN, training=self.training)
@@ -108,7 +116,7 @@ class FrameDecoder(nn.Layer):
         for block in self.before:
             x_NFD, keep = block(x_NFD, next(held))
             keeps.append(keep)
-        mixed_NFD, looked_NFL = self._look(x_NFD, text, steps, seen)
+        mixed_NFD, looked_NFL = self._look(x_NFD, text, pace[:, None] * (steps + np.arange(x_NFD.shape[1])), seen)
         x_NFD = (x_NFD + _through(self.mixed, mixed_NFD)) * _HALF
         for block in self.behind:
             x_NFD, keep = block(self.dropout(x_NFD), next(held))
@@ -117,10 +125,9 @@ class FrameDecoder(nn.Layer):
         return Told(_through(self.frames, x_NFD), last_NF, x_NFD, looked_NFL), keeps
 
     def _look(
-        self, x_NFD: Tensor, text: Text, steps: int, seen: tuple[np.ndarray, np.ndarray] | None
+        self, x_NFD: Tensor, text: Text, places_NF: np.ndarray, seen: tuple[np.ndarray, np.ndarray] | None
     ) -> tuple[Tensor, Tensor]:
-        lie_FD = _waves(self.pace * (steps + np.arange(x_NFD.shape[1])), self._width)
-        asked_NFD = _through(self.query, x_NFD + lie_FD)
+        asked_NFD = _through(self.query, x_NFD + _waves(places_NF, self._width))
         scores_NFL = paddle.matmul(asked_NFD, text.keys, transpose_y=True) / math.sqrt(self._width)
         first, behind = seen or (np.zeros_like(text.lengths), text.lengths)
         place_L = np.arange(text.keys.shape[1])

@@ -130,10 +130,26 @@ def test_steps_one_by_one_are_those_of_the_whole() -> None:
     decoder = model.head.decoder
     text = decoder.read(paddle.to_tensor(normal(4, 32)), ids("red blue"), Layout.of_lengths([4]))
     before = paddle.to_tensor(normal(1, 9, decoder.frames.weight.shape[1]))
-    whole = decoder(before, text)
+    whole = decoder(before, text, text.letters / decoder.pace)
     kept, found = None, []
     for step in range(9):
         told, kept = decoder.go_on(before[:, step : step + 1], text, kept, step)
         found.append(told.states.numpy())
     np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
     assert task.voice.reduction * task.features.features == before.shape[2]
+
+
+@pytest.mark.parametrize("steps", [12, 25, 60])
+@paddle.no_grad()
+def test_attention_to_a_sound_begins_near_the_diagonal_however_slowly_it_was_spoken(steps: int) -> None:
+    model, _ = voice()
+    decoder = model.head.decoder
+    decoder.eval()
+    text = decoder.read(paddle.zeros([6, 32]), ids("red blue green red"), Layout.of_lengths([6]))
+    told = decoder(paddle.zeros([1, steps, decoder.frames.weight.shape[1]]), text, np.array([steps]))
+    looked_F = told.looked.numpy()[0].argmax(-1)
+    spoken_F = text.letters[0] * np.arange(steps) / steps  # letters in the steps before each
+    behind_L = text.places[0] * text.letters[0]
+    away_F = np.abs(behind_L[looked_F] - spoken_F)
+    nearest_F = np.abs(behind_L[:, None] - spoken_F).min(0)
+    np.testing.assert_allclose(away_F, nearest_F, atol=1.5)
