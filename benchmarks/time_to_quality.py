@@ -16,9 +16,9 @@ many steps an arm has in the time, and so its learning rates; the runs themselve
 with other work, and saving is not counted.  What an arm has after every part of the time is fine-tuned on five tasks
 by the same command (`--at` names some of the parts, for less), and asked for the same held-out words, all of which are
 hidden: the losses of training cannot be compared, as ours shows every tenth word that is to be told.  What is done is
-kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under `--records` (by default in OUTPUT), and all that
-are there make the table.  `--search` gives transformers a tenth of the time for each of some batches and learning rates
-first, and says which of them has the lowest loss.
+kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under
+`--records` (by default in OUTPUT), and all that are there make the table.  `--search` gives transformers a tenth of the
+time for each of some batches and learning rates first, and says which of them has the lowest loss.
 
 Set before the first run: continual has what transformers has at the end within a third of the time, and ends above it.
 """
