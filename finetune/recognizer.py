@@ -60,8 +60,8 @@ class SpeechRecognizer:
         return self._told(state, self._tokens.finish(state.tokens)[0])
 
     def _told(self, state: Transcribing, tokens: Recognitions) -> tuple[Transcribing, list[str]]:
-        texts = [self._tokenizer.decode([spike.token for spike in one.spikes]) for one in tokens.hearing]
-        return state.told(tokens, texts, [one.ended for one in tokens.hearing])
+        ids = [[spike.token for spike in one.spikes] for one in tokens.hearing]
+        return state.told(tokens, ids, [one.ended for one in tokens.hearing], self._tokenizer.decode)
 
 
 def transcribing(model: FinetunedModel) -> Transcribe:

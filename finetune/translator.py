@@ -94,8 +94,8 @@ class TextTranslator:
         return replace(state, held=tuple(one.held for one in found)), tokens
 
     def _told(self, state: Translating, tokens: Translations) -> tuple[Translating, list[str]]:
-        texts = [self._tokenizer.decode(one.written) for one in tokens.progress]
-        return state.told(tokens, texts, [one.done for one in tokens.progress])
+        ids = [one.written for one in tokens.progress]
+        return state.told(tokens, ids, [one.done for one in tokens.progress], self._tokenizer.decode)
 
 
 def _held(state: Translating) -> tuple[str, ...]:

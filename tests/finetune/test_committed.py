@@ -1,0 +1,73 @@
+"""Text that grows token by token is handed out alike, however long it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from finetune.committed import Given
+from finetune.speaker import Waiting
+
+TOKENIZER = WordPiece([*SPECIAL_TOKENS, "red", "blue", "don", "t", "s", "##ly", "##s", "'", ",", ".", "!", "猫", "犬"])
+NOTHING = Waiting(("",))
+WHOLE = 10**9  # tokens that are looked at again: all
+
+
+class Growing(Given[Waiting]):
+    """Some streams of text."""
+
+    kind = Waiting
+
+
+Decode = Callable[[Sequence[int]], str]
+
+
+def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decode) -> tuple[Growing, str]:
+    state, (new,) = state.told(NOTHING, [ids], [done], decode, again)
+    return state, new
+
+
+def handed_out(ids: list[int], cuts: list[int], again: int) -> list[str]:
+    state, pieces = Growing(NOTHING, ("",)), []
+    for stop in sorted(cuts):
+        state, new = pushed(state, ids[:stop], again, False, TOKENIZER.decode)
+        pieces.append(new)
+    return [*pieces, pushed(state, ids, again, True, TOKENIZER.decode)[1]]
+
+
+ids_of_texts = st.lists(st.integers(len(SPECIAL_TOKENS), TOKENIZER.vocab_size - 1), max_size=60)
+
+
+@settings(deadline=None, max_examples=300)
+@given(ids_of_texts, st.lists(st.integers(0, 60), max_size=30), st.integers(2, 9))
+def test_what_is_past_changes_nothing_of_what_is_handed_out(ids: list[int], cuts: list[int], again: int) -> None:
+    assert handed_out(ids, cuts, again) == handed_out(ids, cuts, WHOLE)
+
+
+def test_of_a_long_text_only_the_end_is_decoded_again() -> None:
+    counts: list[int] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        counts.append(len(ids))
+        return TOKENIZER.decode(ids)
+
+    ids = TOKENIZER.encode("red blue , red . " * 100).ids.tolist()
+    state = Growing(NOTHING, ("",))
+    for stop in range(1, len(ids)):
+        state, _ = pushed(state, ids[:stop], 16, False, decode)
+    assert max(counts) <= 2 * 16 + 1
+    assert len(state.given[0]) <= len(TOKENIZER.decode(ids[-2 * 16 - 1 :]))
+
+
+@pytest.mark.parametrize("count", [5, 50])
+def test_a_state_in_arrays_or_joined_with_others_goes_on_alike(count: int) -> None:
+    ids = TOKENIZER.encode("red blue , red . " * 20).ids.tolist()
+    state, _ = pushed(Growing(NOTHING, ("",)), ids[:count], 8, False, TOKENIZER.decode)
+    _, rest = pushed(state, ids, 8, True, TOKENIZER.decode)
+    fresh = Growing(NOTHING, ("",))
+    for other in (Growing.of_arrays(state.arrays()), fresh.with_others([state]).chosen([1])):
+        assert pushed(other, ids, 8, True, TOKENIZER.decode)[1] == rest
