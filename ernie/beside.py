@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -44,6 +44,27 @@ def put(folder: Path, place: Path) -> None:
         old.rename(place)
         raise
     shutil.rmtree(old)
+
+
+def check_free(place: Path, what: str, mark: str, own: Collection[str], overwrite: bool) -> None:
+    """Raise UserError unless a `what` may be put to `place`, the folder that --output names.
+
+    There may be nothing, or an empty folder; with `overwrite` also another such thing, which the file `mark` tells, and
+    nothing that is not its `own`, by name.
+    """
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise UserError(f"{place}: is a file; --output names the folder of the {what}")
+    names = sorted(path.name for path in place.iterdir())
+    if not names:
+        return
+    if mark not in names:
+        raise UserError(f"{place}: is not empty and holds no {what}. Give a new folder as --output.")
+    if foreign := [name for name in names if name not in own]:
+        raise UserError(f"{place}: holds '{foreign[0]}', too, which would be lost. Give a new folder as --output.")
+    if not overwrite:
+        raise UserError(f"{place}: holds a {what} already. Give --overwrite to replace it, or another --output.")
 
 
 @contextmanager

@@ -55,6 +55,8 @@ def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{_name(file)}: cannot be read as sound: {reason.rstrip('.')}") from None
+    with about(_name(file)):
+        _check_numbers(samples_SC)
     return _wave(samples_SC, found, rate, _name(file))
 
 
@@ -86,9 +88,13 @@ def as_samples(given: Any) -> np.ndarray:
             f"expected samples between -1 and 1, found whole numbers; divide them by {_FULL:,}, if of 16 bits"
         )
     samples = samples.astype(np.float32)
+    _check_numbers(samples)
+    return samples
+
+
+def _check_numbers(samples: np.ndarray) -> None:
     if not np.isfinite(samples).all():
         raise UserError("holds samples that are not numbers")
-    return samples
 
 
 def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
@@ -99,8 +105,6 @@ def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
     if samples_SC.shape[1] > 1:
         samples = samples_SC.mean(1)
         remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
-    if not np.isfinite(samples).all():
-        raise UserError(f"{name}: holds samples that are not numbers")
     loudest = float(np.abs(samples).max())
     if loudest < _SILENT:
         remarks.append("is silent")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.beside import beside, disk_full, put
+from ernie.beside import beside, check_free, disk_full, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
@@ -141,19 +141,7 @@ class CorpusWriter:
 
 def check_output(output: Path, overwrite: bool) -> None:
     """Raise UserError unless a corpus may be written to `output`."""
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise UserError(f"{output}: is a file; --output names the folder of the corpus")
-    if (output / "corpus.json").exists():
-        if not overwrite:
-            raise UserError(f"{output}: holds a corpus already. Give --overwrite to replace it, or another --output.")
-        own = {"corpus.json", "sources.json", "tokenizer", *SPLITS}
-        foreign = sorted(path.name for path in output.iterdir() if path.name not in own)
-        if foreign:
-            raise UserError(f"{output}: holds '{foreign[0]}', too, which would be lost. Give a new folder as --output.")
-    elif any(output.iterdir()):
-        raise UserError(f"{output}: is not empty and not a corpus. Give a new folder as --output.")
+    check_free(output, "corpus", "corpus.json", {"corpus.json", "sources.json", "tokenizer", *SPLITS}, overwrite)
 
 
 class _SplitWriter:

@@ -15,11 +15,10 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
-from ernie.beside import beside, put
+from ernie.beside import beside, check_free, put
 from ernie.data.raw import RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.errors import UserError
@@ -70,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    _check_output(arguments.output, arguments.overwrite)
+    own = (SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE)
+    check_free(arguments.output, "tokenizer", SETTINGS_FILE, own, arguments.overwrite)
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= _MOST:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
@@ -83,20 +83,6 @@ def main(arguments: argparse.Namespace) -> int:
         )
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
-
-
-def _check_output(output: Path, overwrite: bool) -> None:
-    """Raise UserError unless a tokenizer may be written to `output`."""
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise UserError(f"{output}: is a file; --output names the folder of the tokenizer")
-    own = {SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE}
-    foreign = sorted(path.name for path in output.iterdir() if path.name not in own)
-    if foreign:
-        raise UserError(f"{output}: holds '{foreign[0]}', which is no tokenizer's. Give a new folder as --output.")
-    if not overwrite and any(output.iterdir()):
-        raise UserError(f"{output}: exists already. Give --overwrite to replace it, or another --output.")
 
 
 @dataclass(frozen=True)

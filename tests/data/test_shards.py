@@ -231,7 +231,7 @@ def test_an_existing_corpus_is_kept_without_overwrite(tmp_path):
 
 def test_a_folder_with_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="not empty and not a corpus"):
+    with pytest.raises(UserError, match="not empty and holds no corpus"):
         CorpusWriter(tmp_path, Numbers(), overwrite=True)
 
 

@@ -172,10 +172,13 @@ class TestWhatWouldBeLost:
         Path("precious").mkdir()
         Path("precious/thesis.txt").write_text("thesis")
         Path("file").write_text("text")
-        for place, sentence in (("precious", "holds 'thesis.txt', which is no tokenizer's"), ("file", "is a file")):
+        Path("tok/notes.txt").write_text("notes")
+        places = {"precious": "is not empty and holds no tokenizer", "file": "is a file", "tok": "holds 'notes.txt'"}
+        for place, sentence in places.items():
             assert main([*words, place]) == 2
             assert sentence in capsys.readouterr().err
         assert Path("precious/thesis.txt").read_text() == "thesis"
+        Path("tok/notes.txt").unlink()
         assert main([*words, "tok"]) == 0
 
     def test_a_corpus_does_not_take_other_files_with_it(self, folder, capsys):
