@@ -271,7 +271,7 @@ def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
-    """What a model tells of words of held-out documents, all of which are hidden from it: the `loss`, the share of
+    """What a model tells of hidden words of held-out documents: the `loss`, the share of
     their tokens that is `right`, and that of always telling the most frequent one.
 
     The words are the same for every model of a vocabulary, whichever program has trained it.
@@ -280,7 +280,7 @@ def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
     config = PretrainConfig(
         corpus,
         ScheduleConfig(stages=[{MASKED: 1}]),
-        objectives={MASKED: KnowledgeMasking(units=("word",), mask=1.0, random=0.0, max_len=length)},
+        objectives={MASKED: KnowledgeMasking(units=("word",), max_len=length)},
         model=ModelConfig(start_from=model),
         data=DataConfig(**COMMON["data"]),
         probe=ProbeConfig(batches=HIDDEN_BATCHES),

@@ -13,7 +13,7 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
     split = corpus.held_out if held_out else learnt(config, corpus)
     found = []
     for name in config.schedule.task_names:
-        task = config.objectives[name]
+        task = config.objectives[name].measured if held_out else config.objectives[name]
         with about(f"objectives.{name}"):
             task.check(corpus.tokenizer)
         items = task.items(split, held_out=held_out)

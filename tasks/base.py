@@ -61,6 +61,11 @@ class PretrainTask(ABC):
         """The longest sample in tokens."""
         return self.max_len or DEFAULT_MAX_LEN
 
+    @property
+    def measured(self) -> PretrainTask:
+        """The task as it is on held-out documents, where it is measured: the same, but for what helps learning only."""
+        return self
+
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         """What the samples are made from: the documents of a split, unless a task brings its own file."""
         return documents

@@ -6,7 +6,7 @@ ERNIE 1.0 (Sun et al., 2019, arXiv 1904.09223), section 3.2; the first task of E
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -53,6 +53,11 @@ class KnowledgeMasking(PretrainTask):
             raise UserError(f"share: expected a number between 0 and 1, found {self.share}")
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
             raise UserError(f"mask and random: expected shares of at most 1 in sum, found {self.mask} + {self.random}")
+
+    @property
+    def measured(self) -> KnowledgeMasking:
+        """With all that is to be told hidden: what is shown is told at once, and would count as known."""
+        return replace(self, mask=1.0, random=0.0)
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]

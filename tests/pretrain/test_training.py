@@ -23,6 +23,9 @@ from ernie.cli import main
 from ernie.data.shards import Corpus
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
+from pretrain import folder
+from pretrain.feeds import sources
+from pretrain.probe import first_batches
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 ROOT = Path(__file__).parent.parent.parent
@@ -261,6 +264,19 @@ def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path]
         read_records(folder, "probe")[-3]["scores"]["perplexity"]["value"] for folder in (run, tmp_path / "run")
     )
     assert after == pytest.approx(before, rel=1e-4)
+
+
+def test_held_out_words_are_all_hidden_and_those_to_learn_from_are_not(finished: tuple[Path, Path]) -> None:
+    config, corpus = folder.read(finished[1])
+
+    def shown(held_out: bool) -> float:
+        (source,) = [one for one in sources(config, corpus, held_out=held_out) if one.name == "knowledge_masking"]
+        batches = first_batches(source, 8)
+        ids = np.concatenate([batch.ids[batch.labels["label"].positions] for batch in batches])
+        return float((ids != corpus.tokenizer.mask_id).mean())
+
+    assert shown(held_out=True) == 0
+    assert 0.1 < shown(held_out=False) < 0.3
 
 
 def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:

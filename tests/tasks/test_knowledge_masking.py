@@ -75,6 +75,14 @@ def test_the_input_shows_a_hidden_token_only_where_it_is_meant_to_be_kept() -> N
     assert (ids[labels != IGNORE] == TOKENIZER.mask_id).all()
 
 
+def test_where_it_is_measured_all_that_is_to_be_told_is_hidden() -> None:
+    task = KnowledgeMasking(units=("token",), share=0.3, max_len=22)
+    rng = np.random.default_rng(0)
+    ids, labels = inner(list(task.measured.samples([document([20] * 500)], TOKENIZER, rng)))
+    assert (ids[labels != IGNORE] == TOKENIZER.mask_id).all()
+    assert within(int((labels != IGNORE).sum()), labels.size, 0.3, deviations=8)
+
+
 @given(st.sampled_from(UNITS), st.integers(min_value=0, max_value=10**6))
 def test_a_unit_is_hidden_as_a_whole_or_not_at_all_and_in_one_way(units: tuple[str, ...], seed: int) -> None:
     text = document([9, 14, 3, 20, 11] * 3, seed=seed)
