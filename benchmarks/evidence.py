@@ -3,21 +3,22 @@
   python benchmarks/evidence.py ablation CORPUS --output runs/evidence [--data GLUE] [--steps 1000] [--seeds 0 1 2]
   python benchmarks/evidence.py tasks    CORPUS --output runs/evidence [--data GLUE] [--steps 1000] [--seeds 0 1 2]
 
-CORPUS is a folder that `ernie data build` wrote.  Each arm is pretrained, seed by seed, and where GLUE is given, a
-folder with the files of benchmarks/finetuning.py, fine-tuned on five tasks, the first 3,000 rows of each; what is done
-is kept, so that the command goes on where it was cut.  What came out of each arm is a small file under `--records` (by
-default in OUTPUT): an arm that is there is not run again, and all that are there make the tables.
+CORPUS is a folder that `ernie data build` wrote, with a tenth of the documents held out.  All arms begin with one
+encoder, which has learnt knowledge masking for BASE steps: so there is something to forget, and passages mean something
+to it.  Each arm is pretrained, seed by seed, and where GLUE is given, a folder with the files of
+benchmarks/finetuning.py, fine-tuned on five tasks, the first 3,000 rows of each; what is done is kept, so that the
+command goes on where it was cut.  What came out of each arm is a small file under `--records` (by default in OUTPUT):
+an arm that is there is not run again, and all that are there make the tables.
 
 ablation: knowledge masking, capitalization, token-document relation and sentence reordering with equal steps each, in
 three schedules (Sun et al., 2019, section 4.4).  Set before the first run: sequential learning loses at least 15 % of
 the held-out masked accuracy of its first stage by the end, continual multi-task learning at most 5 % of its own best.
 
-tasks: each of the others added to knowledge masking, at equal total steps; all begin with the same encoder, which has
-learnt knowledge masking for BASE steps, so that passages mean something to it.  CORPUS should hold out a tenth.  Set
-before the first run: the task's own held-out metric lies above that of always answering the most frequent label and
-above that of counting tokens (naive Bayes for passages, each token's most frequent label for tokens), its 95 % interval
-wholly so; and where the task embeddings change places, the held-out masked loss rises.  What a task changes downstream
-is told with its interval, whatever its sign.
+tasks: each of the others added to knowledge masking, at equal total steps.  Set before the first run: the task's own
+held-out metric lies above that of always answering the most frequent label and above that of counting tokens (naive
+Bayes for passages, each token's most frequent label for tokens), its 95 % interval wholly so; and where the task
+embeddings change places, the held-out masked loss rises.  What a task changes downstream is told with its interval,
+whatever its sign.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ COMMON: dict[str, Any] = {
     "objectives": {MASKED: {"share": 0.25}},
 }
 HIDDEN_BATCHES = 64  # of held-out text that words are hidden in
-BASE = 3000  # steps of knowledge masking before a task is added
-# Each of the others alone: passages of some sentences, two parts to put into order, and enough of them to tell.
-ALONE: dict[str, Any] = {
+BASE = 10_000  # steps of knowledge masking before anything else is learnt: with 3,000 hardly a hidden word is told
+# What is learnt then: passages of some sentences, two parts to put into order, and enough held-out batches to tell.
+ADDED: dict[str, Any] = {
     **COMMON,
     "probe": {"batches": 96},
     "objectives": {
@@ -106,14 +107,13 @@ def main() -> None:
     rows = downstream_rows(arguments.data, arguments.output / "data") if arguments.data else {}
 
     def record(arm: str, seed: int) -> dict[str, Any]:
-        tree = {"schedule": chosen[arm], **COMMON}
-        if arguments.experiment == "tasks":
-            base = pretrain(
-                arguments.corpus, {"schedule": {"stages": [{MASKED: BASE}]}, **COMMON}, folder / f"base-{seed}", seed
-            )
-            model = {**COMMON["model"], "start_from": str((base / "model").resolve())}
-            objectives = {task: ALONE["objectives"][task] for task in {MASKED, arm}}
-            tree = {**tree, **ALONE, "model": model, "objectives": objectives}
+        base = pretrain(
+            arguments.corpus, {"schedule": {"stages": [{MASKED: BASE}]}, **COMMON}, arguments.output / "base", 0
+        )
+        model = {**COMMON["model"], "start_from": str((base / "model").resolve())}
+        learnt = FOUR if arguments.experiment == "ablation" else {MASKED, arm}
+        objectives = {task: ADDED["objectives"][task] for task in learnt}
+        tree = {"schedule": chosen[arm], **ADDED, "model": model, "objectives": objectives}
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         found = {task: measured(run, task) for task in (MASKED, *OTHERS)}
         alone = arguments.experiment == "tasks" and arm != MASKED
