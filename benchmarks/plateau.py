@@ -8,8 +8,10 @@ to tell it sees every tenth, and another word in place of every tenth.  Each of 
 has positions drawn by chance, as BERT's; `all hidden` sees none of the words that it is to tell, as by transformers'
 collator for whole words; `small weights` have a deviation of 0.02, as BERT's; `large batches` are twice as large, in
 half the steps; `as BERT` is the first three of these.  All are measured by the same held-out words, all of them hidden:
-a word that a model is shown tells nothing of what it has learnt.  What is done is kept; what came out of each arm is a
-small file under `--records` (by default in OUTPUT), and all that are there make the table.
+a word that a model is shown tells nothing of what it has learnt.  And of the same text it is told how much the vectors
+of its tokens differ, behind the embeddings and behind each layer: the deviation over the tokens, in the mean of the
+features.  An encoder whose vectors have become alike knows nothing of the text.  What is done is kept; what came out of
+each arm is a small file under `--records` (by default in OUTPUT), and all that are there make the table.
 """
 
 from __future__ import annotations
@@ -25,10 +27,12 @@ import paddle
 from evidence import COMMON, MASKED, SEEDS, hidden_words, kept, pretrain, read_records_of, slug
 from finetuning import spread
 
+from ernie.data.batch import pack
 from ernie.data.shards import Corpus
 from ernie.model.ernie import ErnieModel
 from pretrain.config import ModelConfig
 from pretrain.model import shape
+from tasks.base import single
 
 LARGE = {**COMMON["data"], "batch_tokens": 2 * COMMON["data"]["batch_tokens"]}
 HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
@@ -73,16 +77,32 @@ def main() -> None:
         model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
         tree = {**COMMON, **arm.changes, "model": {"start_from": str(model.resolve())}}
         pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
-        return hidden_words(run / "model", arguments.corpus)
+        return hidden_words(run / "model", arguments.corpus) | {
+            "deviations": deviations(run / "model", arguments.corpus)
+        }
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
             kept(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print("| | held-out loss | hidden words' tokens right |\n|---|---|---|")
+    print("| | held-out loss | hidden words' tokens right | deviation behind the last layer |\n|---|---|---|---|")
     for arm in ARMS:
         if found := read_records_of(records, slug(arm)):
             losses = [f"{one['loss']:.3f}" for one in found]
-            print(f"| {arm} | {', '.join(losses)} | {spread([one['right'] for one in found])} |")
+            alike = [f"{one['deviations'][-1]:.2g}" for one in found]
+            print(f"| {arm} | {', '.join(losses)} | {spread([one['right'] for one in found])} | {', '.join(alike)} |")
+
+
+@paddle.no_grad()
+def deviations(model: Path, corpus: Path) -> list[float]:
+    """How much the vectors of held-out text differ, behind the embeddings and behind each layer."""
+    ernie, opened = ErnieModel.from_pretrained(model), Corpus.open(corpus)
+    ernie.eval()
+    inner = COMMON["data"]["max_len"] - 2
+    batch = pack([single(opened.tokenizer, opened.held_out[n].ids[:inner]) for n in range(len(opened.held_out))])
+    x_TD = ernie.embedding(batch.ids, batch.segments, batch.layout.positions, 0)
+    states = [x_TD]
+    ernie.encoder(x_TD, batch.layout, states=states)
+    return [float(state.numpy().std(0).mean()) for state in states]
 
 
 def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:
