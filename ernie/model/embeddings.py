@@ -33,8 +33,7 @@ class TextEmbedding(nn.Layer):
         """Begin the position table as waves of this deviation (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
 
         It is learnt on from there.  Drawn at random, near positions are no more alike than far ones, and attention
-        finds a token's neighbours only after thousands of steps on the plateau of the tokens' frequencies
-        (benchmarks/RESULTS.md, "Leaving the plateau").
+        finds a token's neighbours later (benchmarks/RESULTS.md, "Leaving the plateau").
         """
         positions, D = self.position.weight.shape
         pace_H = 10_000.0 ** (-np.arange(0, D, 2) / D)
