@@ -111,7 +111,7 @@ def main() -> None:
             arguments.corpus, {"schedule": {"stages": [{MASKED: BASE}]}, **COMMON}, arguments.output / "base", 0
         )
         model = {**COMMON["model"], "start_from": str((base / "model").resolve())}
-        learnt = FOUR if arguments.experiment == "ablation" else {MASKED, arm}
+        learnt = FOUR if arguments.experiment == "ablation" else (MASKED, arm)
         objectives = {task: ADDED["objectives"][task] for task in learnt}
         tree = {"schedule": chosen[arm], **ADDED, "model": model, "objectives": objectives}
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
@@ -271,8 +271,8 @@ def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def hidden_words(model: Path, corpus: Path) -> dict[str, float]:
-    """What a model tells of hidden words of held-out documents: the `loss`, the share of
-    their tokens that is `right`, and that of always telling the most frequent one.
+    """What a model tells of hidden words of held-out documents: the `loss`, the share of their tokens that is `right`,
+    and that of always telling the most frequent one.
 
     The words are the same for every model of a vocabulary, whichever program has trained it.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.text.tokenizer import Tokenizer
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 
 def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, **train: Any) -> Path:
@@ -35,6 +37,12 @@ def knows_nothing(place: Path, tokenizer: Tokenizer, **shape: Any) -> Path:
     model.tokenizer = tokenizer
     model.save_pretrained(place)
     return place
+
+
+def letter_pieces(letters: Iterable[str]) -> WordPiece:
+    """A vocabulary of letters, those that begin a word and those within."""
+    chosen = sorted(set(letters))
+    return WordPiece([*SPECIAL_TOKENS, *chosen, *(f"##{letter}" for letter in chosen)])
 
 
 def ernie(*words: str) -> None:

@@ -71,15 +71,14 @@ def main() -> None:
     name = f"steps-{arguments.steps}"
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
 
-    def record(name: str, seed: int) -> dict[str, Any]:
-        arm, run = ARMS[name], folder / f"{slug(name)}-{seed}"
+    def record(label: str, seed: int) -> dict[str, Any]:
+        arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
         steps = arguments.steps // 2 if "data" in arm.changes else arguments.steps
-        model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
-        tree = {**COMMON, **arm.changes, "model": {"start_from": str(model.resolve())}}
+        begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
+        tree = {**COMMON, **arm.changes, "model": {"start_from": str(begins.resolve())}}
         pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
-        return hidden_words(run / "model", arguments.corpus) | {
-            "deviations": deviations(run / "model", arguments.corpus)
-        }
+        model = run / "model"
+        return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}
 
     for seed in arguments.seeds:
         for arm in arguments.arms:

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence import kept, read_records_of
-from fine_tuned import fine_tuned, knows_nothing
+from fine_tuned import fine_tuned, knows_nothing, letter_pieces
 from recognition import AUGMENT, read_table
 
 from ernie.decode.ngram import NgramModel
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays, set_weights
-from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from finetune.model import FinetunedModel
 from tasks.downstream.measures import cer, wer
 from tasks.downstream.transcribe import Transcribe
@@ -95,15 +94,10 @@ def written(source: Path, folder: Path) -> Path:
     return folder
 
 
-def letters() -> WordPiece:
-    """A vocabulary of letters, those that begin a word and those within."""
-    return WordPiece([*SPECIAL_TOKENS, *LETTERS, *(f"##{letter}" for letter in LETTERS)])
-
-
 def learnt(prompts: Path, file: Path) -> Path:
     """The language model of the training prompts."""
     if not file.is_file():
-        tokenizer = letters()
+        tokenizer = letter_pieces(LETTERS)
         texts = [text for _, text in read_table(prompts / "train.tsv")]
         pieces = [[tokenizer.tokens[i] for i in tokenizer.encode(text).ids] for text in texts]
         NgramModel.learn(pieces, ORDER).save(file)
@@ -112,7 +106,7 @@ def learnt(prompts: Path, file: Path) -> Path:
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing."""
-    return place if place.is_dir() else knows_nothing(place, letters(), **SHAPE)
+    return place if place.is_dir() else knows_nothing(place, letter_pieces(LETTERS), **SHAPE)
 
 
 def pretrained(run: Path, fresh: Path, place: Path) -> Path:

@@ -30,7 +30,7 @@ import numpy as np
 import paddle
 import soundfile
 from evidence import kept, slug
-from fine_tuned import fine_tuned, knows_nothing
+from fine_tuned import fine_tuned, knows_nothing, letter_pieces
 from recognition import RATE, SHORT, WORDS, read_table, said
 from scipy.linalg import solve_toeplitz
 
@@ -39,7 +39,6 @@ from ernie.data.batch import pack
 from ernie.data.labelled.row import Row
 from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder
 from ernie.model.voice_loss import Stretch, conditioners, likelihood_loss, magnitudes, stretches
-from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 from finetune.model import FinetunedModel
@@ -123,9 +122,7 @@ def written(recordings: Path, folder: Path) -> Path:
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing and reads letters."""
-    letters = sorted(set("".join(WORDS)))
-    tokenizer = WordPiece([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)])
-    return place if place.is_dir() else knows_nothing(place, tokenizer, **SHAPE)
+    return place if place.is_dir() else knows_nothing(place, letter_pieces("".join(WORDS)), **SHAPE)
 
 
 class Heard:

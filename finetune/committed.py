@@ -109,7 +109,7 @@ class Given(Generic[S]):
         """The state with these tokens, and what is handed out now of the text that `decode` makes of each stream's
         `ids`, which is `done` or not.
 
-        Of a stream of any length no more than twice `again` tokens are decoded.
+        Of a stream of any length no more than twice `again` tokens are decoded, and the new ones.
         """
         before = map(_Said, self._past, self.given)
         found = [_told(*each, decode, again) for each in zip(before, ids, done, strict=True)]
