@@ -49,7 +49,7 @@ def _shown(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"the first row of train, {split.rows[0].place}, as the model sees it:"
     for number, sample in enumerate(example.samples[:2]):
         if sample.sound is not None:
-            yield f"  {len(sample.sound):,} samples of sound, {len(sample)} vectors for the encoder"
+            yield f"  {len(sample.sound()):,} samples of sound, {len(sample)} vectors for the encoder"
             continue
         yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_labels(sample)}"
         tokens = [tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]

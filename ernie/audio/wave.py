@@ -41,27 +41,28 @@ class Wave:
         return bool(np.abs(self.samples).max(initial=0) < _SILENT)
 
 
-def read_wave(file: str | Path | BinaryIO, rate: int) -> Wave:
+def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
-    Several channels are mixed, another rate is resampled; both are remarked, and so are clipping and silence.  Raises
-    UserError for a file that is missing, is no sound, or holds no samples.
+    Messages call it `name`, by default its path.  Several channels are mixed, another rate is resampled; both are
+    remarked, and so are clipping and silence.  Raises UserError for a file that is missing, is no sound, or holds no
+    samples.
     """
-    soundfile = require("soundfile")
+    soundfile, name = require("soundfile"), name or str(file)
     if isinstance(file, (str, Path)) and not Path(file).exists():
         raise UserError(f"{file}: there is no such file")
     try:
         samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
-        raise UserError(f"{_name(file)}: cannot be read as sound: {reason.rstrip('.')}") from None
-    with about(_name(file)):
+        raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
+    with about(name):
         _check_numbers(samples_SC)
-    return _wave(samples_SC, found, rate, _name(file))
+    return _wave(samples_SC, found, rate, name)
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
-    """Sound that the `datasets` library has decoded, {array: (S,), sampling_rate: ...}; raises as `read_wave`."""
+    """Sound as a row may have it, {array: (S,), sampling_rate: ...}; raises as `read_wave`."""
     found = cell.get("sampling_rate")
     if isinstance(found, np.integer):
         found = int(found)
@@ -145,7 +146,3 @@ def require(name: str) -> Any:
         raise UserError(
             f"sound needs the package {name} ({error}): install the extra, pip install 'ernie-continual[speech]'"
         ) from None
-
-
-def _name(file: str | Path | BinaryIO) -> str:
-    return str(file) if isinstance(file, (str, Path)) else "standard input"

@@ -131,7 +131,7 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
         written=_written([sample.written for sample in samples if sample.written is not None]),
-        sounds=tuple(sample.sound for sample in samples if sample.sound is not None),
+        sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import NamedTuple
@@ -93,15 +93,16 @@ class Sample:
 
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
     several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.  `written` (m,) is
-    what a decoder is to write: the token that it begins with, and those that follow.  Of speech, `sound` (s,) is what
-    is heard, and `ids` are n zeros, one for each vector that the encoder gets of it.
+    what a decoder is to write: the token that it begins with, and those that follow.  Of speech, `sound` gives what is
+    heard, (s,), read anew each time: hours of it would not fit into memory.  `ids` are then n zeros, one for each
+    vector that the encoder gets of it.
     """
 
     ids: np.ndarray
     segments: np.ndarray
     labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
     written: np.ndarray | None = None
-    sound: np.ndarray | None = None
+    sound: Callable[[], np.ndarray] | None = None
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,9 @@ _DIGITS = 6  # of the statistics of features, which would otherwise depend on th
 class SoundTask(FinetuneTask):
     """A kind whose rows have a sound in the column `audio`.
 
-    A cell of it is the name of a file, or samples with their rate as the `datasets` library decodes them:
-    {array: [...], sampling_rate: 16000}.  `features` says what the model knows of a sound; `mean` and `deviation` are
-    those of the features of the sounds to learn from, unless given.
+    A cell of it is the name of a file, a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}, or
+    samples with their rate, {array: [...], sampling_rate: 16000}.  `features` says what the model knows of a sound;
+    `mean` and `deviation` are those of the features of the sounds to learn from, unless given.
     """
 
     audio: str = "audio"
@@ -76,11 +77,16 @@ class SoundTask(FinetuneTask):
 
     def wave(self, row: Row) -> Wave:
         """The sound of a row.  Raises UserError when it cannot be read."""
-        cell = row.cell(self.audio)
-        if isinstance(cell, Mapping):
-            return as_wave(cell, self.features.rate, f"column '{self.audio}'")
-        name = row.text(self.audio)
-        place = Path(name)
+        cell, column = row.cell(self.audio), f"column '{self.audio}'"
+        if isinstance(cell, Mapping) and isinstance(held := cell.get("bytes"), bytes):
+            return read_wave(BytesIO(held), self.features.rate, cell.get("path") or column)
+        if isinstance(cell, Mapping) and not isinstance(cell.get("path"), str):
+            return as_wave(cell, self.features.rate, column)
+        place = Path(cell["path"] if isinstance(cell, Mapping) else row.text(self.audio))
         # As in the files of most data sets: a name is beside the file that names it.
         beside = Path(row.place.file).parent / place if row.place.file else place
         return read_wave(beside if beside.exists() else place, self.features.rate)
+
+    def samples(self, row: Row) -> np.ndarray:
+        """The samples of the sound of a row (s,); raises as `wave`."""
+        return self.wave(row).samples

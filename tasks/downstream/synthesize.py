@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -165,7 +166,7 @@ class Synthesize(SoundTask):
                 f"column '{self.audio}': the sound is {wave.seconds:.1f} s long, and longest is {self.longest:g}; "
                 "raise it, or cut the sound where nothing is said"
             )
-        sample = replace(sample, sound=wave.samples, labels={"steps": self._steps(wave)})
+        sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
         return replace(given, samples=(sample,), odd=odd)
 

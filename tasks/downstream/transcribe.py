@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -115,7 +115,7 @@ class Transcribe(SoundTask):
         if count > self.max_len and (self.encoder == "whole" or self.decoder == "global"):
             raise self._too_long(wave.seconds, count)
         zeros = np.zeros(count, np.int64)
-        sample = Sample(zeros, zeros, sound=wave.samples)
+        sample = Sample(zeros, zeros, sound=partial(self.samples, row))
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
         return Example((sample,), empty=wave.is_silent, odd=odd)
 

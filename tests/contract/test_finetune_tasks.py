@@ -55,7 +55,7 @@ def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def plain(example: Example, hears: bool = True) -> list[Any]:
     """What the model sees: sounds too, where they are not what is right."""
-    sounds = [str(sample.sound if hears else None) for sample in example.samples]
+    sounds = [str(sample.sound() if hears and sample.sound else None) for sample in example.samples]
     return [
         [sample.ids.tolist(), sample.segments.tolist(), sound]
         for sample, sound in zip(example.samples, sounds, strict=True)

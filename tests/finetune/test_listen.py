@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import re
 from dataclasses import replace
 from functools import cache
@@ -15,8 +16,8 @@ from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 from ernie.audio.features import FeatureConfig
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.cli import main
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labelled.read import Split, read_split
+from ernie.data.labelled.row import Row, RowOptions
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
@@ -144,13 +145,50 @@ def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_list_of_files_is_answered_line_by_line(tmp_path: Path) -> None:
-    from ernie.data.labelled.row import RowOptions
     from finetune.rows import input_rows
 
     soundfile.write(tmp_path / "a.wav", spoken(), 8000)
     (tmp_path / "files.txt").write_text("a.wav\na.wav\n")
     rows = input_rows(str(tmp_path / "files.txt"), RowOptions(), learnt().task)
     assert [answer["transcript"] for answer in learnt().predict(rows)] == ["blue red green"] * 2
+
+
+def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes_or_the_names_of_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    named = datasets.Dataset.from_dict({"audio": [str(tmp_path / "a.wav")], "text": ["blue red green"]})
+    heard = named.cast_column("audio", datasets.Audio())
+    heard.to_parquet(tmp_path / "names.parquet")
+    heard.save_to_disk(str(tmp_path / "saved"))
+    embedded = heard.cast_column("audio", datasets.Audio(decode=False)).map(
+        lambda row: {"audio": {"bytes": (tmp_path / "a.wav").read_bytes(), "path": "a.wav"}}
+    )
+    embedded.to_parquet(tmp_path / "bytes.parquet")
+    monkeypatch.chdir(tmp_path)
+    for source in ("saved", "names.parquet", "bytes.parquet"):
+        if source == "bytes.parquet":
+            (tmp_path / "a.wav").unlink()
+        (answer,) = learnt().predict(read_split("test", [source], RowOptions()).rows)
+        assert answer["transcript"] == "blue red green", source
+    row = read_split("test", ["bytes.parquet"], RowOptions()).rows[0]
+    row["audio"]["bytes"] = b"no sound"
+    with pytest.raises(UserError, match=r"^a\.wav: cannot be read as sound"):
+        learnt().task.example(row, TOKENIZER)
+
+
+def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound_fit_into_memory(
+    tmp_path: Path,
+) -> None:
+    soundfile.write(tmp_path / "long.wav", np.tile(spoken(), 8), 8000)
+    row = Row({"audio": str(tmp_path / "long.wav"), "text": "blue red green"})
+    task = replace(TOYS["transcribe"].task, max_len=512)
+    (sample,) = task.labelled(row, TOKENIZER).samples
+    assert len(pickle.dumps(sample)) < 5000 + 16 * len(sample)
+    assert sample.sound is not None
+    np.testing.assert_array_equal(sample.sound(), task.wave(row).samples)
 
 
 def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,7 +244,6 @@ def test_a_model_of_another_kind_is_refused() -> None:
     ],
 )
 def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message: str) -> None:
-    from ernie.data.labelled.row import Row
 
     with pytest.raises(UserError, match=re.escape(message)):
         TOYS["transcribe"].task.labelled(Row({"audio": cell, "text": text}), TOKENIZER)
@@ -258,7 +295,6 @@ def test_abstractions_without_pieces_are_a_sentence() -> None:
 def test_a_sound_is_not_played_faster_than_its_transcript_allows() -> None:
     from ernie.audio.augment import AugmentConfig
     from ernie.data.batch import pack
-    from ernie.data.labelled.row import Row
 
     toy = TOYS["transcribe"]
     task = replace(toy.task, augment=AugmentConfig(speed=0.4))

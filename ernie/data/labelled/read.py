@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,15 @@ def _hub(source: str) -> Iterator[Row | Fault]:
 
 
 def _dataset(name: str, loaded: Any) -> Iterator[Row | Fault]:
-    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by None."""
-    names = {column: _class_names(feature) for column, feature in (loaded.features or {}).items()}
+    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by None.
+
+    Of sound and pictures a row has {bytes: ..., path: ...}, whatever the file holds.
+    """
+    features = loaded.features or {}
+    for column, feature in features.items():
+        if getattr(feature, "decode", False):  # of sound and pictures the file's bytes: decoding takes further packages
+            loaded = loaded.cast_column(column, replace(feature, decode=False))
+    names = {column: _class_names(feature) for column, feature in features.items()}
     named = {column: labels for column, labels in names.items() if labels}
     for number, cells in enumerate(loaded, 1):
         for column, labels in named.items():
