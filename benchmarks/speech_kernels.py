@@ -5,7 +5,8 @@
 `recurrent`: a layer of gated units (GRU) with as many inputs as units, one loop over time, its weights in the cores'
 caches, over sequences of one length, beside `paddle.nn.GRU`.  `gated`: the stack of gated dilated convolutions of a
 WaveNet (2 x 8 layers of 64, two taps, 32 features of conditioner), beside the same in Paddle's operators.  Forward, and
-forward and backward, in turns; the median of the rounds.
+forward and backward, in turns; the median of the rounds.  `sampling`: the loop that draws samples from that WaveNet one
+by one, beside the same loop in NumPy.
 
 Set before the first run, after "Persistent RNNs" (Diamos et al., 2016): the recurrent layer is at least 1.5 times as
 fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.
@@ -17,6 +18,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import paddle
@@ -27,9 +29,12 @@ from ernie.kernels.dilated import GatedLayer, gated_stack, reach
 from ernie.kernels.dilated import reference as in_paddle
 from ernie.kernels.linear import linear
 from ernie.kernels.recurrent import gated_recurrent
+from ernie.kernels.sampling import Network, draw
+from ernie.kernels.sampling import reference as in_numpy
 
 UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
 SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and samples of each that come out
+DRAWN = 2000  # samples, one by one
 CHANNELS, FEATURES, TAPS, DILATIONS = 64, 32, 2, (1, 2, 4, 8, 16, 32, 64, 128) * 2
 
 Sides = tuple[Callable[[], Tensor], Callable[[], Tensor]]
@@ -40,9 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=("recurrent", "gated"))
+    parser.add_argument("--only", choices=("recurrent", "gated", "sampling"))
     arguments = parser.parse_args()
-    if arguments.only != "gated":
+    if arguments.only in (None, "recurrent"):
         print("| units | weights | sequences | forward, ours | Paddle | times as fast | training, times as fast |")
         print(f"|{'---|' * 7}")
         for units in UNITS:
@@ -51,12 +56,16 @@ def main() -> None:
                 print(
                     f"{row} | {compared(recurrent(units, sequences, arguments.steps), arguments.rounds)} |", flush=True
                 )
-    if arguments.only != "recurrent":
+    if arguments.only in (None, "gated"):
         print("\n| sequences | samples | forward, ours | Paddle | times as fast | training, times as fast |")
         print(f"|{'---|' * 6}")
         for sequences, samples in SAMPLES:
             told = compared(gated(sequences, samples), arguments.rounds)
             print(f"| {sequences} | {samples:,} | {told} |", flush=True)
+    if arguments.only in (None, "sampling"):
+        ours, numpy = (1e6 * seconds / DRAWN for seconds in timed(sampling(), arguments.rounds))
+        print("\n| a sample, ours | NumPy | times as fast |\n|---|---|---|")
+        print(f"| {ours:.1f} us | {numpy:.1f} us | {numpy / ours:.2f} |", flush=True)
 
 
 def compared(sides: Sides, rounds: int) -> str:
@@ -90,6 +99,28 @@ def gated(sequences: int, samples: int) -> Sides:
         return in_paddle(x, conditioner, layers, DILATIONS)
 
     return agreeing(ours, theirs)
+
+
+def sampling() -> list[Callable[[], None]]:
+    """The same loop on both sides, with the same weights and noise."""
+    rng, C, L = np.random.default_rng(0), CHANNELS, len(DILATIONS)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return (0.1 * rng.standard_normal(shape)).astype(np.float32)
+
+    shapes = ((2, C), (L, TAPS * C, 2 * C), (L, C, 2 * C), (L, C), (C, C), (C,), (C, 2), (2,))
+    network = Network(DILATIONS, 0.1, *(drawn(*shape) for shape in shapes))
+    rows = [drawn((TAPS - 1) * dilation + DRAWN, C) for dilation in DILATIONS]
+    told, noise = drawn(DRAWN, L, 2 * C), drawn(DRAWN)
+    found, wanted = np.empty(DRAWN, np.float32), np.empty(DRAWN, np.float32)
+    sides: list[Callable[[], None]] = [
+        partial(draw, network, rows, told, 0.0, noise, found),
+        partial(in_numpy, network, rows, told, 0.0, noise, wanted),
+    ]
+    for side in sides:
+        side()
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    return sides
 
 
 def recurrent(units: int, sequences: int, steps: int) -> Sides:

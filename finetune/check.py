@@ -20,7 +20,7 @@ from finetune.prepare import Prepared, describe, prepare_all
 from finetune.run import load_encoder
 from tasks.downstream.base import FinetuneTask
 
-_ROWS = 16  # of the step that is tried
+_ROWS = {"train": 16, "dev": 4}  # of the step that is tried, and of the scoring: a voice takes its time for a row
 _SHOWN = 60  # tokens of the example that are shown
 
 
@@ -29,7 +29,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     ernie = load_encoder(config, config.seed)
     shape = ernie.config
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
-    yield f"ok: samples of {config.task.max_len} tokens fit its {shape.max_positions} positions"
+    yield f"ok: its {shape.max_positions} positions are enough for samples of {config.task.max_len} tokens"
     tokenizer = tokenizer_of(ernie)
     task, splits = prepare_all(config.task, config.data, tokenizer)
     for split in splits.values():
@@ -69,10 +69,10 @@ def _labels(sample: Sample) -> str:
 
 def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:
     few = {
-        name: replace(splits[name], rows=splits[name].rows[:_ROWS], examples=splits[name].examples[:_ROWS])
-        for name in ("train", "dev")
+        name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
+        for name, most in _ROWS.items()
     }
-    settings = replace(config.train, epochs=1, batch=_ROWS, batch_tokens=0, evaluations=1)
+    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
         _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)

@@ -120,9 +120,8 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     ernie = ErnieModel.from_pretrained(config.model)
     if ernie.tokenizer is None:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
-    positions, task_ids = ernie.config.max_positions, max(1, ernie.config.task_vocab_size)
-    if config.task.max_len > positions:
-        raise UserError(f"task.max_len: {config.task.max_len} tokens, but {config.model} has {positions} positions")
+    config.task.check_fits(ernie.config.max_positions, config.model)
+    task_ids = max(1, ernie.config.task_vocab_size)
     if config.train.task_id >= task_ids:
         raise UserError(
             f"train.task_id: expected a number below {task_ids}, which is how many task embeddings {config.model} has, "

@@ -1,8 +1,6 @@
 """A WaveNet that makes one sample after the other, each from those before it.
 
-A step is a few dozen products of a vector with a small matrix: NumPy starts one in a microsecond, Paddle in ten.
-
-Legend: S samples, C channels, H features of the conditioner, P samples that a layer looks back.
+Legend: S samples, L layers, C channels, H features of the conditioner, P vectors that a layer looks back on.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ernie.kernels.sampling import Network, draw
 from ernie.model.wavenet import WaveNet
 
 
@@ -26,66 +25,56 @@ class Sampler:
     """Draws samples from a WaveNet."""
 
     def __init__(self, network: WaveNet):
-        self.config, self._loudness = network.config, network.loudness
+        self.config = network.config
         C, taps = self.config.channels, self.config.taps
-
-        def weights(layer: object) -> tuple[np.ndarray, np.ndarray]:
-            return layer.weight.numpy(), layer.bias.numpy()  # type: ignore[attr-defined]
-
-        self._first, self._inner, self._out = weights(network.first), weights(network.inner), weights(network.out)
-        self._layers = []
+        mixes = [layer.mix.weight.numpy() for layer in network.layers]
+        leads, on_biases = [], []
         for layer in network.layers:
-            mix, bias = weights(layer.mix)
-            on = None if layer.on is None else weights(layer.on)
-            self._layers.append((mix[: taps * C], mix[taps * C :], bias, layer.skip.weight.numpy(), on))
+            leads_on = layer.on is not None  # the last one leads nowhere
+            on = layer.on.weight.numpy() if leads_on else np.zeros((C, C), np.float32)
+            leads.append(np.concatenate([layer.skip.weight.numpy(), on], axis=1))
+            on_biases.append(layer.on.bias.numpy() if leads_on else np.zeros(C, np.float32))
+        # What the conditioner adds to the products of all layers, (H, L 2 C), and their biases.
+        self._of_conditioner = np.concatenate([mix[taps * C :] for mix in mixes], axis=1)
+        self._bias = np.concatenate([layer.mix.bias.numpy() for layer in network.layers])
+        self._network = Network(
+            self.config.dilations,
+            network.loudness,
+            first=np.stack([network.first.weight.numpy()[0], network.first.bias.numpy()]),
+            mix=np.stack([mix[: taps * C] for mix in mixes]),
+            leads=np.stack(leads),
+            on_bias=np.stack(on_biases),
+            inner=network.inner.weight.numpy(),
+            inner_bias=network.inner.bias.numpy(),
+            out=network.out.weight.numpy(),
+            out_bias=network.out.bias.numpy(),
+        )
 
     def begin(self) -> Sampling:
         """Silence."""
         looked = ((self.config.taps - 1) * dilation for dilation in self.config.dilations)
         # What the layers make of silence is not zero: it is heard until all of them look back on nothing else.
         state = Sampling(0.0, tuple(np.zeros((count, self.config.channels), np.float32) for count in looked))
-        quiet = np.zeros((self.config.context, self._layers[0][1].shape[0]), np.float32)
+        quiet = np.zeros((self.config.context, self._of_conditioner.shape[0]), np.float32)
         return self.heard(state, np.zeros(self.config.context, np.float32), quiet)
 
     def heard(self, state: Sampling, samples: np.ndarray, conditioner_SH: np.ndarray) -> Sampling:
         """What is known after these samples, which were not drawn here."""
-        return self._run(state, conditioner_SH, None, samples)[0]
+        return self._gone_on(state, conditioner_SH, None, np.array(samples, np.float32))[0]
 
     def draw(self, state: Sampling, conditioner_SH: np.ndarray, noise: np.ndarray) -> tuple[Sampling, np.ndarray]:
         """The next samples (S,), one for each row of the conditioner, made of white noise (S,)."""
-        return self._run(state, conditioner_SH, noise, None)
+        return self._gone_on(state, conditioner_SH, noise, np.empty(len(noise), np.float32))
 
-    def _run(
-        self, state: Sampling, conditioner_SH: np.ndarray, noise: np.ndarray | None, given: np.ndarray | None
+    def _gone_on(
+        self, state: Sampling, conditioner_SH: np.ndarray, noise: np.ndarray | None, samples: np.ndarray
     ) -> tuple[Sampling, np.ndarray]:
-        S, C, taps = len(conditioner_SH), self.config.channels, self.config.taps
-        told = [conditioner_SH @ of_conditioner + bias for _, of_conditioner, bias, _, _ in self._layers]
+        S, C = len(samples), self.config.channels
+        if not S:
+            return state, samples
+        told_SLC = (conditioner_SH @ self._of_conditioner + self._bias).reshape(S, -1, 2 * C)
         # Each layer's vectors, those that it looks back on first: a sample's own is written where it belongs.
         rows = [np.concatenate([held, np.empty((S, C), np.float32)]) for held in state.layers]
-        found, last = np.empty(S, np.float32), np.float32(state.last)
-        joined = np.empty(taps * C, np.float32)
-        for s in range(S):
-            x = last / self._loudness * self._first[0][0] + self._first[1]
-            total = np.zeros(C, np.float32)
-            for number, (mix, _, _, skip, on) in enumerate(self._layers):
-                own, dilation = rows[number], self.config.dilations[number]
-                at = len(state.layers[number]) + s
-                own[at] = x
-                for tap in range(taps):
-                    joined[tap * C : (tap + 1) * C] = own[at - (taps - 1 - tap) * dilation]
-                inner = joined @ mix
-                inner += told[number][s]
-                gated = np.tanh(inner[:C]) / (1 + np.exp(-inner[C:]))
-                total += gated @ skip
-                if on is not None:
-                    x = x + gated @ on[0] + on[1]
-            if given is not None:
-                last = given[s]
-            else:
-                hidden = np.maximum(np.maximum(total, 0) @ self._inner[0] + self._inner[1], 0)
-                mean, log_scale = hidden @ self._out[0] + self._out[1]
-                assert noise is not None
-                last = np.float32(np.clip(self._loudness * (mean + np.exp(log_scale) * noise[s]), -1, 1))
-            found[s] = last
+        draw(self._network, rows, told_SLC, state.last, noise, samples)
         kept = tuple(own[len(own) - len(held) :] for own, held in zip(rows, state.layers, strict=True))
-        return Sampling(float(last), kept), found
+        return Sampling(float(samples[-1]), kept), samples

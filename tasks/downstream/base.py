@@ -99,6 +99,11 @@ class FinetuneTask(ABC):
     def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds can be spread in every way
         """Raise UserError for a way of spreading a run over processes that this kind has not."""
 
+    def check_fits(self, positions: int, encoder: str) -> None:
+        """Raise UserError when an encoder of so many positions is too small for the longest sample."""
+        if self.max_len > positions:
+            raise UserError(f"task.max_len: {self.max_len} tokens, but {encoder} has {positions} positions")
+
     def is_labelled(self, rows: Sequence[Row]) -> bool:
         """Whether rows say what is right: any of them has the column for it."""
         column = getattr(self, self.answer_field)

@@ -103,6 +103,33 @@ class Transcribe(SoundTask):
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
 
+    @property
+    def period(self) -> int | None:
+        """After how many vectors positions begin anew where sound is heard in chunks.
+
+        Twice what attention sees: no two vectors that see each other have the same position.
+        """
+        return 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
+
+    @property
+    def memory(self) -> int | None:
+        """How many tokens of what it has written a decoder of pieces remembers; None is all of them."""
+        return self.history if self.decoder == "attention" else None
+
+    def check_fits(self, positions: int, encoder: str) -> None:
+        if self.period is None:
+            super().check_fits(positions, encoder)
+        elif self.period > positions:
+            raise UserError(
+                f"task.chunk: chunks of {self.chunk} vectors and {self.before} before them take {self.period} "
+                f"positions, twice as many as are seen, and {encoder} has {positions}"
+            )
+        if self.memory is not None and 2 * self.memory > positions:
+            raise UserError(
+                f"task.history: {self.memory} tokens take {2 * self.memory} positions, twice as many as are "
+                f"remembered, and {encoder} has {positions}"
+            )
+
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         wave = self.wave(row)
         count = vectors(self.features.frames(len(wave.samples)))
@@ -157,27 +184,14 @@ class Transcribe(SoundTask):
         from ernie.model.recurrent import RecurrentEncoder
         from ernie.model.speech import SpeechHead
 
-        # Twice what attention sees: no two vectors that see each other have the same position.
-        period = 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
-        if period is not None and period > model.config.max_positions:
-            raise UserError(
-                f"chunk: chunks of {self.chunk} vectors and {self.before} before them take {period} positions, twice "
-                f"as many as are seen, and the encoder has {model.config.max_positions}"
-            )
         layers = 0 if self.decoder == "ctc" else self.layers
-        history = self.history if self.decoder == "attention" else None
-        if history and 2 * history > model.config.max_positions:
-            raise UserError(
-                f"history: {self.history} tokens take {2 * self.history} positions, twice as many as are remembered, "
-                f"and the encoder has {model.config.max_positions}"
-            )
         recurrent = None
         if self.recurrent is not None:
             chunk = self.chunk if self.encoder == "chunks" else None
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
         width = self.features.features
-        return SpeechHead(model, width, blank, period, layers, history, recurrent, self.abstractions)
+        return SpeechHead(model, width, blank, self.period, layers, self.memory, recurrent, self.abstractions)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """The batch with its features; in training each sound is changed as its name in this epoch decides."""

@@ -21,7 +21,7 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
     assert lines[:6] == [
         "ok: task.yaml has no unknown or mistyped key",
         "ok: encoder is an encoder of 1 layers, width 32",
-        "ok: samples of 16 tokens fit its 32 positions",
+        "ok: its 32 positions are enough for samples of 16 tokens",
         "ok: train: 2 rows, 8 tokens, longest 4",
         *(line for line in lines if line.startswith(("ok: dev: 50 rows, ", "ok: test: 30 rows, "))),
     ]
@@ -32,7 +32,7 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         "  sample 1 of 1: 4 tokens, label 1",
         "    [CLS] good film [SEP]",
     ]
-    assert lines[-1].startswith("ok: one step on 2 rows and a scoring of 16: loss 0.")
+    assert lines[-1].startswith("ok: one step on 2 rows and a scoring of 4: loss 0.")
     assert sorted(path.name for path in work.iterdir() if path.suffix == "") == ["done", "encoder"]  # no run begun
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import wave
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import paddle
 import pytest
 from helpers import ROOT, vocabulary
@@ -73,8 +77,18 @@ def mnli(columns: str, row: str) -> str:
     return table(f"{MNLI_PARSES} {columns}", f"0|1|2|fiction|p|p|p|p|{row}")
 
 
+def sound(seconds: float = 0.5, rate: int = 22050) -> bytes:
+    """A .wav file of noise."""
+    samples = np.random.default_rng(0).integers(-9999, 9999, int(seconds * rate), dtype=np.int16)
+    with io.BytesIO() as held:
+        with wave.open(held, "wb") as file:
+            file.setparams((1, 2, rate, 0, "NONE", ""))
+            file.writeframes(samples.tobytes())
+        return held.getvalue()
+
+
 # The first rows of each task's files: those of its usual download, with words of our own in them.
-LAYOUTS: dict[str, dict[str, str]] = {
+LAYOUTS: dict[str, dict[str, str | bytes]] = {
     "glue/cola": {
         **same("CoLA/train.tsv CoLA/dev.tsv", table("", "gj04|1||the cat sat", "gj04|0|*|sat cat the")),
         "CoLA/test.tsv": table("index sentence", "0|the cat sat"),
@@ -198,6 +212,19 @@ LAYOUTS: dict[str, dict[str, str]] = {
     },
     "conll2003": same("eng.train eng.testa eng.testb", CONLL),
     "squad2": same("train-v2.0.json dev-v2.0.json", json.dumps(SQUAD)),
+    "multi30k": {
+        f"{split}.{language}.gz": gzip.compress(text.encode())
+        for split in ("train", "val", "test_2016_flickr")
+        for language, text in (("de", "the cat\non the mat\n"), ("en", "cat\nmat\n"))
+    },
+    "librispeech": {
+        **same("train-clean-100.tsv dev-clean.tsv test-clean.tsv test-other.tsv", table("audio text", "a.wav|the cat")),
+        "a.wav": sound(),
+    },
+    "ljspeech": {
+        "metadata.csv": "".join(f'LJ-{n}|The "Cat|the cat\n' for n in range(202)),
+        **dict.fromkeys((f"wavs/LJ-{n}.wav" for n in range(202)), sound()),
+    },
 }
 # What the first row of train says is right, as `values` and the like have made it.
 RIGHT: dict[str, object] = {
@@ -229,7 +256,7 @@ def laid_out(name: str, folder: Path) -> FinetuneConfig:
     """A configuration on the files that its download would hold."""
     for file, text in LAYOUTS[name].items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file).write_text(text, encoding="utf-8")
+        (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     return load(NAMES[name], data=folder)
 
 

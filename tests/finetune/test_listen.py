@@ -287,6 +287,20 @@ def test_a_language_model_without_a_beam_is_a_sentence() -> None:
         replace(TOYS["transcribe"].task, language="model.arpa")
 
 
+def test_in_chunks_sounds_may_be_longer_than_an_encoder_has_positions_and_what_is_seen_at_once_may_not() -> None:
+    whole = replace(TOYS["transcribe"].task, max_len=400, features=FeatureConfig())
+    with pytest.raises(UserError, match=r"^task\.max_len: 400 tokens, but mine has 80 positions$"):
+        whole.check_fits(80, "mine")
+    chunks = replace(whole, encoder="chunks", chunk=8, before=4)
+    chunks.check_fits(80, "mine")
+    with pytest.raises(
+        UserError, match=r"^task\.chunk: chunks of 8 vectors and 4 before them take 80 positions, .* 79$"
+    ):
+        chunks.check_fits(79, "mine")
+    with pytest.raises(UserError, match=r"^task\.history: 41 tokens take 82 positions, .* mine has 80$"):
+        replace(chunks, decoder="attention", history=41).check_fits(80, "mine")
+
+
 def test_abstractions_without_pieces_are_a_sentence() -> None:
     with pytest.raises(UserError, match=r"abstractions: they are made of pieces, which decoder: attention reads"):
         replace(TOYS["transcribe"].task, abstractions=4)

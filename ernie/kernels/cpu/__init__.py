@@ -5,7 +5,19 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ernie.kernels.cpu import adamw, attention, dilated, embedding, layer, linear, norm, recurrent, stack, vocabulary
+from ernie.kernels.cpu import (
+    adamw,
+    attention,
+    dilated,
+    embedding,
+    layer,
+    linear,
+    norm,
+    recurrent,
+    sampling,
+    stack,
+    vocabulary,
+)
 from ernie.kernels.cpu.library import library
 
 __all__ = [
@@ -17,6 +29,7 @@ __all__ = [
     "linear",
     "norm",
     "recurrent",
+    "sampling",
     "serves",
     "stack",
     "vocabulary",

@@ -76,6 +76,17 @@ class Recurrence(Structure):
     ]
 
 
+class SampleNetwork(Structure):
+    """A Network, as in src/sampling.h."""
+
+    _fields_ = [
+        *((name, c_long) for name in ("layers", "channels", "taps")),
+        ("loudness", c_float),
+        *((name, _AT) for name in ("dilations", "first", "mix", "leads", "on_bias")),
+        *((name, _AT) for name in ("inner", "inner_bias", "out", "out_bias")),
+    ]
+
+
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "product": (c_int, *(c_long,) * 3, _AT, c_long, c_int, _AT, c_long, c_int, _AT, _AT, c_int, c_long, c_int),
     "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 5),
@@ -99,6 +110,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "gate_backward": (_AT, _AT, c_long, c_long, _AT),
     "gru_forward": (POINTER(Recurrence), *(_AT,) * 5),
     "gru_backward": (POINTER(Recurrence), *(_AT,) * 7),
+    "draw": (POINTER(SampleNetwork), c_long, c_float, *(_AT,) * 4),
     "column_sum": (c_int, _AT, c_long, c_long, _AT),
     "drop": (_AT, c_float, c_uint64, c_long, c_long, _AT),
     "gather_sum": (c_int, _AT, _AT, c_long, c_long, _AT),

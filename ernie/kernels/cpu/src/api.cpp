@@ -13,6 +13,7 @@
 #include "product.h"
 #include "recurrent.h"
 #include "rows.h"
+#include "sampling.h"
 #include "threads.h"
 #include "vocabulary.h"
 
@@ -122,6 +123,10 @@ EXPORT const char* ernie_gru_forward(const Recurrence* r, const float* x, const 
 EXPORT const char* ernie_gru_backward(const Recurrence* r, const float* U, const float* h, const float* kept, const float* grad, float* dx,
                                       float* dadded, float* dbegin) {
     return guarded([&] { gru_backward(*r, U, h, kept, grad, dx, dadded, dbegin); });
+}
+EXPORT const char* ernie_draw(const Network* network, long S, float last, const float* told, const float* noise, float* const* rows,
+                              float* samples) {
+    return guarded([&] { draw(*network, S, last, told, noise, rows, samples); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });
