@@ -4,10 +4,10 @@
 
 CORPUS is a folder that `ernie data build` wrote of Chinese text with a tokenizer whose tokens are characters; DATA has
 the files that benchmarks/finetune/ names.  Two encoders that differ in nothing but the units that are masked (Sun et
-al., 2019, arXiv 1904.09223, section 3.2) are pretrained and fine-tuned on four tasks alike, the first 3,000 rows of each,
-seed by seed; and both tell the same hidden words of held-out text.  What is done is kept, so that the command goes on
-where it was cut; what came out is a small file for each encoder under `--records` (by default in OUTPUT), and all that
-are there make the table.
+al., 2019, arXiv 1904.09223, section 3.2) are pretrained and fine-tuned on four tasks alike, the first 3,000 rows of
+each, seed by seed; and both tell the same hidden words of held-out text.  What is done is kept, so that the command
+goes on where it was cut; what came out is a small file for each encoder under `--records` (by default in OUTPUT), and
+all that are there make the table.
 
 Set before the first run: the mean over the four tasks is higher with words, phrases and entities, in the mean of the
 seeds.
