@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import sentencepiece
 from tokenizers import models, trainers
 
@@ -20,6 +21,9 @@ _LONGEST = 4000  # characters of a line that SentencePiece learns from; it passe
 _MOST_LINES = 2_000_000
 _MOST_LETTERS = 1000  # characters in a WordPiece vocabulary, apart from the Chinese ones, of which there may be
 _CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
+# Of a small one no more than this share, unless so much of the text needs them: each takes two entries, and most
+# letters of a large text stand in a foreign name or two.
+_LETTERS_SHARE, _COVERED = 1 / 16, 0.9999
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _FED = 1 << 16  # characters handed over at a time
 
@@ -28,8 +32,8 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, f
     """Learn a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
 
     The special tokens come first, in BERT's order.  A small text gives fewer entries; a vocabulary smaller than its
-    characters gets more.  Memory grows with the distinct words only.  Raises UserError when there is no text to learn
-    from.
+    characters gets more.  Letters that hardly occur are left out where they would fill it, and become [UNK].  Memory
+    grows with the distinct words only.  Raises UserError when there is no text to learn from.
     """
     engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase)
     words: Counter[str] = Counter()
@@ -64,7 +68,10 @@ def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:
     ranked = sorted(counts, key=lambda letter: (-counts[letter], letter))
     chinese = [letter for letter in ranked if _CHINESE.match(letter)]
     others = [letter for letter in ranked if not _CHINESE.match(letter)]
-    return {*chinese[: max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))], *others[:_MOST_LETTERS]}
+    covered = np.cumsum([counts[letter] for letter in others])
+    needed = int((covered < _COVERED * covered[-1:]).sum()) + 1
+    most = min(_MOST_LETTERS, max(needed, int(vocab_size * _LETTERS_SHARE)))
+    return {*chinese[: max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))], *others[:most]}
 
 
 def _repeated(words: Counter[str]) -> Iterator[str]:
