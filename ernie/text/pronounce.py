@@ -16,7 +16,8 @@ _VARIANT = re.compile(r"\(\d+\)$")  # a second way to say a word, which is left 
 def read_dictionary(file: Path) -> dict[str, str]:
     """From words, in lower case, to their phonemes, parted by spaces.
 
-    A line has a word and its phonemes; those that begin with ;;; are remarks, and so is what follows a #.  Raises
+    A line has a word and its phonemes, between which there may be a number, as NLTK writes which of several ways to say
+    the word it is: the first way counts.  Lines that begin with ;;; are remarks, and so is what follows a #.  Raises
     UserError for a file that cannot be read, and for a line without phonemes.
     """
     found: dict[str, str] = {}
@@ -28,6 +29,7 @@ def read_dictionary(file: Path) -> dict[str, str]:
         if not line.strip() or line.startswith(";;;"):
             continue
         word, *phonemes = line.partition(" #")[0].split()
+        phonemes = phonemes[1:] if phonemes and phonemes[0].isdigit() else phonemes
         if not phonemes:
             raise UserError(f"{file}:{number}: the word '{word}' has no phonemes; expected WORD  P H O N E M E S")
         if not _VARIANT.search(word):

@@ -24,6 +24,14 @@ def test_words_have_the_phonemes_of_their_first_line(tmp_path: Path) -> None:
     assert found == {"seven": "S EH1 V AH0 N", "read": "R EH1 D", "don't": "D OW1 N T"}
 
 
+def test_the_numbers_by_which_nltk_tells_ways_to_say_a_word_apart_are_no_phonemes(tmp_path: Path) -> None:
+    (tmp_path / "cmudict").write_text("ONE 1 W AH1 N\nONE 2 HH W AH1 N\nTWO 1\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cmudict:3: the word 'TWO' has no phonemes"):
+        read_dictionary(tmp_path / "cmudict")
+    (tmp_path / "cmu").write_text("ONE 1 W AH1 N\nONE 2 HH W AH1 N\n", encoding="utf-8")
+    assert read_dictionary(tmp_path / "cmu") == {"one": "W AH1 N"}
+
+
 def test_words_that_it_lacks_and_all_else_stay_as_they_are() -> None:
     dictionary = {"seven": "S EH1 V", "don't": "D OW1"}
     assert pronounced("Seven, don’t say sevens 7!", dictionary) == "S EH1 V, D OW1 say sevens 7!"
