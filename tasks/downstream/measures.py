@@ -210,13 +210,20 @@ def chrf(right: Sequence[str], given: Sequence[str]) -> float:
 
 
 def wer(right: Sequence[str], given: Sequence[str]) -> float:
-    """The word error rate: words put in, left out and replaced, for each word that is right, by jiwer."""
-    return float(_jiwer().wer(list(right), list(given)))
+    """The word error rate: words put in, left out and replaced, for each word that is right, by jiwer.
+
+    Capitals count as small letters: nobody hears them.
+    """
+    return float(_jiwer().wer(_in_small(right), _in_small(given)))
 
 
 def cer(right: Sequence[str], given: Sequence[str]) -> float:
     """The character error rate: as the word error rate, of characters, by jiwer."""
-    return float(_jiwer().cer(list(right), list(given)))
+    return float(_jiwer().cer(_in_small(right), _in_small(given)))
+
+
+def _in_small(texts: Sequence[str]) -> list[str]:
+    return [text.lower() for text in texts]
 
 
 def mcd(right: Sequence[Wave], given: Sequence[Wave]) -> float:

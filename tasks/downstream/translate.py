@@ -83,14 +83,19 @@ class Translate(FinetuneTask):
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
-        ids = tokenizer.encode(self.truth(row)).ids
+        text = self.truth(row)
+        ids = tokenizer.encode(text).ids
         written, _ = frame(tokenizer, ids[: self.max_len - 2])
-        unknown = int((ids == tokenizer.unk_id).sum())
+        odd = []
+        if (ids == tokenizer.unk_id).any():
+            odd.append("a translation that the vocabulary lacks characters of")
+        if tokenizer.lowercase and text != text.lower():
+            odd.append("capitals in a translation, which BLEU counts and this vocabulary never writes")
         return replace(
             given,
             samples=(replace(given.samples[0], written=written),),
             cut=given.cut + _over(ids, self.max_len),
-            odd=("a translation that the vocabulary lacks characters of",) * (unknown > 0),
+            odd=tuple(odd),
         )
 
     def truth(self, row: Row) -> str:

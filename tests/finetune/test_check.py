@@ -90,6 +90,15 @@ def test_mistakes_in_several_splits_are_told_together(work: Path, capsys: pytest
     assert "(a run can do without the split test: take it out)" in said
 
 
+def test_capitals_that_a_translation_cannot_have_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "pairs.tsv").write_text("source\ttarget\na film\tA film\na film\ta film\n", encoding="utf-8")
+    task = "task={kind: translate, max_len: 16, layers: 1}"
+    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
+    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 0
+    note = "note: train: 1 row with capitals in a translation, which BLEU counts and this vocabulary never writes"
+    assert f"{note}, the first at pairs.tsv:2" in capsys.readouterr().out.splitlines()
+
+
 @pytest.mark.parametrize(
     ("override", "content", "note"),
     [

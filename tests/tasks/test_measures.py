@@ -232,6 +232,9 @@ class TestTranscription:
         assert wer(["a b c d", "e"], ["a x c", "e f"]) == pytest.approx(3 / 5)
         assert wer(["a b"], ["a b"]) == 0
 
+    def test_capitals_cannot_be_heard(self) -> None:
+        assert wer(["MR SMITH"], ["mr Smith"]) == cer(["Ab"], ["aB"]) == 0
+
     def test_it_may_be_above_one(self) -> None:
         assert wer(["a"], ["b c d"]) == pytest.approx(3)
 
