@@ -36,6 +36,10 @@ _PUNCTUATION = (
 )
 # A unit: one Chinese character, one punctuation mark, or a run of anything else that is not white space.
 _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
+# An apostrophe that BERT has cut a word at: before an English ending, or behind what French and Italian elide.
+_ELISION = re.compile(
+    r"(?<=\w) (['’]) (?=(?:s|t|d|m|n|ll|re|ve)\b)|(?:(?<=\b[cdjlmnosy])|(?<=\bqu)) (['’]) (?=\w)", re.IGNORECASE
+)
 # Anything outside the blocks in which BERT's cleaning drops nothing for certain.
 _SUSPECT = re.compile(
     "[^\t\n\r -~\xa0-\xac\xae-\u0377\u0400-\u052f\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u2190-\u2200"
@@ -105,7 +109,8 @@ class WordPiece(Tokenizer):
         return Encoding(np.array(found.ids, np.int64), np.array(found.offsets, np.int64).reshape(-1, 2))
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
+        text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
+        return _ELISION.sub(r"\1\2", text)
 
     def can_produce(self, token: str) -> bool:
         """Whether some text has the entry `token` among its pieces."""

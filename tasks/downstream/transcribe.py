@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
+_AGAIN = 64  # tokens of a long transcript that are looked at again for each new one, at most twice as many
+
 
 @finetune_task("transcribe")
 @dataclass(frozen=True, kw_only=True)
@@ -273,13 +275,9 @@ class Transcribe(SoundTask):
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])
-            texts = [""]
-            seconds: list[float] = []  # when each word begins
-            for n, (_, vector) in enumerate(told, 1):
-                texts.append(tokenizer_of(ernie).decode([token for token, _ in told[:n]]))
-                more = len(texts[-1].split()) - len(seconds)
-                seconds += [round(vector * STRIDE * self.features.hop, 3)] * more
-            answers.append({"transcript": texts[-1], "seconds": seconds[: len(texts[-1].split())]})
+            text, firsts = _words([token for token, _ in told], tokenizer_of(ernie).decode)
+            seconds = [round(told[first][1] * STRIDE * self.features.hop, 3) for first in firsts]
+            answers.append({"transcript": text, "seconds": seconds})
         return answers
 
     def _reader(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
@@ -355,6 +353,24 @@ def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
 def _language_model(file: Path) -> NgramModel:
     """Read once, not for every batch that is answered."""
     return NgramModel.load(file)
+
+
+def _words(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[str, list[int]]:
+    """The text of tokens, and with which of them each of its words begins.
+
+    Of a long text no more than some tokens are looked at again for each one.
+    """
+    firsts: list[int] = []
+    start = before = 0  # the first of the tokens that are looked at, and the words before it
+    for n in range(1, len(tokens) + 1):
+        text = decode(tokens[start:n])
+        count = before + len(text.split())
+        del firsts[count:]  # an apostrophe may join two words
+        firsts += [n - 1] * (count - len(firsts))
+        if n - start >= 2 * _AGAIN and text.endswith(tail := decode(tokens[n - _AGAIN : n])):
+            start, before = n - _AGAIN, count - len(tail.split())
+    text = decode(tokens)
+    return text, firsts[: len(text.split())]
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:

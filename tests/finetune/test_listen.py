@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import pickle
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 
 from ernie.audio.features import FeatureConfig
@@ -21,6 +24,7 @@ from ernie.data.labelled.row import Row, RowOptions
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.listen import from_files, from_samples
@@ -28,6 +32,7 @@ from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.recognizer import SpeechRecognizer, Transcribing
+from tasks.downstream import transcribe
 from tasks.downstream.measures import wer
 
 soundfile = pytest.importorskip("soundfile")
@@ -189,6 +194,35 @@ def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound
     assert len(pickle.dumps(sample)) < 5000 + 16 * len(sample)
     assert sample.sound is not None
     np.testing.assert_array_equal(sample.sound(), task.wave(row).samples)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("ab' ", max_size=60), st.sampled_from([2, 3, 64]))
+def test_words_begin_with_the_tokens_that_they_do_when_all_of_the_text_is_decoded_each_time(
+    text: str, again: int
+) -> None:
+    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "b", "ab", "'", "##a", "##b"])
+    ids = tokenizer.encode(text).ids.tolist()
+    firsts: list[int] = []
+    for n in range(len(ids)):
+        count = len(tokenizer.decode(ids[: n + 1]).split())
+        firsts = [*firsts[:count], *[n] * (count - len(firsts))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transcribe, "_AGAIN", again)
+        assert transcribe._words(ids, tokenizer.decode) == (tokenizer.decode(ids), firsts)
+
+
+def test_the_words_of_an_hour_are_not_decoded_over_and_over() -> None:
+    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "##b"])
+    looked_at = []
+
+    def decode(ids: Sequence[int]) -> str:
+        looked_at.append(len(ids))
+        return tokenizer.decode(ids)
+
+    text, firsts = transcribe._words(tokenizer.encode("ab " * 5000).ids.tolist(), decode)
+    assert (len(text.split()), firsts) == (5000, list(range(0, 10_000, 2)))
+    assert sum(looked_at) < 10_000 * 200
 
 
 def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,6 +93,23 @@ def test_a_cased_vocabulary_keeps_capitals_and_accents(cased: WordPiece) -> None
     assert [cased.tokens[i] for i in cased.encode("The é").ids] == ["The", "é"]
 
 
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        ("Don't", "don't"),
+        ("it's o'clock, they'll say we've", "it's o'clock, they'll say we've"),
+        ("rock'n'roll", "rock'n'roll"),
+        ("l'ami d’or qu'il j'ai", "l'ami d’or qu'il j'ai"),
+        ("say 'no' loudly", "say ' no ' loudly"),  # quotes: on which side of them there was a space nobody knows
+        ("he said, 'stop'", "he said, ' stop '"),
+    ],
+)
+def test_decoding_joins_what_an_apostrophe_cut(text: str, decoded: str) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz'’,"
+    tokenizer = WordPiece([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)])
+    assert tokenizer.decode(tokenizer.encode(text).ids) == decoded
+
+
 def test_decoding_gives_readable_text(uncased: WordPiece) -> None:
     ids = [uncased.cls_id, *uncased.encode("the unwanted cat").ids.tolist(), uncased.sep_id]
     assert uncased.decode(ids) == "the unwanted cat"
