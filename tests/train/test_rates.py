@@ -20,6 +20,9 @@ from ernie.train.settings import AdamConfig, RateConfig
         (RateConfig(1.0, "linear", warmup=0.5), 4, [0.5, 1.0, 1.0, 0.5]),  # a share of all steps
         (RateConfig(2.0, "linear", warmup=0, floor=0.5), 4, [2.0, 1.75, 1.5, 1.25]),
         (RateConfig(1.0, "constant", warmup=2), 4, [0.5, 1.0, 1.0, 1.0]),
+        (RateConfig(1.0, "wsd", warmup=1, cooldown=0.5), 8, [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
+        (RateConfig(1.0, "wsd", warmup=2, cooldown=2, floor=0.5), 6, [0.5, 1.0, 1.0, 1.0, 1.0, 0.75]),
+        (RateConfig(1.0, "wsd", warmup=2, cooldown=9), 4, [0.5, 1.0, 2 / 9, 1 / 9]),  # it falls before it has risen
         (RateConfig(1.0, "noam", warmup=4), 9, [0.25, 0.5, 0.75, 1.0, *(math.sqrt(4 / n) for n in (5, 6, 7, 8, 9))]),
         (RateConfig(1.0, "cosine", warmup=0), 4, [1.0, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
         (RateConfig(1.0, "cosine", warmup=0, floor=0.2), 2, [1.0, 0.6]),
@@ -34,9 +37,10 @@ def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: lis
     st.builds(
         RateConfig,
         peak=st.floats(1e-6, 1.0),
-        decay=st.sampled_from(["linear", "cosine", "noam", "constant"]),
+        decay=st.sampled_from(["linear", "cosine", "wsd", "noam", "constant"]),
         warmup=st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float)),
         floor=st.floats(0, 1),
+        cooldown=st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float)),
     ),
     st.integers(min_value=1, max_value=200),
 )
@@ -54,6 +58,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(confi
         (RateConfig, {"peak": 0.0}, "peak: expected a rate above 0, found 0.0"),
         (RateConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a share below 1, found -1.0"),
         (RateConfig, {"floor": 1.5}, "floor: expected a share of the peak from 0 to 1, found 1.5"),
+        (RateConfig, {"cooldown": -0.1}, "cooldown: expected a number of steps or a share below 1, found -0.1"),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),
         (AdamConfig, {"epsilon": 0.0}, "epsilon: expected a number above 0, found 0.0"),
