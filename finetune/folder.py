@@ -96,8 +96,13 @@ def encoder_fingerprint(ernie: ErnieModel) -> str:
 def _of_rows(rows: Sequence[Row]) -> str:
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(json.dumps(row, default=str).encode() + b"\n")
+        digest.update(json.dumps(row, default=_written).encode() + b"\n")
     return digest.hexdigest()
+
+
+def _written(cell: object) -> str:
+    """What stands for a cell that JSON does not know, such as the bytes of a sound."""
+    return hashlib.sha256(cell).hexdigest() if isinstance(cell, bytes) else str(cell)
 
 
 def keep_model(model: FinetunedModel, trial: str, folder: Path) -> None:

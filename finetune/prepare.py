@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,6 +20,7 @@ from tasks.downstream.base import Example, FinetuneTask
 T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
+_QUIET = 15.0  # seconds of reading without a word
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,13 @@ class Prepared:
         return sum(example.tokens for example in self.examples)
 
 
-def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> tuple[FinetuneTask, dict[str, Prepared]]:
+def prepare_all(
+    task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
+) -> tuple[FinetuneTask, dict[str, Prepared]]:
     """All splits of the data, and the task with what it learnt from the rows to learn from.
 
-    Raises UserError when there are no labelled rows to learn from or to judge by, and with the rows of all splits
-    that cannot be used.
+    Where it takes long `say` is told how far it is.  Raises UserError when there are no labelled rows to learn from or
+    to judge by, and with the rows of all splits that cannot be used.
     """
     for name in NEEDED:
         if name not in data.splits():
@@ -53,7 +57,7 @@ def prepare_all(task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer) -> t
     for name in NEEDED:
         _check_labelled(task, splits[name])
     task = task.learnt_from(splits["train"].rows)
-    prepared = _each(splits, lambda _, split: prepare(task, split, tokenizer))
+    prepared = _each(splits, lambda _, split: prepare(task, split, tokenizer, say))
     for name, other in prepared.items():
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
@@ -92,8 +96,10 @@ def _check_labelled(task: FinetuneTask, split: Split) -> None:
     )
 
 
-def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
-    """The examples of a split, with labels where its rows have them.
+def prepare(
+    task: FinetuneTask, split: Split, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
+) -> Prepared:
+    """The examples of a split, with labels where its rows have them; `say` is told how far it is now and then.
 
     Raises UserError that names the rows that cannot be used.
     """
@@ -101,7 +107,11 @@ def prepare(task: FinetuneTask, split: Split, tokenizer: Tokenizer) -> Prepared:
     make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
     examples: list[Example] = []
     faults: list[Fault] = []
-    for row in split.rows:
+    began = spoke = time.monotonic()
+    for number, row in enumerate(split.rows):
+        if say is not None and (now := time.monotonic()) - spoke > _QUIET:
+            spoke, left = now, (now - began) * (len(split.rows) - number) / max(1, number)
+            say(f"{split.name}: {number:,} of {plural(len(split.rows), 'row')} read, {left / 60:.1f} minutes left")
         try:
             if labelled:
                 task.truth(row)

@@ -60,7 +60,7 @@ def run(
     ernie = load_encoder(config)
     world.layout.check(sizes(ernie.config, world.layout))
     say(f"model: {config.model}")
-    task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie))
+    task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie), say)
     for split in splits.values():
         say(describe(split))
         for remark in split.remarks:

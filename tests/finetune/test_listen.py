@@ -32,7 +32,7 @@ from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.recognizer import SpeechRecognizer, Transcribing
-from tasks.downstream import transcribe
+from tasks.downstream import sound, transcribe
 from tasks.downstream.measures import wer
 
 soundfile = pytest.importorskip("soundfile")
@@ -184,6 +184,18 @@ def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes
         learnt().task.example(row, TOKENIZER)
 
 
+def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, task = np.random.default_rng(0), replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
+    rows = [
+        Row({"audio": {"array": loudness * rng.standard_normal(2000), "sampling_rate": 8000}, "text": "red"})
+        for loudness in np.linspace(0.01, 0.1, 7)
+    ]
+    every, some = task.learnt_from(rows), task.learnt_from(rows[::3])
+    assert every.mean != some.mean
+    monkeypatch.setattr(sound, "_HEARD", 2)
+    assert task.learnt_from(rows) == some
+
+
 def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound_fit_into_memory(
     tmp_path: Path,
 ) -> None:
@@ -250,6 +262,16 @@ def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told(de
     keys.weight.set_value(before)
     values.weight.set_value(kept)
     assert blind > 0.3
+
+
+def test_reading_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    split = Split("train", TOYS["transcribe"].rows(4, 0))
+    prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
+    assert said == []
+    monkeypatch.setattr("finetune.prepare._QUIET", -1.0)
+    prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
+    assert [line.partition(",")[0] for line in said] == [f"train: {n} of 4 rows read" for n in range(4)]
 
 
 def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
