@@ -139,8 +139,9 @@ class FinetuneConfig:
 
     `model` is the folder of an encoder, of a run, or the name of a published one.  `local` describes the same data as
     files in a folder, and takes the place of `data` when `--data DIR` names that folder.  With `seeds` above 1 the
-    whole is repeated under the seeds from `seed` on.  `published` holds figures to stand beside ours, times 100 as
-    papers print them: {model: {split: {metric: score}}}.
+    whole is repeated under the seeds from `seed` on.  Every so many `save_minutes` (0: never), and where it is stopped,
+    a trial is saved, and goes on from there when the same command is given again.  `published` holds figures to stand
+    beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -151,6 +152,7 @@ class FinetuneConfig:
     grid: GridConfig = field(default_factory=GridConfig)
     seed: int = 0
     seeds: int = 1
+    save_minutes: float = 10.0
     output: Path | None = None
     submission: SubmissionConfig = field(default_factory=SubmissionConfig)
     published: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         with about("parallel"):
             self.task.check_layout(self.parallel)
+        if self.save_minutes < 0:
+            raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
         with about("grid"):

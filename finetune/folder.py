@@ -25,7 +25,7 @@ from tasks.downstream.saved import TASK_FILE
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that it came of
 # Keys that change nothing of a single fine-tuning: with others, finished ones still count.
-_FREE = ("output", "seeds", "grid", "plugins", "published", "submission", "local", "parallel")
+_FREE = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
 
 
 def claim(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
@@ -46,6 +46,12 @@ def check_folder(folder: Path) -> None:
     found = {path.name for path in folder.iterdir()} if folder.exists() else set()
     if found - {LOGS_FOLDER} and TRIALS_FOLDER not in found:
         raise UserError(f"{folder}: is not empty and holds no fine-tuning run; choose another --output")
+
+
+def identity(config: FinetuneConfig, inputs: Mapping[str, str]) -> str:
+    """A fingerprint of all that decides what a trial comes to, its seed and point of the grid aside."""
+    tree = {key: value for key, value in to_dict(config).items() if key not in _FREE}
+    return hashlib.sha256(json.dumps([tree, dict(inputs)], default=str, sort_keys=True).encode()).hexdigest()
 
 
 def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:

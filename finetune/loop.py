@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,30 +26,11 @@ from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import Trainer
+from finetune.checkpoint import Course, Evaluation, TrialCheckpoints, read_course, set_model, set_trainer
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The scores on the dev split after `step` steps (`epoch` passes, in part), the deciding one first.
-
-    `loss` is the mean of the training loss since the evaluation before, `seconds` the time spent on all steps so far.
-    """
-
-    step: int
-    epoch: float
-    scores: dict[str, float]
-    loss: float
-    seconds: float
-
-    @property
-    def headline(self) -> float:
-        """The deciding score."""
-        return next(iter(self.scores.values()))
-
 
 Progress = Callable[[int, dict[str, str]], None]  # the step that is done, a few figures
 
@@ -64,14 +45,19 @@ def finetune(
     progress: Progress | None = None,
     evaluated: Callable[[Evaluation], None] | None = None,
     world: World | None = None,
+    checkpoints: TrialCheckpoints | None = None,
 ) -> tuple[FinetunedModel, list[Evaluation]]:
     """Train encoder and head on `train`; returns them as they were when they did best on `dev`, with all evaluations.
 
     Order, dropout and the head's first weights follow from the seed.  `world` are the processes that train together;
-    the model that is returned is the first one's.
+    the model that is returned is the first one's.  It goes on from the last of the `checkpoints`, and writes some.
     """
     world = world or World()
+    checkpoint = None if checkpoints is None else checkpoints.found
+    course = Course() if checkpoint is None else read_course(checkpoint)
     model = whole = _begin(ernie, task, config, seed, world.layout.replicas)
+    if checkpoint is not None:
+        set_model(model, checkpoint)
     if world.splits and world.is_first:
         whole = copy.deepcopy(model)
     world.split(model)
@@ -87,37 +73,44 @@ def finetune(
         loss_scale=scale,
         world=world,
     )
-    steps = planned_steps(train.examples, config, seed)
-    evaluations: list[Evaluation] = []
-    best: dict[str, np.ndarray] = {}
-    losses: list[float] = []
-    tokens, seconds = 0, 0.0
-    for number, step in enumerate(steps):
+    if checkpoint is not None:
+        set_trainer(trainer, checkpoint)
+    steps, evaluations = planned_steps(train.examples, config, seed), course.evaluations
+    for number, step in list(enumerate(steps))[course.step :]:
         began = time.perf_counter()
         packs = micro_batches(train.examples, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
-        losses.append(report.losses["task"])
-        tokens += sum(packed.layout.tokens for _, packed in batches)
-        seconds += time.perf_counter() - began
+        course.step, loss = number + 1, report.losses["task"]
+        course.losses.append(loss)
+        course.tokens += sum(packed.layout.tokens for _, packed in batches)
+        course.seconds += time.perf_counter() - began
         if progress is not None:
-            progress(number, {"loss": f"{losses[-1]:.4f}", "tokens/s": f"{tokens / seconds:,.0f}"})
-        if not step.scored:
-            continue
-        if world.splits:
-            world.gather(whole, model)
-        scores = world.by_first("scoring", lambda: task.scores(dev.rows, whole.answers(dev.examples)))
-        evaluations.append(Evaluation(number + 1, step.epochs, scores, float(np.mean(losses)), seconds))
-        losses.clear()
-        if evaluated is not None:
-            evaluated(evaluations[-1])
-        since_best = len(evaluations) - 1 - best_of(task, evaluations)
-        if since_best == 0:
-            best = arrays(whole) if world.is_first else {}
-        elif config.patience and since_best >= config.patience:
+            progress(number, {"loss": f"{loss:.4f}", "tokens/s": f"{course.tokens / course.seconds:,.0f}"})
+        is_over = False
+        if step.scored:
+            if world.splits:
+                world.gather(whole, model)
+            scores = world.by_first("scoring", lambda: task.scores(dev.rows, whole.answers(dev.examples)))
+            loss = float(np.mean(course.losses))
+            evaluations.append(Evaluation(course.step, step.epochs, scores, loss, course.seconds))
+            course.losses.clear()
+            if evaluated is not None:
+                evaluated(evaluations[-1])
+            since_best = len(evaluations) - 1 - best_of(task, evaluations)
+            if since_best == 0:
+                course.best = arrays(whole) if world.is_first else {}
+            is_over = bool(config.patience) and since_best >= config.patience
+        if checkpoints is not None and world.any(checkpoints.is_due()):
+            if world.splits and not step.scored:
+                world.gather(whole, model)
+            optimizer = trainer.optimizer.state()
+            world.by_first("saving", partial(checkpoints.save, course, whole, optimizer, trainer))
+            checkpoints.stop_if_asked()
+        if is_over:
             break
     if world.is_first:
-        set_weights(whole, best, "the best evaluation")
+        set_weights(whole, course.best, "the best evaluation")
     return whole, evaluations
 
 

@@ -1,7 +1,7 @@
 """A fine-tuning run: every seed and every point of the grid, and the folder that comes of them.
 
 RUN/config.yaml     the resolved configuration
-RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning
+RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and, until it is done, a checkpoint
 RUN/scores.json     medians, spreads and every score
 RUN/model/          encoder, tokenizer, head and task of the best one: loads by itself
 RUN/README.md       the model card
@@ -32,10 +32,12 @@ from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from finetune.answers import write_dev_answers
 from finetune.card import write_card
+from finetune.checkpoint import FOLDER as CHECKPOINTS
+from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import TRIALS_FOLDER, claim, inputs_of, keep_model, kept_trial
+from finetune.folder import TRIALS_FOLDER, claim, identity, inputs_of, keep_model, kept_trial
 from finetune.latency import measure_latency, write_latency
-from finetune.loop import Evaluation, best_of, finetune, planned_steps
+from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.report import write_report
@@ -68,7 +70,7 @@ def run(
     inputs = inputs_of(ernie, splits)
     world.by_first("opening the run", lambda: claim(config, inputs, folder))
     del ernie  # each trial loads its own, and two at a time would be one too many
-    runner = _Runner(config, task, splits, folder, quiet, world)
+    runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
     trials: list[Trial] = []
     for point, settings in config.trials():
         for seed in range(config.seed, config.seed + config.seeds):
@@ -91,7 +93,9 @@ def run(
 def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
     if model is not None:
         keep_model(model, trial.name, folder)
-    trial.write(folder / TRIALS_FOLDER / trial.name / SCORES_FILE)
+    place = folder / TRIALS_FOLDER / trial.name
+    trial.write(place / SCORES_FILE)
+    shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)
 
 
 def _report(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
@@ -138,6 +142,7 @@ class _Runner:
     task: FinetuneTask
     splits: dict[str, Prepared]
     folder: Path
+    identity: str
     quiet: bool
     world: World
 
@@ -148,7 +153,6 @@ class _Runner:
     def train(self, settings: TrainConfig, point: str, seed: int) -> tuple[FinetunedModel, Trial]:
         """One fine-tuning, and its folder but for its scores."""
         place = self.folder / TRIALS_FOLDER / trial_name(point, seed)
-        self.world.by_first("opening the trial", partial(_clear, place))
         model, curve = self._trained(load_encoder(self.config, seed), settings, seed, place)
         scores = self.world.by_first("scoring", lambda: self._scores(model, place))
         records = [
@@ -176,23 +180,35 @@ class _Runner:
     ) -> tuple[FinetunedModel, list[Evaluation]]:
         train, dev = self.splits["train"], self.splits["dev"]
         steps = len(planned_steps(train.examples, settings, seed))
-        log = Log(place if self.world.is_first else None, steps, quiet=self.quiet)
 
-        def progress(step: int, shown: dict[str, str]) -> None:
+        def log_step(step: int, shown: dict[str, str]) -> None:
             log.progress(step, **shown)
-            if self.world.any(interrupt.asked is not None):
+
+        def stop() -> None:
+            if self.world.any(asked()):
+                log.say("stopped; the same command goes on from here")
                 interrupt.act()
 
         def evaluated(evaluation: Evaluation) -> None:
             log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
 
+        def asked() -> bool:
+            return interrupt.asked is not None
+
+        checkpoints = TrialCheckpoints(place, self.identity, self.config.save_minutes, asked, stop)
+        done, is_of_another = self.world.by_first("opening the trial", partial(_opened, place, checkpoints))
+        log = Log(place if self.world.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet)
+        if done:
+            log.say(f"{place.name}: goes on after step {done:,}")
+        elif is_of_another:
+            log.say(f"{place.name}: begins anew, for what was saved is of another configuration or other rows")
         try:
             patient = self.world.layout.processes > 1
-            meaning = "stopping after this step; finished trials are kept"
-            with Interrupt(log.say, meaning, patient=patient) as interrupt:
-                found = finetune(ernie, self.task, train, dev, settings, seed, progress, evaluated, self.world)
-                if self.world.any(interrupt.asked is not None):  # asked while the last step was scored
-                    interrupt.act()
+            with Interrupt(log.say, "finishing this step and saving", patient=patient) as interrupt:
+                found = finetune(
+                    ernie, self.task, train, dev, settings, seed, log_step, evaluated, self.world, checkpoints
+                )
+                stop()
                 return found
         finally:
             log.close()
@@ -213,9 +229,16 @@ class _Runner:
         return Result(self.task, trials, result.point, again)
 
 
-def _clear(place: Path) -> None:
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+def _opened(place: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:
+    """Make the folder of a trial: how many steps are done already, and whether what is saved there is none of its own.
+
+    What is in the folder stays where a checkpoint is gone on from.
+    """
+    done, is_saved = checkpoints.step, (place / CHECKPOINTS).is_dir()
+    if not done:
+        shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True, exist_ok=True)
+    return done, is_saved and not done
 
 
 def _is_judged(split: Prepared) -> bool:

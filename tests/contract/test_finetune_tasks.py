@@ -26,8 +26,9 @@ from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
+from finetune.checkpoint import Evaluation
 from finetune.config import TrainConfig
-from finetune.loop import Evaluation, best_of, finetune
+from finetune.loop import best_of, finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, finetune_tasks

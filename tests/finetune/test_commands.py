@@ -143,10 +143,12 @@ class TestSignals:
             said = process.communicate()[1].decode().splitlines()
         assert process.returncode == status
         assert said[-1] == last
-        assert said[-2].startswith(f"{number.name}: stopping after this step; finished trials are kept")
+        assert said[-3].startswith(f"{number.name}: finishing this step and saving")
+        assert said[-2] == "stopped; the same command goes on from here"
         assert not [line for line in said if "Traceback" in line or "C++" in line or "Error" in line]
         assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
         assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
+        assert len(list((trials / "epochs=5000,seed=0" / "checkpoints").iterdir())) == 1
         assert len(list(FinetunedModel.load(work / "run").predict([{"text": "a film"}]))) == 1
 
 

@@ -1,0 +1,113 @@
+"""A trial that was cut short goes on from its checkpoint, and comes to what it would have come to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from ernie.cli import main
+from ernie.train.checkpoint import Checkpoints
+
+EACH_STEP = ["--set", "save_minutes=1e-9"]
+LONG = ["--set", "train.epochs=3", "--set", "train.evaluations=2", "--set", "train.dropout=0.1"]
+
+
+class Killed(BaseException):
+    """What stands for the end of a process in these tests."""
+
+
+def finetune(output: str, *more: str) -> int:
+    return main(["finetune", "task.yaml", "--output", output, *LONG, *more])
+
+
+def killed_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Run a command whose process ends behind so many checkpoints."""
+    write = Checkpoints.save
+
+    def run(*words: str) -> None:
+        done: list[int] = []
+
+        def save(self: Checkpoints, step: int, *given: Any) -> Path:
+            path = write(self, step, *given)
+            done.append(step)
+            if len(done) == saves:
+                raise Killed
+            return path
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoints, "save", save)
+            with pytest.raises(Killed):
+                finetune(*words, *EACH_STEP)
+        assert len(done) == saves
+
+    return run
+
+
+def outcome(run: Path) -> tuple[Any, ...]:
+    """All that a run comes to, but for the time it took."""
+    trial = json.loads((run / "trials" / "seed=0" / "scores.json").read_text())
+    curve = [{key: value for key, value in point.items() if key != "seconds"} for point in trial["curve"]]
+    log = [json.loads(line) for line in (run / "trials" / "seed=0" / "metrics.jsonl").read_text().splitlines()]
+    return trial["scores"], trial["best_step"], trial["steps"], curve, log
+
+
+@pytest.mark.parametrize("saves", [1, 4, 9])
+def test_wherever_it_is_killed_it_comes_to_the_same_bits(
+    work: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finetune("whole", "--quiet") == 0
+    killed_after(saves, monkeypatch)("cut")
+    capsys.readouterr()
+    assert finetune("cut") == 0
+    assert f"seed=0: goes on after step {saves}" in capsys.readouterr().err
+    assert outcome(work / "cut") == outcome(work / "whole")
+    for file in sorted((work / "whole" / "model").glob("*.safetensors")):
+        whole, cut = load_file(file), load_file(work / "cut" / "model" / file.name)
+        assert whole.keys() == cut.keys()
+        for name, values in whole.items():
+            np.testing.assert_array_equal(cut[name], values, err_msg=name)
+
+
+def test_once_a_trial_is_done_its_checkpoint_is_gone_and_a_short_one_has_none(work: Path) -> None:
+    assert finetune("run", "--quiet", *EACH_STEP) == 0
+    assert not (work / "run" / "trials" / "seed=0" / "checkpoints").exists()
+    assert not list((work / "done").rglob("checkpoints"))
+
+
+@pytest.mark.parametrize("change", [["--set", "train.rate.peak=1e-3"], "train.tsv"])
+def test_what_was_saved_of_another_configuration_or_other_rows_is_not_gone_on_from(
+    work: Path, change: list[str] | str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_after(2, monkeypatch)("run")
+    if isinstance(change, str):
+        lines = (work / change).read_text().splitlines(keepends=True)
+        (work / change).write_text("".join([lines[0], *lines[2:], lines[1]]))
+    more = [] if isinstance(change, str) else change
+    capsys.readouterr()
+    assert finetune("run", *more) == 0
+    assert (
+        "seed=0: begins anew, for what was saved is of another configuration or other rows" in capsys.readouterr().err
+    )
+    assert finetune("fresh", "--quiet", *more) == 0
+    assert outcome(work / "run") == outcome(work / "fresh")
+
+
+def test_a_damaged_checkpoint_is_a_sentence_that_says_how_to_go_on(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_after(2, monkeypatch)("run")
+    checkpoints = work / "run" / "trials" / "seed=0" / "checkpoints"
+    (file,) = checkpoints.glob("*/model.safetensors")
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    capsys.readouterr()
+    assert finetune("run", "--quiet") == 2
+    assert "model.safetensors: does not match its checksum" in capsys.readouterr().err
+    shutil.rmtree(file.parent)
+    assert finetune("run", "--quiet") == 0
