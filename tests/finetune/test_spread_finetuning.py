@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import run_ernie
+from processes import run_ernie, started, wait_until
 
 from finetune.model import FinetunedModel
 
@@ -123,3 +124,21 @@ def test_what_normalizes_over_a_batch_is_not_shared_out(work: Path) -> None:
     assert done.returncode == 2
     assert "normalizes over all vectors of a batch" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["{pipeline: 2}", "{sharding: 2, sharding_stage: 3}"])
+def test_what_several_processes_have_saved_one_goes_on_from(work: Path, parallel: str) -> None:
+    output = f"cut {parallel}".replace(":", "")
+    words = ["--set", "train.epochs=40", "--set", "save_minutes=1e-9"]
+    command = ["finetune", "classify.yaml", "--model", "encoder", "--output", output, *words]
+    checkpoints = work / output / "trials" / "seed=0" / "checkpoints"
+    with started([*command, "--processes", "2", "--set", f"parallel={parallel}"], work) as process:
+        wait_until(lambda: any(checkpoints.glob("step-???????[0-9]")), process)
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+    assert "goes on after step" in run_ernie(command, work).stderr
+    found, whole = finetune(work, "classify", output, *words), finetune(work, "classify", "whole", *words)
+    assert found["scores"] == whole["scores"]
+    one, other = (FinetunedModel.load(work / name).state_dict() for name in ("whole", output))
+    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-4
