@@ -68,8 +68,8 @@ COMMON: dict[str, Any] = {
 }
 HIDDEN_BATCHES = 64  # of held-out text that words are hidden in
 BASE = 10_000  # steps of knowledge masking before anything else is learnt: with 3,000 hardly a hidden word is told
-# Its rate stays: on a line to nothing it was too low to leave the plateau when half of the steps were done.
-STAYS = {**COMMON["train"], "rate": {**COMMON["train"]["rate"], "decay": "constant"}}
+# Its rate stays for long: on a line to nothing it was too low to leave the plateau when half of the steps were done.
+STAYS = {**COMMON["train"], "rate": {**COMMON["train"]["rate"], "decay": "wsd"}}
 # What is learnt then: passages of some sentences, two parts to put into order, and enough held-out batches to tell.
 ADDED: dict[str, Any] = {
     **COMMON,
