@@ -21,6 +21,7 @@ from finetune.model import FinetunedModel
 
 FOLDER = "checkpoints"
 _WEIGHTS, _BEST, _OPTIMIZER, _STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
+_TOLD = ("step", "tokens", "seconds", "losses")  # of a course, as the state tells them
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class TrialCheckpoints:
 
     def __init__(self, place: Path, identity: str, minutes: float, asked: Callable[[], bool], stop: Callable[[], None]):
         self._checkpoints = Checkpoints(place / FOLDER, keep_last=1)
-        self._identity, self._seconds, self._asked = identity, 60 * minutes, asked
-        self._saved, self.stop_if_asked = time.monotonic(), stop
+        self._identity, self._seconds, self._asked, self._stop = identity, 60 * minutes, asked, stop
+        self._saved = time.monotonic()
 
     @cached_property
     def found(self) -> Path | None:
@@ -88,11 +89,15 @@ class TrialCheckpoints:
         return self._asked() or bool(self._seconds and time.monotonic() - self._saved > self._seconds)
 
     def save(self, course: Course, model: FinetunedModel, optimizer: dict[str, np.ndarray], trainer: Trainer) -> None:
-        """Write one."""
-        state = {name: value for name, value in asdict(course).items() if name != "best"}
+        """Write one, as the first process does."""
         scale = trainer.loss_scale
-        state |= {"identity": self._identity, "bad_steps": trainer.bad_steps}
-        state["loss_scale"] = None if scale is None else asdict(scale)
+        state = {
+            "identity": self._identity,
+            **{name: getattr(course, name) for name in _TOLD},
+            "evaluations": [asdict(one) for one in course.evaluations],
+            "bad_steps": trainer.bad_steps,
+            "loss_scale": None if scale is None else asdict(scale),
+        }
 
         def write(folder: Path) -> None:
             save_arrays(arrays(model), folder / _WEIGHTS)
@@ -101,15 +106,20 @@ class TrialCheckpoints:
             (folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
 
         self._checkpoints.save(course.step, write)
+
+    def saved(self) -> None:
+        """One was written, as every process has to be told; where a signal has come it acts now."""
         self._saved = time.monotonic()
+        self._stop()
 
 
 def read_course(checkpoint: Path) -> Course:
     """How far a trial was."""
     state = _state(checkpoint)
     evaluations = [Evaluation(**one) for one in state["evaluations"]]
-    told = {name: state[name] for name in ("step", "tokens", "seconds", "losses")}
-    return Course(**told, evaluations=evaluations, best=read_arrays(checkpoint / _BEST))
+    return Course(
+        **{name: state[name] for name in _TOLD}, evaluations=evaluations, best=read_arrays(checkpoint / _BEST)
+    )
 
 
 def set_model(model: FinetunedModel, checkpoint: Path) -> None:

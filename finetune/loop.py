@@ -106,7 +106,7 @@ def finetune(
                 world.gather(whole, model)
             optimizer = trainer.optimizer.state()
             world.by_first("saving", partial(checkpoints.save, course, whole, optimizer, trainer))
-            checkpoints.stop_if_asked()
+            checkpoints.saved()
         if is_over:
             break
     if world.is_first:
