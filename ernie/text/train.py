@@ -21,9 +21,9 @@ _LONGEST = 4000  # characters of a line that SentencePiece learns from; it passe
 _MOST_LINES = 2_000_000
 _MOST_LETTERS = 1000  # characters in a WordPiece vocabulary, apart from the Chinese ones, of which there may be
 _CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
-# Of either kind no more than this share of the vocabulary, unless so much of the text needs them: a letter takes two
-# entries, and most letters of a large text stand in a foreign name or two.
-_LETTERS_SHARE, _COVERED = 1 / 16, 0.9999
+# Of either kind no more than this share of the vocabulary, or so many, unless so much of the text needs them: a letter
+# takes two entries, and most letters of a large text stand in a foreign name or two.
+_LETTERS_SHARE, _FEW_LETTERS, _COVERED = 1 / 16, 64, 0.9999
 _CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
 _FED = 1 << 16  # characters handed over at a time
 
@@ -70,7 +70,7 @@ def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:
     needed = {letter for letter, rest in zip(ranked, behind, strict=True) if rest > (1 - _COVERED) * behind[0]}
     chinese = [letter for letter in ranked if _CHINESE.match(letter)]
     others = [letter for letter in ranked if not _CHINESE.match(letter)]
-    few, kept = int(vocab_size * _LETTERS_SHARE), set()
+    few, kept = max(_FEW_LETTERS, int(vocab_size * _LETTERS_SHARE)), set()
     for group, most in ((chinese, max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))), (others, _MOST_LETTERS)):
         kept |= {letter for place, letter in enumerate(group[:most]) if place < few or letter in needed}
     return kept

@@ -122,14 +122,15 @@ def test_a_trained_wordpiece_vocabulary_begins_with_the_special_tokens(tmp_path:
 
 
 def test_a_small_vocabulary_is_not_filled_with_letters_that_hardly_occur(tmp_path: Path) -> None:
-    foreign = [chr(letter) for letter in range(0x0561, 0x0587)]  # Armenian, each once
+    foreign = [chr(letter) for letter in range(0x1200, 0x1240)]  # Ethiopic, each once
     english = ["the quick brown fox jumps over the lazy dog and would judge him by it"] * 20_000
 
     def letters(vocab_size: int) -> set[str]:
         tokens = train_wordpiece([*english, " ".join(foreign)], vocab_size=vocab_size, lowercase=True, folder=tmp_path)
         return {token for token in tokens.tokens if len(token) == 1}
 
-    assert letters(200) == set("abcdefghijklmnopqrstuvwxyz")
+    assert letters(200) > set("abcdefghijklmnopqrstuvwxyz")
+    assert len(letters(200)) == 64
     assert letters(3000) == {*"abcdefghijklmnopqrstuvwxyz", *foreign}  # here they do no harm
 
 
