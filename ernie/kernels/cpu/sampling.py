@@ -26,11 +26,11 @@ def draw(
     """As ernie.kernels.sampling.reference."""
     _, loudness, *weights = network
     dilations = np.array(network.dilations, np.int64)
-    weights = [_written(weight) for weight in weights]
+    weights = [_read(weight) for weight in weights]
     L, C = network.on_bias.shape
     shape = SampleNetwork(L, C, network.taps, loudness, dilations.ctypes.data, *(one.ctypes.data for one in weights))
-    addresses = (ctypes.c_void_p * L)(*(_written(own).ctypes.data for own in rows))
-    told, noise = _written(told_SLC), None if noise_S is None else _written(noise_S)
+    addresses = (ctypes.c_void_p * L)(*(own.ctypes.data for own in rows))  # which it fills where they lie
+    told, noise = _read(told_SLC), None if noise_S is None else _read(noise_S)
     loaded().call(
         "draw",
         byref(shape),
@@ -39,6 +39,6 @@ def draw(
     )
 
 
-def _written(array: np.ndarray) -> np.ndarray:
+def _read(array: np.ndarray) -> np.ndarray:
     """The array as C reads it: itself where it lies so already."""
     return np.ascontiguousarray(array, np.float32)
