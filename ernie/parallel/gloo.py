@@ -49,11 +49,22 @@ def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.null
     if paddle.get_device() != "cpu":
         return False
     _timeout, _waiting = timeout, waiting
+    use_lasting_store()
     if not _stock:
         _install_groups()
         _install_operators()
         _install_devices()
     return True
+
+
+def use_lasting_store() -> None:
+    """Have Paddle's stores served without libuv, before the first one is made.
+
+    With it, which is Paddle's default, a process that has one and is about to leave is aborted (SIGABRT, without a
+    word) when another leaves at that moment: its thread goes on when what it uses is gone.  A run that is done would
+    fail.
+    """
+    paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})
 
 
 class _Done:

@@ -72,6 +72,7 @@ class World:
         layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
+        gloo.use_lasting_store()
         watch = Watch(core.create_or_get_global_tcp_store(), get_rank(), layout.processes, layout.timeout, host())
         gloo.install(layout.timeout, watch.waiting)
         with _in_silence():

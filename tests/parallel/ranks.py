@@ -53,7 +53,8 @@ def _run(program: Path, ranks: int, words: Sequence[str], seconds: float, folder
     finally:
         for process in processes:
             process.kill()
-    failed = [f"rank {i}: {err[-3000:]}" for i, (_, err) in enumerate(said) if processes[i].returncode]
+    statuses = [process.returncode for process in processes]
+    failed = [f"rank {i}, status {statuses[i]}: {err[-3000:]}" for i, (_, err) in enumerate(said) if statuses[i]]
     assert not failed, "\n".join(failed)
     return [json.loads(out.splitlines()[-1]) for out, _ in said]
 

@@ -13,6 +13,7 @@ from ranks import run_ranks
 from ernie.parallel import gloo
 
 PROGRAM = Path(__file__).with_name("gloo_checks.py")
+LEAVING = PROGRAM.with_name("leaving.py")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,15 @@ def test_paddle_needs_messages_that_do_not_wait() -> None:
 
 def test_groups_of_all_sorts_can_be_made() -> None:
     assert run_ranks(PROGRAM, 4, "installed", "groups") == ["right"] * 4
+
+
+def test_a_process_where_a_store_is_may_leave_first() -> None:
+    assert run_ranks(LEAVING, 2, "lasting") == ["right"] * 2
+
+
+def test_paddle_needs_another_store_for_that() -> None:
+    with pytest.raises(AssertionError, match="rank 0, status -6"):
+        run_ranks(LEAVING, 2, "stock")
 
 
 @pytest.mark.slow
