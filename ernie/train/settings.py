@@ -36,17 +36,17 @@ class RateConfig:
     """A learning rate that rises linearly to `peak`, then falls.
 
     `warmup` is a number of steps, or below 1 a share of all steps.  After it the rate falls to `floor` times the peak
-    along a line or a cosine, stays (`constant`), stays until the last `cooldown` steps and falls on a line then (`wsd`,
-    warm-up, stable, decay: Hu et al., 2024, arXiv 2404.06395, section 4), or falls with the square root of the step
-    (`noam`: Vaswani et al., 2017, section 5.3).  With `each_stage` all this begins anew at every stage, as ERNIE 2.0
-    warms up every task.
+    along a line or a cosine, stays (`constant`), stays until the last `cooldown` steps (or share of them; a fifth) and
+    falls on a line then (`wsd`, warm-up, stable, decay: Hu et al., 2024, arXiv 2404.06395, section 4), or falls with
+    the square root of the step (`noam`: Vaswani et al., 2017, section 5.3).  With `each_stage` all this begins anew at
+    every stage, as ERNIE 2.0 warms up every task.
     """
 
     peak: float = 1e-4
     decay: Literal["linear", "cosine", "wsd", "noam", "constant"] = "linear"
     warmup: float = 0.1
     floor: float = 0.0
-    cooldown: float = 0.2
+    cooldown: float | None = None
     each_stage: bool = False
 
     def __post_init__(self) -> None:
@@ -56,12 +56,15 @@ class RateConfig:
             raise UserError(f"warmup: expected a number of steps or a share below 1, found {self.warmup}")
         if not 0 <= self.floor <= 1:
             raise UserError(f"floor: expected a share of the peak from 0 to 1, found {self.floor}")
-        if self.cooldown < 0:
+        if self.cooldown is not None and self.cooldown < 0:
             raise UserError(f"cooldown: expected a number of steps or a share below 1, found {self.cooldown}")
+        if self.cooldown is not None and self.decay != "wsd":
+            raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
     def at(self, step: int, steps: int) -> float:
         """The rate of step `step` (from 0) of `steps`."""
-        warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, self.cooldown))
+        cooldown = 0.2 if self.cooldown is None else self.cooldown
+        warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, cooldown))
         done = step + 1
         if done <= warmup:
             return self.peak * done / warmup

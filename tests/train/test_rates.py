@@ -33,14 +33,14 @@ def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: lis
     assert [config.at(step, steps) for step in range(steps)] == pytest.approx(rates)
 
 
+STEPS = st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float))
+RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS, "floor": st.floats(0, 1)}
+
+
 @given(
-    st.builds(
-        RateConfig,
-        peak=st.floats(1e-6, 1.0),
-        decay=st.sampled_from(["linear", "cosine", "wsd", "noam", "constant"]),
-        warmup=st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float)),
-        floor=st.floats(0, 1),
-        cooldown=st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float)),
+    st.one_of(
+        st.builds(RateConfig, decay=st.sampled_from(["linear", "cosine", "noam", "constant"]), **RATES),
+        st.builds(RateConfig, decay=st.just("wsd"), cooldown=st.none() | STEPS, **RATES),
     ),
     st.integers(min_value=1, max_value=200),
 )
@@ -59,6 +59,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(confi
         (RateConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a share below 1, found -1.0"),
         (RateConfig, {"floor": 1.5}, "floor: expected a share of the peak from 0 to 1, found 1.5"),
         (RateConfig, {"cooldown": -0.1}, "cooldown: expected a number of steps or a share below 1, found -0.1"),
+        (RateConfig, {"cooldown": 0.5}, "cooldown: only a rate with `decay: wsd` has one, found decay linear"),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),
         (AdamConfig, {"epsilon": 0.0}, "epsilon: expected a number above 0, found 0.0"),
