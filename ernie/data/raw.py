@@ -67,12 +67,13 @@ class Fields:
 class ReadOptions:
     """How files are read.
 
-    `format`: by a file's name ("auto"), or "tagged" for text files of `word/POS` tokens.  `titles`: take a short
-    first paragraph without a full stop for the title of a plain text document.  `strict`: stop at the first
-    document that cannot be read instead of dropping it.
+    `format` of text files: as their first lines are ("auto"), "tagged" if they are of `word/POS` tokens whatever those
+    look like, "plain" if they are to be taken as they stand.  `titles`: take a short first paragraph without a full
+    stop for the title of a plain text document.  `strict`: stop at the first document that cannot be read instead of
+    dropping it.
     """
 
-    format: Literal["auto", "tagged"] = "auto"
+    format: Literal["auto", "tagged", "plain"] = "auto"
     titles: bool = True
     strict: bool = False
     fields: Fields = field(default_factory=Fields)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 import numpy as np
 
@@ -17,19 +17,20 @@ MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines
 
 _FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # what a title does not end with
 _TITLE_LENGTH = 100  # characters
+_LOOKED_AT = 5  # lines that tell what a file is
 
 
 def read_text(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """The documents of a text file, in whichever of the three forms it is."""
-    if options.format == "tagged":
-        yield from _read_tagged(file, lines, options)
-        return
+    """The documents of a text file, in whichever of the three forms it is, by its first lines if not as is asked."""
     waiting = iter(lines)
-    for line in waiting:
-        if line.text is None or line.text.strip():
-            is_wiki = line.text is not None and _WIKI_OPEN.match(line.text) is not None
-            read = _read_wiki if is_wiki else _read_plain
-            yield from read(file, chain([line], waiting), options)
+    first = list(islice((line for line in waiting if line.text is None or line.text.strip()), 1))
+    first += islice(waiting, _LOOKED_AT - 1)
+    read = _read_plain
+    if options.format == "tagged" or (options.format == "auto" and _are_tagged(first)):
+        read = _read_tagged
+    elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text):
+        read = _read_wiki
+    yield from read(file, chain(first, waiting), options)
 
 
 class _Gathered:
@@ -134,6 +135,8 @@ def _is_wiki_heading(text: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------ tagged
 
+_WITH_TAG = re.compile(r"\S+/[A-Za-z]{1,4}(?:\][A-Za-z]{1,4})?")
+_LEAST_TAGGED = 5  # tokens in the lines looked at
 _ARTICLE = re.compile(r"(\d{8}-\d\d-\d{3})-\d{3}/m\s*")  # date-page-article, then the paragraph's number
 _ENTITY_TAGS = frozenset(("nr", "ns", "nt", "nz"))
 _BLANK = Line(0, "")
@@ -160,6 +163,12 @@ def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iter
             gathered.add(line._replace(text=text) if line.text is not None else line)
             finished = bool(words) and words[-1] in _FINAL
         article = numbered.group(1) if numbered else article
+
+
+def _are_tagged(lines: Sequence[Line]) -> bool:
+    """Whether every word of some lines has a tag, which no other text has."""
+    tokens = [token for line in lines for token in (line.text or "").split()]
+    return len(tokens) >= _LEAST_TAGGED and all(map(_WITH_TAG.fullmatch, tokens))
 
 
 def _untagged(text: str) -> str:

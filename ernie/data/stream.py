@@ -27,7 +27,9 @@ from ernie.errors import UserError
 from ernie.runtime import begin_worker
 from ernie.text.tokenizer import Tokenizer
 
-BATCHES_PER_BLOCK = 16
+BATCHES_PER_BLOCK = 16  # at least
+_MIXED = 2**18  # tokens
+_MOST_ITEMS = 1024  # that are looked through for as many tokens
 _PROBE = 48  # items looked at to learn how many samples an item of this corpus gives
 _AHEAD = 2  # blocks made ahead of time
 
@@ -45,7 +47,8 @@ class SampleTask(Protocol):
 class Source:
     """What the batches of a task are made from; picklable, since workers hold a copy.
 
-    `items` is anything with a length and an index, such as a corpus split.
+    `items` is anything with a length and an index, such as a corpus split.  A block has at least `mixed` tokens, unless
+    samples are rare: so that batches that follow one another are of many documents.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Source:
     tokenizer: Tokenizer
     seed: int
     budget: int
+    mixed: int = _MIXED
 
     def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
         """The samples of the items at places [first, last) of an epoch's order, each with its name."""
@@ -82,7 +86,7 @@ class Source:
         return [pack([samples[i] for i in batch], name_array[batch]) for batch in chosen]
 
     def items_per_block(self) -> int:
-        """How many items fill about BATCHES_PER_BLOCK batches, judged by a look at the first ones.
+        """How many items make a block, at least BATCHES_PER_BLOCK batches, judged by a look at the first ones.
 
         Raises UserError when no item of the source gives a sample.
         """
@@ -103,7 +107,10 @@ class Source:
                 f"sample (see 'ernie tasks {self.name}' for what it needs). Add such text, or take the task out of "
                 "the schedule."
             )
-        return max(1, min(size, math.ceil(BATCHES_PER_BLOCK * self.budget * looked / tokens)))
+        items_per_token = looked / tokens
+        least = math.ceil(BATCHES_PER_BLOCK * self.budget * items_per_token)
+        mixed = min(math.ceil(self.mixed * items_per_token), _MOST_ITEMS)
+        return max(1, min(size, max(least, mixed)))
 
 
 @dataclass

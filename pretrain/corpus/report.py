@@ -13,6 +13,7 @@ from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
 
 MAX_EXAMPLES = 10
+_RARE = 100_000  # tokens: hardly a text is as long
 
 _SHARES = {  # what is told of the tokens: a name, and the flags that mean it
     "continue a word": Flag.CONTINUES_WORD,
@@ -24,13 +25,17 @@ _SHARES = {  # what is told of the tokens: a name, and the flags that mean it
 
 @dataclass
 class Counts:
-    """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds documents, sentences, tokens of each."""
+    """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds documents, sentences, tokens of each.
+
+    `longest` is the number of tokens of the longest document.
+    """
 
     bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
     splits: dict[str, Counter[str]] = field(default_factory=lambda: {"train": Counter(), "held_out": Counter()})
     one_sentence: int = 0
+    longest: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
 
     def drop(self, item: Dropped) -> None:
@@ -43,6 +48,7 @@ class Counts:
         """Count documents that are kept."""
         sizes = {"documents": len(documents.docs), "sentences": len(documents.ends), "tokens": len(documents.ids)}
         self.splits[split].update(sizes)
+        self.longest = max(self.longest, int(np.diff(documents.docs[:, 0], prepend=0).max(initial=0)))
         self.tokens["unknown"] += int(np.count_nonzero(documents.ids == unk_id))
         # Of 256 possible flags, how many tokens have each: one pass over the tokens instead of one for each name.
         histogram = np.bincount(documents.flags, minlength=256)
@@ -53,6 +59,7 @@ class Counts:
         """Add the counts of a later chunk."""
         self.bytes += other.bytes
         self.one_sentence += other.one_sentence
+        self.longest = max(self.longest, other.longest)
         self.dropped.update(other.dropped)
         self.tokens.update(other.tokens)
         self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
@@ -89,6 +96,7 @@ class CorpusReport:
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
             ("language", self.language),
             ("tokens", f"{counts.total('tokens'):,}"),
+            ("  in the longest document", f"{counts.longest:,}"),
             *((f"  {name}", _share(number, counts.total("tokens"))) for name, number in counts.tokens.items()),
             ("text", f"{counts.bytes / 1e6:.1f} MB in {self.seconds:.1f} s: {self.speed:.1f} MB/s"),
         ]
@@ -96,6 +104,11 @@ class CorpusReport:
         if not counts.splits["held_out"]["documents"]:
             lines.append(
                 "no document is held out: a run on this corpus cannot be measured, and 'ernie pretrain' needs that"
+            )
+        if counts.longest > _RARE:
+            lines.append(
+                f"a document of {counts.longest:,} tokens is rarely one text: are documents told apart by what "
+                "docs/corpus.md says of such a file, a blank line for instance?"
             )
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]

@@ -157,6 +157,18 @@ class TestTaggedText:
         path = put(tmp_path / "a.txt", "天气/n\n今天/t  好/a  。/w\n新闻/n\n没有/v  。/w\n")
         assert [(d.title, d.text) for d in kept(path, options=TAGGED)] == [("天气", "今天好。"), ("新闻", "没有。")]
 
+    def test_it_is_known_by_its_first_lines(self, tmp_path):
+        path = put(
+            tmp_path / "a.txt",
+            "\n天气/n\n今天/t  [天气/n  台/n]nt  好/a  。/w\n是/v  。/w\n好/a  。/w\n是/v  。/w\n或/和 plain.\n",
+        )
+        assert [(d.title, d.text) for d in kept(path)] == [("天气", "今天天气台好。\n是。\n好。\n是。\n或plain.")]
+        assert "今天/t" in kept(path, options=ReadOptions(format="plain"))[0].text
+
+    def test_text_with_strokes_in_it_is_none(self, tmp_path):
+        path = put(tmp_path / "a.txt", "He and/or she reads his/her books.\nAnd/or not.\n")
+        assert [document.text for document in kept(path)] == ["He and/or she reads his/her books.\nAnd/or not."]
+
     def test_brackets_of_compounds_are_no_text(self, tmp_path):
         (document,) = kept(put(tmp_path / "a.txt", "[中央/n  电台/n]nt  。/w\n"), options=TAGGED)
         assert document.text == "中央电台。"

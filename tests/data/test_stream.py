@@ -46,7 +46,8 @@ class Silent:
 
 
 def source(items: int = 200, **changes: Any) -> Source:
-    plain = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24)
+    """A source whose blocks are small."""
+    plain = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24, mixed=0)
     return replace(plain, **changes)
 
 
@@ -119,6 +120,24 @@ def test_the_window_holds_strangers_also_at_the_end_of_an_epoch() -> None:
     for batch in epoch_of(stream(source(20, task=Pieces(window=3))), 0):
         windows = np.stack([batch.ids[batch.layout.starts + i] for i in range(3)])
         assert all(len(set(window)) == 3 for window in windows.T.tolist())
+
+
+def test_batches_that_follow_one_another_are_of_many_documents() -> None:
+    @dataclass(frozen=True)
+    class Books:
+        window: int = 1
+
+        def samples(self, items: Sequence[int], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+            for _ in range(200):
+                yield Sample(np.full(24, items[0]), np.zeros(24, np.int64), {"label": 0})
+
+    books = source(1000, task=Books(), budget=96)
+
+    def different(of: Source) -> int:
+        return len(np.unique(np.concatenate([batch.samples[:, 1] for batch in take(16, stream(of))])))
+
+    assert different(books) == 1  # 64 samples of the same 4,800 tokens
+    assert different(replace(books, mixed=100 * 4_800)) > 35  # of 100 books
 
 
 # --------------------------------------------------------------------------------------- who makes batches

@@ -333,6 +333,13 @@ class TestReport:
         counts.splits["held_out"].update(documents=1)
         assert "no document is held out" not in CorpusReport(counts, "en", seconds=1.5).table()
 
+    def test_a_document_too_long_for_one_text_is_told(self, made):
+        report = made("It runs.\n" * 40_000).report
+        assert report["longest"] == report["splits"]["train"]["tokens"] > 100_000
+        counts = Counts(longest=report["longest"])
+        assert f"a document of {counts.longest:,} tokens is rarely" in CorpusReport(counts, "en", 1.0).table()
+        assert "rarely" not in CorpusReport(Counts(longest=5_000), "en", 1.0).table()
+
     def test_progress_ends_at_the_size_of_the_input(self, tokenizer, tmp_path, monkeypatch):
         monkeypatch.setattr(build, "_CHUNK", 500)
         text = "\n\n".join(story(seed) for seed in range(20))
