@@ -158,11 +158,9 @@ class TestTaggedText:
         assert [(d.title, d.text) for d in kept(path, options=TAGGED)] == [("天气", "今天好。"), ("新闻", "没有。")]
 
     def test_it_is_known_by_its_first_lines(self, tmp_path):
-        path = put(
-            tmp_path / "a.txt",
-            "\n天气/n\n今天/t  [天气/n  台/n]nt  好/a  。/w\n是/v  。/w\n好/a  。/w\n是/v  。/w\n或/和 plain.\n",
-        )
-        assert [(d.title, d.text) for d in kept(path)] == [("天气", "今天天气台好。\n是。\n好。\n是。\n或plain.")]
+        lines = ["", "天气/n", "今天/t  [天气/n  台/n]nt  好/a  。/w", *["好/a  。/w"] * 3, "或/和 plain."]
+        path = put(tmp_path / "a.txt", "\n".join(lines))
+        assert [(d.title, d.text) for d in kept(path)] == [("天气", "今天天气台好。\n好。\n好。\n好。\n或plain.")]
         assert "今天/t" in kept(path, options=ReadOptions(format="plain"))[0].text
 
     def test_text_with_strokes_in_it_is_none(self, tmp_path):
