@@ -9,6 +9,7 @@ from typing import Literal
 
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, check_least, read
+from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
@@ -56,17 +57,20 @@ class ModelConfig:
 class DataConfig:
     """How the corpus becomes batches: the longest sample, the tokens of a micro-batch, and worker processes.
 
-    Of the training documents only a `share` is learnt from, chosen by chance; a smaller one lies in every larger one.
+    Samples are drawn from `mixed` tokens of documents at a time (16 micro-batches at least), whose order is drawn anew
+    each epoch.  Of the training documents only a `share` is learnt from, chosen by chance; a smaller one lies in every
+    larger one.
     With 0 `workers` a thread makes the batches, which is enough wherever a step takes longer than its data.
     """
 
     max_len: int = DEFAULT_MAX_LEN
     batch_tokens: int = 8192
+    mixed: int = MIXED
     workers: int = 0
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        check_least(self, max_len=SHORTEST_MAX_LEN, workers=0)
+        check_least(self, max_len=SHORTEST_MAX_LEN, mixed=0, workers=0)
         if not 0 < self.share <= 1:
             raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
         if self.batch_tokens < self.max_len:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ernie.data.shards import Corpus, Share, Split
-from ernie.data.stream import Feed, Source, Stream
+from ernie.data.stream import MIXED, Feed, Source, Stream
 from ernie.errors import about
 from pretrain.config import PretrainConfig
 
@@ -18,7 +18,8 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
             task.check(corpus.tokenizer)
         items = task.items(split, held_out=held_out)
         seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
-        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens))
+        mixed = MIXED if held_out else config.data.mixed  # measured by the same samples, however they are learnt from
+        found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))
     return found
 
 

@@ -28,7 +28,7 @@ from ernie.runtime import begin_worker
 from ernie.text.tokenizer import Tokenizer
 
 BATCHES_PER_BLOCK = 16  # at least
-_MIXED = 2**18  # tokens
+MIXED = 2**18  # tokens
 _MOST_ITEMS = 1024  # that are looked through for as many tokens
 _PROBE = 48  # items looked at to learn how many samples an item of this corpus gives
 _AHEAD = 2  # blocks made ahead of time
@@ -57,7 +57,7 @@ class Source:
     tokenizer: Tokenizer
     seed: int
     budget: int
-    mixed: int = _MIXED
+    mixed: int = MIXED
 
     def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
         """The samples of the items at places [first, last) of an epoch's order, each with its name."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from ernie.data.shards import Corpus
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 from pretrain import folder
+from pretrain.config import DataConfig
 from pretrain.feeds import sources
 from pretrain.probe import first_batches
 
@@ -277,6 +279,13 @@ def test_held_out_words_are_all_hidden_and_those_to_learn_from_are_not(finished:
 
     assert shown(held_out=True) == 0
     assert 0.1 < shown(held_out=False) < 0.3
+
+
+def test_what_samples_are_mixed_with_is_a_matter_of_learning_not_of_measuring(finished: tuple[Path, Path]) -> None:
+    config, corpus = folder.read(finished[1])
+    config = replace(config, data=replace(config.data, mixed=0))
+    (learnt, *_), (measured, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    assert (learnt.mixed, measured.mixed) == (0, DataConfig().mixed)
 
 
 def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:
