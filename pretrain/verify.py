@@ -17,6 +17,8 @@ from pretrain.feeds import open_streams
 from pretrain.run import read_state
 from pretrain.schedule import Schedule
 
+_SHOWN = 10  # differences: one early in a run makes one of every step after it
+
 
 @dataclass
 class Certificate:
@@ -40,7 +42,9 @@ class Certificate:
                 "seed; no sample was repeated within an epoch, none missed"
             )
             return "\n".join([*lines, verdict])
-        return "\n".join([*lines, *self.differences, f"NOT verified: {plural(len(self.differences), 'difference')}"])
+        shown = self.differences[:_SHOWN]
+        more = ", of which these are the first" if len(shown) < len(self.differences) else ""
+        return "\n".join([*lines, *shown, f"NOT verified: {plural(len(self.differences), 'difference')}{more}"])
 
 
 def verify(folder: Path, quiet: bool = False) -> Certificate:

@@ -28,6 +28,7 @@ from pretrain import folder
 from pretrain.config import DataConfig
 from pretrain.feeds import sources
 from pretrain.probe import first_batches
+from pretrain.verify import Certificate
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 ROOT = Path(__file__).parent.parent.parent
@@ -254,6 +255,12 @@ def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again
     assert "24 steps in 3 stages" in card
     for task in ("knowledge_masking", "capitalization", "sentence_reordering"):
         assert re.search(rf"\| {task} +\|", card)
+
+
+def test_of_many_differences_the_first_are_shown() -> None:
+    lines = Certificate(differences=[f"step {number}: another sample" for number in range(25)]).text().splitlines()
+    assert lines[-2:] == ["step 9: another sample", "NOT verified: 25 differences, of which these are the first"]
+    assert len(lines) == 11
 
 
 def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path], tmp_path: Path) -> None:
