@@ -3,15 +3,17 @@
   python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--seeds 0 1 2] [--arms ...]
 
 CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a quarter
-of an hour, `as it is`: from the weights that ErnieModel begins with, whose positions are waves; of the words that it is
-to tell it sees every tenth, and another word in place of every tenth.  Each of the others differs in one thing: `drawn`
-has positions drawn by chance, as BERT's; `all hidden` sees none of the words that it is to tell, as by transformers'
-collator for whole words; `small weights` have a deviation of 0.02, as BERT's; `large batches` are twice as large, in
-half the steps; `as BERT` is the first three of these.  All are measured by the same held-out words, all of them hidden:
-a word that a model is shown tells nothing of what it has learnt.  And of the same text it is told how much the vectors
-of its tokens differ, behind the embeddings and behind each layer: the deviation over the tokens, in the mean of the
-features.  An encoder whose vectors have become alike knows nothing of the text.  What is done is kept; what came out of
-each arm is a small file under `--records` (by default in OUTPUT), and all that are there make the table.
+of an hour, `as it was`: from the weights that ErnieModel begins with, whose positions are waves; of the words that it
+is to tell it sees every tenth, and another word in place of every tenth; 16 batches at a time are of the same few
+documents (`data.mixed: 0`).  Each of the others differs in one thing: `drawn` has positions drawn by chance, as BERT's;
+`all hidden` sees none of the words that it is to tell, as by transformers' collator for whole words; `small weights`
+have a deviation of 0.02, as BERT's; `large batches` are twice as large, in half the steps; `as BERT` is the first three
+of these; `mixed` has batches of some hundred documents, which is the default, and `mixed throughout` of all.  All are
+measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it has
+learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
+each layer: the deviation over the tokens, in the mean of the features.  An encoder whose vectors have become alike
+knows nothing of the text.  What is done is kept; what came out of each arm is a small file under `--records` (by
+default in OUTPUT), and all that are there make the table.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from finetuning import spread
 
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus
+from ernie.data.stream import MIXED
 from ernie.model.ernie import ErnieModel
 from pretrain.config import ModelConfig
 from pretrain.model import shape
 from tasks.base import single
 
-LARGE = {**COMMON["data"], "batch_tokens": 2 * COMMON["data"]["batch_tokens"]}
+FEW: dict[str, Any] = {**COMMON["data"], "mixed": 0}
+LARGE = {**FEW, "batch_tokens": 2 * FEW["batch_tokens"]}
 HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
 BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
 
@@ -49,12 +53,14 @@ class Arm:
 
 
 ARMS = {
-    "as it is": Arm(),
+    "as it was": Arm(),
     "all hidden": Arm(changes={"objectives": HIDDEN}),
     "drawn": Arm(drawn=True),
     "small weights": Arm(deviation=BERTS),
     "as BERT": Arm(drawn=True, deviation=BERTS, changes={"objectives": HIDDEN}),
     "large batches": Arm(changes={"data": LARGE}),
+    "mixed": Arm(changes={"data": {**FEW, "mixed": MIXED}}),
+    "mixed throughout": Arm(changes={"data": {**FEW, "mixed": 2**22}}),
 }
 
 
@@ -73,9 +79,9 @@ def main() -> None:
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
-        steps = arguments.steps // 2 if "data" in arm.changes else arguments.steps
+        steps = arguments.steps // 2 if arm.changes.get("data") == LARGE else arguments.steps
         begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
-        tree = {**COMMON, **arm.changes, "model": {"start_from": str(begins.resolve())}}
+        tree = {**COMMON, "data": FEW, **arm.changes, "model": {"start_from": str(begins.resolve())}}
         pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
         model = run / "model"
         return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}
