@@ -1,6 +1,6 @@
 """What gets pretraining off the plateau of the tokens' frequencies?
 
-  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--seeds 0 1 2] [--arms ...]
+  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--decay wsd] [--seeds 0 1 2] [--arms ...]
 
 CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a quarter
 of an hour, `as it was`: from the weights that ErnieModel begins with, whose positions are waves; of the words that it
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import paddle
-from evidence import COMMON, MASKED, SEEDS, hidden_words, kept, pretrain, read_records_of, slug
+from evidence import COMMON, MASKED, SEEDS, STAYS, hidden_words, kept, pretrain, read_records_of, slug
 from finetuning import spread
 
 from ernie.data.batch import pack
@@ -70,18 +70,21 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--decay", choices=("linear", "wsd"), default="linear", help="wsd: the rate stays for long")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    name = f"steps-{arguments.steps}"
+    stays = arguments.decay == "wsd"
+    name = f"steps-{arguments.steps}" + ("-wsd" if stays else "")
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
         steps = arguments.steps // 2 if arm.changes.get("data") == LARGE else arguments.steps
         begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
-        tree = {**COMMON, "data": FEW, **arm.changes, "model": {"start_from": str(begins.resolve())}}
+        train = {"train": STAYS} if stays else {}
+        tree = {**COMMON, **train, "data": FEW, **arm.changes, "model": {"start_from": str(begins.resolve())}}
         pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
         model = run / "model"
         return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}
