@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
+
+import yaml
 
 from ernie.beside import put_text
 from ernie.config import differences, dump, to_dict
@@ -70,7 +73,10 @@ def read_config(folder: Path) -> PretrainConfig:
     """The configuration of an existing run.  Raises UserError when the folder is none."""
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
-    return load(folder / CONFIG)
+    config = load(folder / CONFIG)
+    # A run is written with all keys; one from before there was this key mixed no more than it had to.
+    tree = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    return config if "mixed" in tree.get("data", ()) else replace(config, data=replace(config.data, mixed=0))
 
 
 def read_origin(folder: Path) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def _changed(config: PretrainConfig, folder: Path, may_change: Sequence[str]) ->
     """What is another than in the configuration of a run, by key: before and now."""
     return {
         key: values
-        for key, values in differences(to_dict(load(folder / CONFIG)), to_dict(config)).items()
+        for key, values in differences(to_dict(read_config(folder)), to_dict(config)).items()
         if not any(key == free or key.startswith(f"{free}.") for free in (*_FREE, *may_change))
     }
 

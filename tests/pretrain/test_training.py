@@ -257,6 +257,18 @@ def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again
         assert re.search(rf"\| {task} +\|", card)
 
 
+def test_a_run_from_before_samples_were_mixed_is_verified_and_gone_on_with_as_it_was(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], tmp_path / "run"
+    assert pretrain(config, run, "--set", "data.mixed=0") == 0
+    written = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(written.replace("  mixed: 0\n", ""), encoding="utf-8")
+    assert main(["verify", str(run), "--quiet"]) == 0
+    assert pretrain(config, run) == 2
+    assert f"data.mixed: was 0, is {DataConfig().mixed}" in capsys.readouterr().err
+
+
 def test_of_many_differences_the_first_are_shown() -> None:
     lines = Certificate(differences=[f"step {number}: another sample" for number in range(25)]).text().splitlines()
     assert lines[-2:] == ["step 9: another sample", "NOT verified: 25 differences, of which these are the first"]
