@@ -24,18 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from evidence import COMMON, MASKED, ROWS, SEEDS, STAYS, hidden_words, kept, pretrain, read_records_of
 from finetuning import spread
 from recipe import FINE_TUNING, sets
 
 UNITS = {"characters": ["token"], "words": ["word", "phrase", "entity"]}
-TASKS = {
-    "chnsenticorp": "zh_chnsenticorp/train.tsv",
-    "msra_ner": "zh_ner_msra/dh_msra.txt",
-    "ocnli": "zh_ocnli/train.10k.json",
-    "tnews": "zh_fewclue/tnews/train_few_all.json",
-}
-MEASURES = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
+TASKS = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
 CONFIGS = Path(__file__).parent / "finetune"
 
 
@@ -72,17 +67,19 @@ def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
     """The dev score of a task after fine-tuning."""
     run = pretrained / "downstream" / task
     if not (run / "scores.json").exists():
-        changed = sets([*FINE_TUNING, f"local.train={TASKS[task]}[:{ROWS}]", "local.test=[]"])
+        config = yaml.safe_load((CONFIGS / f"{task}.yaml").read_text(encoding="utf-8"))
+        file = config["local"]["train"].partition("[")[0]  # whatever part of it the configuration takes
+        changed = sets([*FINE_TUNING, f"local.train={file}[:{ROWS}]", "local.test=[]"])
         words = [str(CONFIGS / f"{task}.yaml"), "--data", str(data), "--model", str(pretrained), *changed]
         command = [sys.executable, "-m", "ernie.cli", "finetune", *words, "--seed", str(seed), "--output", str(run)]
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
-    return float(trial["scores"]["dev"][MEASURES[task]])
+    return float(trial["scores"]["dev"][TASKS[task]])
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Each task's dev score, and their mean."""
-    heads = [f"{name} ({MEASURES[name]})" for name in TASKS]
+    heads = [f"{name} ({measure})" for name, measure in TASKS.items()]
     lines = [f"| masked | hidden words' tokens | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 3)}"]
     means: dict[str, float] = {}
     for name, records in found.items():
