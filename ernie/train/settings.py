@@ -46,7 +46,7 @@ class RateConfig:
     decay: Literal["linear", "cosine", "wsd", "noam", "constant"] = "linear"
     warmup: float = 0.1
     floor: float = 0.0
-    cooldown: float | None = None
+    cooldown: float = 0.2
     each_stage: bool = False
 
     def __post_init__(self) -> None:
@@ -56,15 +56,14 @@ class RateConfig:
             raise UserError(f"warmup: expected a number of steps or a share below 1, found {self.warmup}")
         if not 0 <= self.floor <= 1:
             raise UserError(f"floor: expected a share of the peak from 0 to 1, found {self.floor}")
-        if self.cooldown is not None and self.cooldown < 0:
+        if self.cooldown < 0:
             raise UserError(f"cooldown: expected a number of steps or a share below 1, found {self.cooldown}")
-        if self.cooldown is not None and self.decay != "wsd":
+        if self.cooldown != RateConfig.cooldown and self.decay != "wsd":
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
     def at(self, step: int, steps: int) -> float:
         """The rate of step `step` (from 0) of `steps`."""
-        cooldown = 0.2 if self.cooldown is None else self.cooldown
-        warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, cooldown))
+        warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, self.cooldown))
         done = step + 1
         if done <= warmup:
             return self.peak * done / warmup
