@@ -75,16 +75,16 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    stays = arguments.decay == "wsd"
-    name = f"steps-{arguments.steps}" + ("-wsd" if stays else "")
+    train = STAYS if arguments.decay == "wsd" else COMMON["train"]
+    name = f"steps-{arguments.steps}" + ("-wsd" if train is STAYS else "")
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
-        steps = arguments.steps // 2 if arm.changes.get("data") == LARGE else arguments.steps
         begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
-        train = {"train": STAYS} if stays else {}
-        tree = {**COMMON, **train, "data": FEW, **arm.changes, "model": {"start_from": str(begins.resolve())}}
+        first = {"model": {"start_from": str(begins.resolve())}}
+        tree = {**COMMON, "train": train, "data": FEW, **arm.changes, **first}
+        steps = arguments.steps * FEW["batch_tokens"] // tree["data"]["batch_tokens"]  # as many tokens in all
         pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
         model = run / "model"
         return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}

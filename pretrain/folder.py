@@ -9,10 +9,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import yaml
-
 from ernie.beside import put_text
 from ernie.config import differences, dump, to_dict
+from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.saved import read_json
@@ -75,8 +74,8 @@ def read_config(folder: Path) -> PretrainConfig:
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
     config = load(folder / CONFIG)
     # A run is written with all keys; one from before there was this key mixed no more than it had to.
-    tree = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    return config if "mixed" in tree.get("data", ()) else replace(config, data=replace(config.data, mixed=0))
+    written = read_tree(folder / CONFIG).get("data") or {}
+    return config if "mixed" in written else replace(config, data=replace(config.data, mixed=0))
 
 
 def read_origin(folder: Path) -> dict[str, Any]:
