@@ -3,12 +3,14 @@
   python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--decay wsd] [--seeds 0 1 2] [--arms ...]
 
 CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a quarter
-of an hour, `as it was`: from the weights that ErnieModel begins with, whose positions are waves; of the words that it
-is to tell it sees every tenth, and another word in place of every tenth; 16 batches at a time are of the same few
-documents (`data.mixed: 0`).  Each of the others differs in one thing: `drawn` has positions drawn by chance, as BERT's;
-`all hidden` sees none of the words that it is to tell, as by transformers' collator for whole words; `small weights`
-have a deviation of 0.02, as BERT's; `large batches` are twice as large, in half the steps; `as BERT` is the first three
-of these; `mixed` has batches of some hundred documents, which is the default, and `mixed throughout` of all.  All are
+of an hour, `as it was`: its weights are drawn by chance, but for positions, which are waves; of the words that it is to
+tell it sees every tenth, and another word in place of every tenth; 16 batches at a time are of the same few documents
+(`data.mixed: 0`).  Each of the others differs in one thing: `drawn` has positions drawn by chance, as BERT's; `all
+hidden` sees none of the words that it is to tell, as by transformers' collator for whole words; `small weights` have a
+deviation of 0.02, as BERT's; `large batches` are twice as large, in half the steps; `as BERT` is the first three of
+these; `mixed` has batches of some hundred documents, `mixed throughout` of all.  `neighbours` is mixed and begins as
+ErnieModel does now, with heads that look at a token's neighbours (`ernie.model.beginning`); from it differ `neighbours,
+few documents` and `neighbours, all hidden`.  All are
 measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it has
 learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
 each layer: the deviation over the tokens, in the mean of the features.  An encoder whose vectors have become alike
@@ -24,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import paddle
 from evidence import COMMON, MASKED, SEEDS, STAYS, hidden_words, kept, pretrain, read_records_of, slug
 from finetuning import spread
@@ -32,12 +33,14 @@ from finetuning import spread
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus
 from ernie.data.stream import MIXED
+from ernie.model.beginning import begin_positions, initialize
 from ernie.model.ernie import ErnieModel
 from pretrain.config import ModelConfig
 from pretrain.model import shape
 from tasks.base import single
 
 FEW: dict[str, Any] = {**COMMON["data"], "mixed": 0}
+SOME = {**FEW, "mixed": MIXED}
 LARGE = {**FEW, "batch_tokens": 2 * FEW["batch_tokens"]}
 HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
 BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
@@ -45,8 +48,10 @@ BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
 
 @dataclass(frozen=True)
 class Arm:
-    """Whether positions are drawn, the deviation of the first weights if not the preset's, what else is changed."""
+    """Whether heads begin with a token's neighbours, positions are drawn, the deviation of the first weights if not
+    the preset's, what else is changed."""
 
+    neighbours: bool = False
     drawn: bool = False
     deviation: float | None = None
     changes: dict[str, Any] = field(default_factory=dict)
@@ -59,8 +64,11 @@ ARMS = {
     "small weights": Arm(deviation=BERTS),
     "as BERT": Arm(drawn=True, deviation=BERTS, changes={"objectives": HIDDEN}),
     "large batches": Arm(changes={"data": LARGE}),
-    "mixed": Arm(changes={"data": {**FEW, "mixed": MIXED}}),
+    "mixed": Arm(changes={"data": SOME}),
     "mixed throughout": Arm(changes={"data": {**FEW, "mixed": 2**22}}),
+    "neighbours": Arm(neighbours=True, changes={"data": SOME}),
+    "neighbours, few documents": Arm(neighbours=True),
+    "neighbours, all hidden": Arm(neighbours=True, changes={"data": SOME, "objectives": HIDDEN}),
 }
 
 
@@ -123,10 +131,10 @@ def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:
             config = replace(config, initializer_range=arm.deviation)
         model = ErnieModel(config)
         model.tokenizer = tokenizer
-        if arm.drawn:
-            table = model.embedding.position.weight
-            drawn = np.random.default_rng(seed).normal(0, config.initializer_range, table.shape)
-            table.set_value(drawn.astype(np.float32))
+        if not arm.neighbours:
+            initialize(model, config.initializer_range)
+            if not arm.drawn:
+                begin_positions(model)
         model.save_pretrained(folder)
     return folder
 

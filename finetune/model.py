@@ -18,10 +18,11 @@ from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
+from ernie.model.beginning import initialize
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
-from ernie.model.weights import initialize, load_weights, save_weights
+from ernie.model.weights import load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import in_groups
 from tasks.downstream.base import Answer, Example, FinetuneTask

@@ -11,11 +11,12 @@ from paddle import Tensor, nn
 from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
+from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
-from ernie.model.weights import arrays, initialize, set_weights
+from ernie.model.weights import arrays, set_weights
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import ModelConfig, PretrainConfig
 from tasks.base import PretrainTask

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from paddle import Tensor, nn
 
@@ -28,18 +26,6 @@ class TextEmbedding(nn.Layer):
         self.task = nn.Embedding(config.task_vocab_size, D) if config.task_vocab_size else None
         self.norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self.dropout, self._epsilon = config.dropout, config.layer_norm_epsilon
-
-    def begin_positions(self, deviation: float) -> None:
-        """Begin the position table as waves of this deviation (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
-
-        It is learnt on from there.  Drawn at random, near positions are no more alike than far ones, and attention
-        finds a token's neighbours later (benchmarks/RESULTS.md, "Leaving the plateau").
-        """
-        positions, D = self.position.weight.shape
-        pace_H = 10_000.0 ** (-np.arange(0, D, 2) / D)
-        angles_PH = np.arange(positions)[:, None] * pace_H
-        waves_PD = np.concatenate([np.sin(angles_PH), np.cos(angles_PH)], 1)[:, :D]
-        self.position.weight.set_value((math.sqrt(2) * deviation * waves_PD).astype(np.float32))
 
     def forward(
         self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int

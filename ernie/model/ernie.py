@@ -17,6 +17,7 @@ from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.model import published
+from ernie.model.beginning import begin
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
@@ -26,7 +27,7 @@ from ernie.model.padded import Ids, Padding, check_shapes, read_ids
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, model_folder
 from ernie.model.published import hub
 from ernie.model.vectors import Pooling, Text, encode
-from ernie.model.weights import initialize, load_weights, save_weights
+from ernie.model.weights import load_weights, save_weights
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -60,8 +61,7 @@ class ErnieModel(nn.Layer):
         self.pooler = Pooler(config)
         self.tokenizer: Tokenizer | None = None
         self.masked_head: MaskedTokenHead | None = None
-        initialize(self, config.initializer_range)
-        self.embedding.begin_positions(config.initializer_range)
+        begin(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "masked_head":  # Paddle would register it, also behind a property

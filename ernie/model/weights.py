@@ -1,4 +1,4 @@
-"""Weights in and out of layers: initial values, and safetensors files."""
+"""Weights in and out of layers: safetensors files."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ernie.errors import UserError
-
-
-def initialize(layer: nn.Layer, deviation: float) -> None:
-    """Draw matrices from a normal distribution truncated at two deviations; biases 0, LayerNorm scales 1.
-
-    As in the released BERT and ERNIE configurations, whose `initializer_range` is 0.02.
-    """
-    draw = nn.initializer.TruncatedNormal(0.0, deviation, -2 * deviation, 2 * deviation)
-    for sublayer in layer.sublayers(include_self=True):
-        if isinstance(sublayer, (nn.Linear, nn.Embedding)):
-            draw(sublayer.weight)
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:

@@ -24,12 +24,12 @@ from ernie.decode.stream import load_state, save_state
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import computing
+from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
 from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.speech import SpeechHead
-from ernie.model.weights import initialize
 
 CONFIG = FeatureConfig(bins=12, normalize="streaming")
 BLANK, VOCABULARY = 0, 12

@@ -17,12 +17,12 @@ from ernie.decode.translator import TokenTranslator, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
+from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
 from ernie.model.reading import Reading, source_lengths, sources_of
 from ernie.model.translation import TranslationHead
-from ernie.model.weights import initialize
 
 VOCABULARY = 60
 POLICIES = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]

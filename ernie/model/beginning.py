@@ -1,0 +1,99 @@
+"""What an encoder begins with that has learnt nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from paddle import nn
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+NEIGHBOURS = (-1, 1, -2, 2)  # how far from a token those lie that the first heads look at
+_PACE = 10_000.0  # the slowest wave's period, as a multiple of the quickest one's
+_FINE = 0.1  # radians a token: slower waves hardly tell neighbours apart
+_DRAWN = 0.774  # the variance of what is drawn between two deviations, as a share of the deviation's square
+_SURE = 9.0  # by how much the score of the place looked for lies above the mean of all places
+
+
+def initialize(layer: nn.Layer, deviation: float) -> None:
+    """Draw matrices from a normal distribution truncated at two deviations; biases 0, LayerNorm scales 1.
+
+    As in the released BERT and ERNIE configurations, whose `initializer_range` is 0.02.
+    """
+    draw = nn.initializer.TruncatedNormal(0.0, deviation, -2 * deviation, 2 * deviation)
+    for sublayer in layer.sublayers(include_self=True):
+        if isinstance(sublayer, (nn.Linear, nn.Embedding)):
+            draw(sublayer.weight)
+
+
+def begin(ernie: ErnieModel) -> None:
+    """Give a model its first weights: drawn by chance, but for positions, and for what finds a token's neighbours."""
+    initialize(ernie, ernie.config.initializer_range)
+    begin_positions(ernie)
+    begin_neighbours(ernie)
+
+
+def begin_positions(ernie: ErnieModel) -> None:
+    """Begin the position table as waves (Vaswani et al., 2017, arXiv 1706.03762, section 3.5).
+
+    It is learnt on from there.  Drawn at random, near positions are no more alike than far ones, and attention
+    finds a token's neighbours later (benchmarks/RESULTS.md, "Leaving the plateau").
+    """
+    table = ernie.embedding.position.weight
+    positions, D = table.shape
+    angles_PH = np.arange(positions)[:, None] * _paces(D)
+    waves_PD = np.concatenate([np.sin(angles_PH), np.cos(angles_PH)], 1)[:, :D]
+    table.set_value((math.sqrt(2) * ernie.config.initializer_range * waves_PD).astype(np.float32))
+
+
+def begin_neighbours(ernie: ErnieModel) -> None:
+    """Let heads of the first layer look at the tokens before and behind each one, on positions that are waves.
+
+    A token's key is its place in some of the waves, its query the place that lies NEIGHBOURS from it, which is the same
+    waves turned by an angle each; tokens, segments and tasks begin with nothing in these features, so that places are
+    not mistaken for words.  What the heads make of the neighbours is drawn by chance, and all is learnt on from there.
+
+    An encoder that has to find its neighbours first tells no more than how frequent tokens are for thousands of steps
+    (benchmarks/RESULTS.md, "Leaving the plateau").  The idea to begin with weights as trained ones are is that of
+    Trockman and Kolter, 2023 (arXiv 2305.09828), who make queries and keys of a layer alike.
+    """
+    config, embedding, layer = ernie.config, ernie.embedding, ernie.encoder.layers[0]
+    D, width = config.hidden_size, config.hidden_size // config.heads
+    waves = _chosen(D, width // 2)
+    sines, cosines = waves, len(_paces(D)) + waves
+    others = [table for table in (embedding.token, embedding.segment, embedding.task) if table is not None]
+    for table in others:
+        values = table.weight.numpy()
+        values[:, np.concatenate([sines, cosines])] = 0
+        table.weight.set_value(values)
+    # The mean square of a token's features before they are normalized, as a multiple of that of its waves.
+    square = 1 + _DRAWN * len(others) * (1 - 2 * len(waves) / D)
+    score = len(waves) * (2 / square) / math.sqrt(width)  # of two places that are the same
+    gain = math.sqrt(_SURE / score) if len(waves) else 0.0
+    q_DD, k_DD = layer.q.weight.numpy(), layer.k.weight.numpy()
+    for head, distance in zip(range(config.heads), NEIGHBOURS, strict=False):
+        of_head = slice(head * width, (head + 1) * width)
+        q_DD[:, of_head] = k_DD[:, of_head] = 0
+        first = head * width + np.arange(len(waves))
+        second = first + len(waves)
+        cos, sin = np.cos(_paces(D)[waves] * distance), np.sin(_paces(D)[waves] * distance)
+        k_DD[sines, first] = k_DD[cosines, second] = gain
+        q_DD[sines, first], q_DD[cosines, first] = gain * cos, gain * sin  # sin(a + b)
+        q_DD[cosines, second], q_DD[sines, second] = gain * cos, -gain * sin  # cos(a + b)
+    layer.q.weight.set_value(q_DD)
+    layer.k.weight.set_value(k_DD)
+
+
+def _paces(width: int) -> np.ndarray:
+    """Radians from a position to the next, for each wave."""
+    return _PACE ** (-np.arange(0, width, 2) / width)
+
+
+def _chosen(width: int, count: int) -> np.ndarray:
+    """Which waves tell neighbours apart: so many, evenly among the fine ones, and slower ones where these are few."""
+    whole = width // 2  # of an odd width the last wave has a sine alone
+    among = min(whole, max(count, int((_paces(width) >= _FINE).sum())))
+    return np.unique(np.linspace(0, among - 1, min(count, among)).round().astype(np.int64))
