@@ -11,7 +11,7 @@ from paddle import nn
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
-NEIGHBOURS = (-1, 1, -2, 2)  # how far from a token those lie that the first heads look at
+_NEIGHBOURS = (-1, 1, -2, 2)
 _PACE = 10_000.0  # the slowest wave's period, as a multiple of the quickest one's
 _FINE = 0.1  # radians a token: slower waves hardly tell neighbours apart
 _DRAWN = 0.774  # the variance of what is drawn between two deviations, as a share of the deviation's square
@@ -52,8 +52,8 @@ def begin_positions(ernie: ErnieModel) -> None:
 def begin_neighbours(ernie: ErnieModel) -> None:
     """Let heads of the first layer look at the tokens before and behind each one, on positions that are waves.
 
-    A token's key is its place in some of the waves, its query the place that lies NEIGHBOURS from it, which is the same
-    waves turned by an angle each; tokens, segments and tasks begin with nothing in these features, so that places are
+    A token's key is its place in some of the waves, its query the place of its neighbour, which is the same waves
+    turned by an angle each; tokens, segments and tasks begin with nothing in these features, so that places are
     not mistaken for words.  What the heads make of the neighbours is drawn by chance, and all is learnt on from there.
 
     An encoder that has to find its neighbours first tells no more than how frequent tokens are for thousands of steps
@@ -74,7 +74,7 @@ def begin_neighbours(ernie: ErnieModel) -> None:
     score = len(waves) * (2 / square) / math.sqrt(width)  # of two places that are the same
     gain = math.sqrt(_SURE / score) if len(waves) else 0.0
     q_DD, k_DD = layer.q.weight.numpy(), layer.k.weight.numpy()
-    for head, distance in zip(range(config.heads), NEIGHBOURS, strict=False):
+    for head, distance in enumerate(neighbours(config.heads)):
         of_head = slice(head * width, (head + 1) * width)
         q_DD[:, of_head] = k_DD[:, of_head] = 0
         first = head * width + np.arange(len(waves))
@@ -85,6 +85,14 @@ def begin_neighbours(ernie: ErnieModel) -> None:
         q_DD[cosines, second], q_DD[sines, second] = gain * cos, -gain * sin  # cos(a + b)
     layer.q.weight.set_value(q_DD)
     layer.k.weight.set_value(k_DD)
+
+
+def neighbours(heads: int) -> tuple[int, ...]:
+    """How far from a token those lie that the first of so many heads begin with.
+
+    Of several heads half look anywhere: what is fine-tuned untrained may have to find a word wherever it stands.
+    """
+    return _NEIGHBOURS[: max(1, heads // 2)]
 
 
 def _paces(width: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie import ErnieModel
-from ernie.model.beginning import NEIGHBOURS, begin_positions, initialize
+from ernie.model.beginning import begin_positions, initialize, neighbours
 from ernie.model.config import PRESETS, EncoderConfig
 
 TOKENS = 50
@@ -54,7 +54,7 @@ def at(seen: np.ndarray, distance: int) -> float:
 def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     model = ErnieModel(shape)
-    for head, distance in zip(range(shape.heads), NEIGHBOURS, strict=False):
+    for head, distance in enumerate(neighbours(shape.heads)):
         seen = looked_at(model, head, first)
         means = {other: at(seen, other) for other in range(-20, 21)}
         assert max(means, key=lambda one: means[one]) == distance
@@ -64,7 +64,7 @@ def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfi
 @pytest.mark.parametrize("name", ["tiny", "mini", "small", "base"])
 def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> None:
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1}))
-    for head, distance in zip(range(model.config.heads), NEIGHBOURS, strict=False):
+    for head, distance in enumerate(neighbours(model.config.heads)):
         seen = looked_at(model, head, first=40)
         assert at(seen, distance) > 0.3
         assert at(seen, distance - 1) + at(seen, distance) + at(seen, distance + 1) > 0.75
@@ -72,17 +72,17 @@ def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> 
 
 @pytest.mark.parametrize("task", range(4))
 def test_a_token_looks_near_its_neighbour_whatever_it_is_and_whatever_the_task(task: int) -> None:
+    paddle.seed(task)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
-    for head, distance in enumerate(NEIGHBOURS):
-        most = looked_at(model, head, task=task).argmax(1)
-        away = most - np.clip(np.arange(TOKENS) + distance, 0, TOKENS - 1)
-        assert np.abs(away).max() <= 1
+    for head, distance in enumerate(neighbours(model.config.heads)):
+        away = looked_at(model, head, task=task).argmax(1) - (np.arange(TOKENS) + distance)
+        assert np.abs(away[2:-2]).max() <= 1  # the others have no such neighbour
 
 
 def test_the_other_heads_and_layers_begin_by_chance() -> None:
     shape = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
     model = ErnieModel(shape)
-    for layer, head in ((0, len(NEIGHBOURS)), (1, 0)):
+    for layer, head in ((0, len(neighbours(shape.heads))), (1, 0)):
         seen = looked_at(model, head, layer=layer)
         assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
