@@ -120,7 +120,7 @@ def _extract(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _translate(rng: np.random.Generator) -> dict[str, Any]:
-    colours = [str(colour) for colour in rng.choice(COLOURS, rng.integers(4, 6))]
+    colours = [str(colour) for colour in rng.choice(COLOURS, rng.integers(1, 6))]
     return {"source": " ".join(colours), "target": " ".join(FARBEN[colour] for colour in colours)}
 
 
