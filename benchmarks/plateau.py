@@ -1,18 +1,18 @@
 """What gets pretraining off the plateau of the tokens' frequencies?
 
-  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--decay wsd] [--seeds 0 1 2] [--arms ...]
+  python benchmarks/plateau.py CORPUS --output runs/plateau [--steps 3000] [--seeds 0 1 2] [--arms ...]
 
 CORPUS is a folder that `ernie data build` wrote.  An encoder of 4 layers of 256 learns knowledge masking for a quarter
 of an hour, `as it was`: its weights are drawn by chance, but for positions, which are waves; of the words that it is to
 tell it sees every tenth, and another word in place of every tenth; 16 batches at a time are of the same few documents
 (`data.mixed: 0`).  Each of the others differs in one thing: `drawn` has positions drawn by chance, as BERT's; `all
 hidden` sees none of the words that it is to tell, as by transformers' collator for whole words; `small weights` have a
-deviation of 0.02, as BERT's; `large batches` are twice as large, in half the steps; `as BERT` is the first three of
-these; `mixed` has batches of some hundred documents, `mixed throughout` of all.  `neighbours` is mixed and begins as
-ErnieModel does now, with heads that look at a token's neighbours (`ernie.model.beginning`); from it differ `neighbours,
-few documents` and `neighbours, all hidden`.  All are
-measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it has
-learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
+deviation of 0.02, as BERT's; `as BERT` is the first three of these; `mixed` has batches of some hundred documents,
+`mixed throughout` of all.  `neighbours` is mixed and begins as ErnieModel does now, with heads that look at a token's
+neighbours (`ernie.model.beginning`); from it differ `neighbours, few documents` and `neighbours, all hidden`.
+
+All are measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it
+has learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
 each layer: the deviation over the tokens, in the mean of the features.  An encoder whose vectors have become alike
 knows nothing of the text.  What is done is kept; what came out of each arm is a small file under `--records` (by
 default in OUTPUT), and all that are there make the table.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import paddle
-from evidence import COMMON, MASKED, SEEDS, STAYS, hidden_words, kept, pretrain, read_records_of, slug
+from evidence import COMMON, MASKED, SEEDS, hidden_words, kept, pretrain, read_records_of, slug
 from finetuning import spread
 
 from ernie.data.batch import pack
@@ -41,7 +41,6 @@ from tasks.base import single
 
 FEW: dict[str, Any] = {**COMMON["data"], "mixed": 0}
 SOME = {**FEW, "mixed": MIXED}
-LARGE = {**FEW, "batch_tokens": 2 * FEW["batch_tokens"]}
 HIDDEN = {MASKED: {**COMMON["objectives"][MASKED], "mask": 1.0, "random": 0.0}}
 BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
 
@@ -63,7 +62,6 @@ ARMS = {
     "drawn": Arm(drawn=True),
     "small weights": Arm(deviation=BERTS),
     "as BERT": Arm(drawn=True, deviation=BERTS, changes={"objectives": HIDDEN}),
-    "large batches": Arm(changes={"data": LARGE}),
     "mixed": Arm(changes={"data": SOME}),
     "mixed throughout": Arm(changes={"data": {**FEW, "mixed": 2**22}}),
     "neighbours": Arm(neighbours=True, changes={"data": SOME}),
@@ -78,22 +76,19 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--decay", choices=("linear", "wsd"), default="linear", help="wsd: the rate stays for long")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    train = STAYS if arguments.decay == "wsd" else COMMON["train"]
-    name = f"steps-{arguments.steps}" + ("-wsd" if train is STAYS else "")
+    name = f"steps-{arguments.steps}"
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
         begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
         first = {"model": {"start_from": str(begins.resolve())}}
-        tree = {**COMMON, "train": train, "data": FEW, **arm.changes, **first}
-        steps = arguments.steps * FEW["batch_tokens"] // tree["data"]["batch_tokens"]  # as many tokens in all
-        pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed)
+        tree = {**COMMON, "data": FEW, **arm.changes, **first}
+        pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: arguments.steps}]}, **tree}, run, seed)
         model = run / "model"
         return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}
 
