@@ -11,7 +11,7 @@ from paddle import nn
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
-_NEIGHBOURS = (-1, 1, -2, 2)
+_NEIGHBOURS = (-1, 1, -2, 2)  # how far behind a token they lie, in the order of the heads
 _PACE = 10_000.0  # the slowest wave's period, as a multiple of the quickest one's
 _FINE = 0.1  # radians a token: slower waves hardly tell neighbours apart
 _DRAWN = 0.774  # the variance of what is drawn between two deviations, as a share of the deviation's square
