@@ -63,6 +63,7 @@ def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfi
 
 @pytest.mark.parametrize("name", ["tiny", "mini", "small", "base"])
 def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> None:
+    paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1}))
     for head, distance in enumerate(neighbours(model.config.heads)):
         seen = looked_at(model, head, first=40)
@@ -80,6 +81,7 @@ def test_a_token_looks_near_its_neighbour_whatever_it_is_and_whatever_the_task(t
 
 
 def test_the_other_heads_and_layers_begin_by_chance() -> None:
+    paddle.seed(0)
     shape = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
     model = ErnieModel(shape)
     for layer, head in ((0, len(neighbours(shape.heads))), (1, 0)):
@@ -88,6 +90,7 @@ def test_the_other_heads_and_layers_begin_by_chance() -> None:
 
 
 def test_weights_that_are_drawn_by_chance_find_no_neighbours() -> None:
+    paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
     initialize(model, model.config.initializer_range)
     begin_positions(model)
