@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 _NEIGHBOURS = (-1, 1, -2, 2)  # how far behind a token they lie, in the order of the heads
 _PACE = 10_000.0  # the slowest wave's period, as a multiple of the quickest one's
 _FINE = 0.1  # radians a token: slower waves hardly tell neighbours apart
+_SLOW = 0.004  # radians a token: by such waves all places of a passage look alike
 _DRAWN = 0.774  # the variance of what is drawn between two deviations, as a share of the deviation's square
-_SURE = 9.0  # by how much the score of the place looked for lies above the mean of all places
+_SURE = 9.0  # by how much the score of what a head looks for lies above the mean of all
+_EPSILON = 1e-12  # where nothing is seen, of a very small width
 
 
 def initialize(layer: nn.Layer, deviation: float) -> None:
@@ -30,10 +32,11 @@ def initialize(layer: nn.Layer, deviation: float) -> None:
 
 
 def begin(ernie: ErnieModel) -> None:
-    """Give a model its first weights: drawn by chance, but for positions, and for what finds a token's neighbours."""
+    """Give a model its first weights: drawn by chance, but for what finds a token's neighbours and its like."""
     initialize(ernie, ernie.config.initializer_range)
     begin_positions(ernie)
     begin_neighbours(ernie)
+    begin_likeness(ernie)
 
 
 def begin_positions(ernie: ErnieModel) -> None:
@@ -60,18 +63,15 @@ def begin_neighbours(ernie: ErnieModel) -> None:
     (benchmarks/RESULTS.md, "Leaving the plateau").  The idea to begin with weights as trained ones are is that of
     Trockman and Kolter, 2023 (arXiv 2305.09828), who make queries and keys of a layer alike.
     """
-    config, embedding, layer = ernie.config, ernie.embedding, ernie.encoder.layers[0]
+    config, layer = ernie.config, ernie.encoder.layers[0]
     D, width = config.hidden_size, config.hidden_size // config.heads
     waves = _chosen(D, width // 2)
-    sines, cosines = waves, len(_paces(D)) + waves
-    others = [table for table in (embedding.token, embedding.segment, embedding.task) if table is not None]
-    for table in others:
+    sines, cosines = places = _features(D, waves)
+    for table in _others(ernie):
         values = table.weight.numpy()
-        values[:, np.concatenate([sines, cosines])] = 0
+        values[:, np.concatenate(places)] = 0
         table.weight.set_value(values)
-    # The mean square of a token's features before they are normalized, as a multiple of that of its waves.
-    square = 1 + _DRAWN * len(others) * (1 - 2 * len(waves) / D)
-    score = len(waves) * (2 / square) / math.sqrt(width)  # of two places that are the same
+    score = len(waves) * (2 / _square(ernie)) / math.sqrt(width)  # of two places that are the same
     gain = math.sqrt(_SURE / score) if len(waves) else 0.0
     q_DD, k_DD = layer.q.weight.numpy(), layer.k.weight.numpy()
     for head, distance in enumerate(neighbours(config.heads)):
@@ -87,12 +87,58 @@ def begin_neighbours(ernie: ErnieModel) -> None:
     layer.k.weight.set_value(k_DD)
 
 
+def begin_likeness(ernie: ErnieModel) -> None:
+    """Let the next head of the first layer, if there are two more, look wherever the same token stands.
+
+    Its queries and keys are one projection, drawn by chance, that is blind to places, segments and tasks.  A token that
+    the other segment has too takes something of that segment along, and so two texts can be compared word by word.
+    An encoder that has to find this first does not find it in all of a small pretraining, and tells pairs of
+    sentences apart by what each of them is about (benchmarks/RESULTS.md, "Comparing two texts").
+    """
+    config, embedding, layer = ernie.config, ernie.embedding, ernie.encoder.layers[0]
+    D, width, head = config.hidden_size, config.hidden_size // config.heads, len(neighbours(config.heads))
+    if head + 1 >= config.heads:  # one is left to look anywhere
+        return
+    slow = np.concatenate(_features(D, np.flatnonzero(_paces(D) < _SLOW)))
+    drawn_SW = layer.q.weight.numpy()[slow, head * width : (head + 1) * width]
+    place_1D = embedding.position.weight.numpy().mean(0, keepdims=True)
+    blind = [place_1D, *(table.weight.numpy() for table in _others(ernie)[1:])]
+    directions_SB = np.linalg.qr(np.concatenate(blind)[:, slow].T)[0]
+    seen_SW = drawn_SW - directions_SB @ (directions_SB.T @ drawn_SW)
+    mean = np.square(embedding.token.weight.numpy()[:, slow] @ seen_SW).sum(1).mean()  # of a token and itself
+    score = mean / (config.initializer_range**2 * _square(ernie) * math.sqrt(width))
+    for weight in (layer.q.weight, layer.k.weight):
+        values_DD = weight.numpy()
+        values_DD[:, head * width : (head + 1) * width] = 0
+        values_DD[slow, head * width : (head + 1) * width] = math.sqrt(_SURE / max(score, _EPSILON)) * seen_SW
+        weight.set_value(values_DD)
+
+
 def neighbours(heads: int) -> tuple[int, ...]:
     """How far from a token those lie that the first of so many heads begin with.
 
     Of several heads half look anywhere: what is fine-tuned untrained may have to find a word wherever it stands.
     """
     return _NEIGHBOURS[: max(1, heads // 2)]
+
+
+def _others(ernie: ErnieModel) -> list[nn.Embedding]:
+    """The tables beside that of positions, that of tokens first."""
+    tables = (ernie.embedding.token, ernie.embedding.segment, ernie.embedding.task)
+    return [table for table in tables if table is not None]
+
+
+def _square(ernie: ErnieModel) -> float:
+    """The mean square of a token's features before they are normalized, as a multiple of that of its waves."""
+    D = ernie.config.hidden_size
+    alone = len(np.concatenate(_features(D, _chosen(D, D // ernie.config.heads // 2))))
+    return 1 + _DRAWN * len(_others(ernie)) * (1 - alone / D)
+
+
+def _features(width: int, waves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which features of a position are the sines and the cosines of these waves."""
+    cosines = len(_paces(width)) + waves
+    return waves, cosines[cosines < width]  # of an odd width the last wave has a sine alone
 
 
 def _paces(width: int) -> np.ndarray:
@@ -102,6 +148,6 @@ def _paces(width: int) -> np.ndarray:
 
 def _chosen(width: int, count: int) -> np.ndarray:
     """Which waves tell neighbours apart: so many, evenly among the fine ones, and slower ones where these are few."""
-    whole = width // 2  # of an odd width the last wave has a sine alone
+    whole = width // 2  # those that have a cosine
     among = min(whole, max(count, int((_paces(width) >= _FINE).sum())))
     return np.unique(np.linspace(0, among - 1, min(count, among)).round().astype(np.int64))

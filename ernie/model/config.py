@@ -45,9 +45,9 @@ class EncoderConfig:
                 f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "
                 f"{self.hidden_size} / {self.heads} = {self.hidden_size / self.heads:.2f}"
             )
-        if self.layer_norm_epsilon <= 0 or self.initializer_range < 0:
+        if self.layer_norm_epsilon <= 0 or self.initializer_range <= 0:
             raise UserError(
-                f"layer_norm_epsilon and initializer_range: expected more than 0 and at least 0, found "
+                f"layer_norm_epsilon and initializer_range: expected more than 0, found "
                 f"{self.layer_norm_epsilon} and {self.initializer_range}"
             )
         for name in ("dropout", "attention_dropout"):

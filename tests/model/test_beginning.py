@@ -1,4 +1,4 @@
-"""What a fresh encoder begins with: heads of its first layer look at the tokens before and behind each one."""
+"""What a fresh encoder begins with: heads of its first layer look at each token's neighbours, and at its like."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ from ernie.model.beginning import begin_positions, initialize, neighbours
 from ernie.model.config import PRESETS, EncoderConfig
 
 TOKENS = 50
-shapes = st.builds(
-    lambda heads, width, tasks: EncoderConfig(
+
+
+def shapes(fewest: int) -> st.SearchStrategy[EncoderConfig]:
+    """Encoders of so many heads and more."""
+    return st.builds(shape, heads=st.integers(fewest, 6), width=st.integers(32, 70), tasks=st.sampled_from([0, 4]))
+
+
+def shape(heads: int, width: int, tasks: int) -> EncoderConfig:
+    return EncoderConfig(
         vocab_size=200,
         hidden_size=heads * width,
         heads=heads,
@@ -25,18 +32,21 @@ shapes = st.builds(
         max_positions=300,
         task_vocab_size=tasks,
         initializer_range=0.02 * math.sqrt(768 / (heads * width)),
-    ),
-    heads=st.integers(1, 6),
-    width=st.integers(32, 70),
-    tasks=st.sampled_from([0, 4]),
-)
+    )
 
 
 def looked_at(model: ErnieModel, head: int, first: int = 0, task: int = 0, layer: int = 0) -> np.ndarray:
     """How much each of some tokens that have nothing in common looks at each other, (T, T), at these positions."""
-    model.eval()
     ids = np.random.default_rng(first).integers(model.config.vocab_size, size=TOKENS)
-    x_TD = model.embedding(ids, np.zeros(TOKENS, np.int64), first + np.arange(TOKENS), task).numpy()
+    return attended(model, head, ids, np.zeros(TOKENS, np.int64), first, task, layer)
+
+
+def attended(
+    model: ErnieModel, head: int, ids: np.ndarray, segments: np.ndarray, first: int = 0, task: int = 0, layer: int = 0
+) -> np.ndarray:
+    """How much each of these tokens looks at each other, (T, T)."""
+    model.eval()
+    x_TD = model.embedding(ids, segments, first + np.arange(len(ids)), task).numpy()
     weights, width = model.encoder.layers[layer], model.config.hidden_size // model.config.heads
     of_head = slice(head * width, (head + 1) * width)
     q, k = ((x_TD @ one.weight.numpy())[:, of_head] for one in (weights.q, weights.k))
@@ -50,7 +60,7 @@ def at(seen: np.ndarray, distance: int) -> float:
 
 
 @settings(max_examples=30, deadline=None)
-@given(shape=shapes, first=st.integers(0, 250), seed=st.integers(0, 1000))
+@given(shape=shapes(1), first=st.integers(0, 250), seed=st.integers(0, 1000))
 def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     model = ErnieModel(shape)
@@ -82,9 +92,9 @@ def test_a_token_looks_near_its_neighbour_whatever_it_is_and_whatever_the_task(t
 
 def test_the_other_heads_and_layers_begin_by_chance() -> None:
     paddle.seed(0)
-    shape = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
-    model = ErnieModel(shape)
-    for layer, head in ((0, len(neighbours(shape.heads))), (1, 0)):
+    config = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
+    model = ErnieModel(config)
+    for layer, head in ((0, len(neighbours(config.heads)) + 1), (0, config.heads - 1), (1, 0)):
         seen = looked_at(model, head, layer=layer)
         assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
@@ -96,3 +106,40 @@ def test_weights_that_are_drawn_by_chance_find_no_neighbours() -> None:
     begin_positions(model)
     seen = looked_at(model, 0)
     assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
+
+
+def pair(vocabulary: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two segments of 25 tokens each, of which they share 10 in another order: ids and segments, both (50,)."""
+    rng = np.random.default_rng(seed)
+    ids = rng.permutation(vocabulary)[:40]
+    return np.concatenate([ids[:25], rng.permutation(ids[15:])]), np.repeat([0, 1], 25)
+
+
+@settings(max_examples=30, deadline=None)
+@given(config=shapes(3), first=st.integers(0, 250), seed=st.integers(0, 1000))
+def test_the_head_after_them_looks_most_at_what_is_the_same_token(config: EncoderConfig, first: int, seed: int) -> None:
+    paddle.seed(seed)
+    ids, segments = pair(config.vocab_size, seed)
+    seen = attended(ErnieModel(config), len(neighbours(config.heads)), ids, segments, first)
+    same = ids == ids[:, None]
+    assert seen[same].mean() > 10 * seen[~same].mean()
+
+
+@pytest.mark.parametrize("name", ["mini", "small", "base"])
+def test_a_token_takes_as_much_from_its_like_in_the_other_segment_as_from_itself(name: str) -> None:
+    paddle.seed(0)
+    config = EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1})
+    ids, segments = pair(500, 0)
+    seen = attended(ErnieModel(config), len(neighbours(config.heads)), ids, segments, first=40, task=3)
+    of_the_other = (seen * (segments != segments[:, None])).sum(1)
+    shared = (ids == ids[:, None]).sum(1) == 2
+    assert of_the_other[shared].mean() == pytest.approx(0.5, abs=0.05)
+    assert of_the_other[~shared].max() < 0.2
+
+
+def test_one_head_is_left_to_look_anywhere() -> None:
+    paddle.seed(0)
+    config = EncoderConfig(**{**vars(PRESETS["tiny"]), "vocab_size": 500, "layers": 1})
+    ids, segments = pair(500, 0)
+    seen = attended(ErnieModel(config), 1, ids, segments)
+    assert seen.max() < 3 / TOKENS
