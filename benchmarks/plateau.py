@@ -8,8 +8,9 @@ tell it sees every tenth, and another word in place of every tenth; 16 batches a
 (`data.mixed: 0`).  Each of the others differs in one thing: `drawn` has positions drawn by chance, as BERT's; `all
 hidden` sees none of the words that it is to tell, as by transformers' collator for whole words; `small weights` have a
 deviation of 0.02, as BERT's; `as BERT` is the first three of these; `mixed` has batches of some hundred documents,
-`mixed throughout` of all.  `neighbours` is mixed and begins as ErnieModel does now, with heads that look at a token's
-neighbours (`ernie.model.beginning`); from it differ `neighbours, few documents` and `neighbours, all hidden`.
+`mixed throughout` of all.  `neighbours` is mixed and begins with heads that look at a token's neighbours
+(`ernie.model.beginning`); from it differ `neighbours, few documents` and `neighbours, all hidden`, and `neighbours and
+likeness`, which begins as ErnieModel does now: one more head looks at the same token elsewhere.
 
 All are measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it
 has learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
@@ -21,6 +22,7 @@ default in OUTPUT), and all that are there make the table.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,7 @@ from finetuning import spread
 from ernie.data.batch import pack
 from ernie.data.shards import Corpus
 from ernie.data.stream import MIXED
-from ernie.model.beginning import begin_positions, initialize
+from ernie.model.beginning import begin_likeness, begin_neighbours, begin_positions, initialize
 from ernie.model.ernie import ErnieModel
 from pretrain.config import ModelConfig
 from pretrain.model import shape
@@ -47,15 +49,16 @@ BERTS = 0.02  # the deviation of BERT's first weights, whatever its width
 
 @dataclass(frozen=True)
 class Arm:
-    """Whether heads begin with a token's neighbours, positions are drawn, the deviation of the first weights if not
+    """What gives heads something to begin with, whether positions are drawn, the deviation of the first weights if not
     the preset's, what else is changed."""
 
-    neighbours: bool = False
+    heads: tuple[Callable[[ErnieModel], None], ...] = ()
     drawn: bool = False
     deviation: float | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
 
+NEIGHBOURS = (begin_neighbours,)
 ARMS = {
     "as it was": Arm(),
     "all hidden": Arm(changes={"objectives": HIDDEN}),
@@ -64,9 +67,10 @@ ARMS = {
     "as BERT": Arm(drawn=True, deviation=BERTS, changes={"objectives": HIDDEN}),
     "mixed": Arm(changes={"data": SOME}),
     "mixed throughout": Arm(changes={"data": {**FEW, "mixed": 2**22}}),
-    "neighbours": Arm(neighbours=True, changes={"data": SOME}),
-    "neighbours, few documents": Arm(neighbours=True),
-    "neighbours, all hidden": Arm(neighbours=True, changes={"data": SOME, "objectives": HIDDEN}),
+    "neighbours": Arm(heads=NEIGHBOURS, changes={"data": SOME}),
+    "neighbours, few documents": Arm(heads=NEIGHBOURS),
+    "neighbours, all hidden": Arm(heads=NEIGHBOURS, changes={"data": SOME, "objectives": HIDDEN}),
+    "neighbours and likeness": Arm(heads=(*NEIGHBOURS, begin_likeness), changes={"data": SOME}),
 }
 
 
@@ -126,10 +130,11 @@ def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:
             config = replace(config, initializer_range=arm.deviation)
         model = ErnieModel(config)
         model.tokenizer = tokenizer
-        if not arm.neighbours:
-            initialize(model, config.initializer_range)
-            if not arm.drawn:
-                begin_positions(model)
+        initialize(model, config.initializer_range)
+        if not arm.drawn:
+            begin_positions(model)
+        for begin in arm.heads:
+            begin(model)
         model.save_pretrained(folder)
     return folder
 
