@@ -117,7 +117,7 @@ def begin_likeness(ernie: ErnieModel) -> None:
 def neighbours(heads: int) -> tuple[int, ...]:
     """How far from a token those lie that the first of so many heads begin with.
 
-    Of several heads half look anywhere: what is fine-tuned untrained may have to find a word wherever it stands.
+    Of several heads half do not: what is fine-tuned untrained may have to find a word wherever it stands.
     """
     return _NEIGHBOURS[: max(1, heads // 2)]
 
