@@ -17,19 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import (
-    COMMON,
-    MASKED,
-    SEEDS,
-    downstream,
-    downstream_rows,
-    fine_tune,
-    kept,
-    pretrain,
-    read_records_of,
-    slug,
-)
-from plateau import ARMS, SOME, beginning
+from evidence import SEEDS, downstream, downstream_rows, fine_tune, kept, read_records_of, slug
+from plateau import ARMS, learnt
 
 BEGINNINGS = {"by chance": "mixed", "neighbours": "neighbours", "neighbours and likeness": "neighbours and likeness"}
 
@@ -49,23 +38,18 @@ def main() -> None:
 
     def record(begins_with: str, steps: int, seed: int) -> dict[str, Any]:
         run = arguments.output / f"steps-{steps}" / f"{slug(begins_with)}-{seed}"
-        model = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), ARMS[BEGINNINGS[begins_with]], seed)
-        if steps:
-            first = {"model": {"start_from": str(model.resolve())}, "data": SOME}
-            pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: steps}]}, **COMMON, **first}, run, seed)
-            model = run / "model"
+        model = learnt(arguments.corpus, run, ARMS[BEGINNINGS[begins_with]], steps, seed)
         return {"downstream": fine_tune(model, run.with_name(f"{run.name}-downstream"), rows, seed)}
 
-    records = arguments.records or arguments.output / "records"
+    folder = arguments.records or arguments.output / "records"
     for steps in arguments.steps:
-        there = records / f"steps-{steps}"
+        there = folder / f"steps-{steps}"
         for seed in arguments.seeds:
             for arm in arguments.arms:
                 kept(there / f"{slug(arm)}-{seed}.json", partial(record, arm, steps, seed))
         print(f"After {steps:,} steps:\n")
-        print(
-            downstream({arm: found for arm in BEGINNINGS if (found := read_records_of(there, slug(arm)))}), end="\n\n"
-        )
+        found = {arm: records for arm in BEGINNINGS if (records := read_records_of(there, slug(arm)))}
+        print(downstream(found), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -88,12 +88,7 @@ def main() -> None:
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
 
     def record(label: str, seed: int) -> dict[str, Any]:
-        arm, run = ARMS[label], folder / f"{slug(label)}-{seed}"
-        begins = beginning(arguments.corpus, run.with_name(f"{run.name}-begins"), arm, seed)
-        first = {"model": {"start_from": str(begins.resolve())}}
-        tree = {**COMMON, "data": FEW, **arm.changes, **first}
-        pretrain(arguments.corpus, {"schedule": {"stages": [{MASKED: arguments.steps}]}, **tree}, run, seed)
-        model = run / "model"
+        model = learnt(arguments.corpus, folder / f"{slug(label)}-{seed}", ARMS[label], arguments.steps, seed)
         return {**hidden_words(model, arguments.corpus), "deviations": deviations(model, arguments.corpus)}
 
     for seed in arguments.seeds:
@@ -118,6 +113,15 @@ def deviations(model: Path, corpus: Path) -> list[float]:
     states = [x_TD]
     ernie.encoder(x_TD, batch.layout, states=states)
     return [float(state.numpy().std(0).mean()) for state in states]
+
+
+def learnt(corpus: Path, run: Path, arm: Arm, steps: int, seed: int) -> Path:
+    """The model that an arm has after so many steps; after none, what it begins with."""
+    begins = beginning(corpus, run.with_name(f"{run.name}-begins"), arm, seed)
+    if not steps:
+        return begins
+    tree = {**COMMON, "data": FEW, **arm.changes, "model": {"start_from": str(begins.resolve())}}
+    return pretrain(corpus, {"schedule": {"stages": [{MASKED: steps}]}, **tree}, run, seed) / "model"
 
 
 def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:

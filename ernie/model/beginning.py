@@ -9,6 +9,7 @@ import numpy as np
 from paddle import nn
 
 if TYPE_CHECKING:
+    from ernie.model.config import EncoderConfig
     from ernie.model.ernie import ErnieModel
 
 _NEIGHBOURS = (-1, 1, -2, 2)  # how far behind a token they lie, in the order of the heads
@@ -65,7 +66,7 @@ def begin_neighbours(ernie: ErnieModel) -> None:
     """
     config, layer = ernie.config, ernie.encoder.layers[0]
     D, width = config.hidden_size, config.hidden_size // config.heads
-    waves = _chosen(D, width // 2)
+    waves = _chosen(config)
     sines, cosines = places = _features(D, waves)
     for table in _others(ernie):
         values = table.weight.numpy()
@@ -99,18 +100,20 @@ def begin_likeness(ernie: ErnieModel) -> None:
     D, width, head = config.hidden_size, config.hidden_size // config.heads, len(neighbours(config.heads))
     if head + 1 >= config.heads:  # one is left to look anywhere
         return
+    of_head = slice(head * width, (head + 1) * width)
     slow = np.concatenate(_features(D, np.flatnonzero(_paces(D) < _SLOW)))
-    drawn_SW = layer.q.weight.numpy()[slow, head * width : (head + 1) * width]
+    drawn_SW = layer.q.weight.numpy()[slow, of_head]
     place_1D = embedding.position.weight.numpy().mean(0, keepdims=True)
     blind = [place_1D, *(table.weight.numpy() for table in _others(ernie)[1:])]
     directions_SB = np.linalg.qr(np.concatenate(blind)[:, slow].T)[0]
     seen_SW = drawn_SW - directions_SB @ (directions_SB.T @ drawn_SW)
     mean = np.square(embedding.token.weight.numpy()[:, slow] @ seen_SW).sum(1).mean()  # of a token and itself
     score = mean / (config.initializer_range**2 * _square(ernie) * math.sqrt(width))
+    gain = math.sqrt(_SURE / max(score, _EPSILON))
     for weight in (layer.q.weight, layer.k.weight):
         values_DD = weight.numpy()
-        values_DD[:, head * width : (head + 1) * width] = 0
-        values_DD[slow, head * width : (head + 1) * width] = math.sqrt(_SURE / max(score, _EPSILON)) * seen_SW
+        values_DD[:, of_head] = 0
+        values_DD[slow, of_head] = gain * seen_SW
         weight.set_value(values_DD)
 
 
@@ -130,9 +133,8 @@ def _others(ernie: ErnieModel) -> list[nn.Embedding]:
 
 def _square(ernie: ErnieModel) -> float:
     """The mean square of a token's features before they are normalized, as a multiple of that of its waves."""
-    D = ernie.config.hidden_size
-    alone = len(np.concatenate(_features(D, _chosen(D, D // ernie.config.heads // 2))))
-    return 1 + _DRAWN * len(_others(ernie)) * (1 - alone / D)
+    alone = 2 * len(_chosen(ernie.config)) / ernie.config.hidden_size
+    return 1 + _DRAWN * len(_others(ernie)) * (1 - alone)
 
 
 def _features(width: int, waves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +148,10 @@ def _paces(width: int) -> np.ndarray:
     return _PACE ** (-np.arange(0, width, 2) / width)
 
 
-def _chosen(width: int, count: int) -> np.ndarray:
-    """Which waves tell neighbours apart: so many, evenly among the fine ones, and slower ones where these are few."""
-    whole = width // 2  # those that have a cosine
-    among = min(whole, max(count, int((_paces(width) >= _FINE).sum())))
+def _chosen(config: EncoderConfig) -> np.ndarray:
+    """Which waves tell neighbours apart: as many as a head has features for both their sines and their cosines,
+    evenly among the fine ones, and slower ones where these are few."""
+    count = config.hidden_size // config.heads // 2
+    whole = config.hidden_size // 2  # those that have a cosine
+    among = min(whole, max(count, int((_paces(config.hidden_size) >= _FINE).sum())))
     return np.unique(np.linspace(0, among - 1, min(count, among)).round().astype(np.int64))
