@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from paddle import Tensor, nn
+from paddle import LazyGuard, Tensor, nn
 
 from ernie.data.batch import Packed
 from ernie.errors import UserError
@@ -51,17 +52,21 @@ class ErnieModel(nn.Layer):
 
     `tokenizer` and `masked_head`, which predicts masked tokens, are there where the folder has them.  The head is no
     part of the encoder: its parameters are not among the model's.
+
+    `drawn=False` leaves the parameters without values, for one who sets all of them.
     """
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, *, drawn: bool = True):
         super().__init__()
         self.config = config
-        self.embedding = TextEmbedding(config)
-        self.encoder = Encoder(config)
-        self.pooler = Pooler(config)
+        with nullcontext() if drawn else LazyGuard():
+            self.embedding = TextEmbedding(config)
+            self.encoder = Encoder(config)
+            self.pooler = Pooler(config)
         self.tokenizer: Tokenizer | None = None
         self.masked_head: MaskedTokenHead | None = None
-        begin(self)
+        if drawn:
+            begin(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "masked_head":  # Paddle would register it, also behind a property
@@ -159,7 +164,7 @@ class ErnieModel(nn.Layer):
         folder = model_folder(hub.find(path))
         if published.recognise(folder) != "ernie":
             return published.load(folder, cls)
-        model = cls(EncoderConfig.read(folder / CONFIG_FILE))
+        model = cls(EncoderConfig.read(folder / CONFIG_FILE), drawn=False)
         load_weights(model, folder / WEIGHTS_FILE)
         if (folder / MASKED_HEAD_FILE).is_file():
             model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)

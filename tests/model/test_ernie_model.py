@@ -172,6 +172,29 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert np.array_equal(model.encode_packed(one).numpy(), loaded.encode_packed(one).numpy())
 
 
+def test_loading_a_model_draws_nothing(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    paddle.seed(3)
+    expected = paddle.rand([4]).tolist()
+    paddle.seed(3)
+    ErnieModel.from_pretrained(tmp_path)
+    assert paddle.rand([4]).tolist() == expected
+
+
+def test_a_loaded_model_learns_on_as_the_one_that_was_saved(tmp_path: Path) -> None:
+    model = make()
+    model.save_pretrained(tmp_path)
+    loaded = ErnieModel.from_pretrained(tmp_path)
+    for one in (model, loaded):
+        optimizer = paddle.optimizer.AdamW(1e-3, parameters=one.parameters())
+        for _ in range(2):
+            one([[1, 5, 9, 2], [1, 7, 3, 2]]).pooler_output.square().mean().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+    before, after = arrays(model), arrays(loaded)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
 def test_a_model_may_have_no_tokenizer(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     assert ErnieModel.from_pretrained(tmp_path).tokenizer is None

@@ -25,7 +25,7 @@ def folded(model: ErnieModel, task: int) -> ErnieModel:
         raise UserError(f"--task {task}: the model has {has}")
     weights = arrays(model)
     weights["embedding.segment.weight"] += weights.pop("embedding.task.weight")[task]
-    plain = type(model)(replace(config, task_vocab_size=0))
+    plain = type(model)(replace(config, task_vocab_size=0), drawn=False)
     set_weights(plain, weights, "the model")
     plain.tokenizer = model.tokenizer
     if model.masked_head is not None:

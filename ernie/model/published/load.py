@@ -30,7 +30,8 @@ TABLES: dict[Kind, tuple[Names, ...]] = {
     "ernie-official": (names.OFFICIAL, names.OFFICIAL_DYNAMIC),
     "bert-tf": (names.TENSORFLOW,),
 }
-_OPTIONAL = ("embedding.task.weight", "pooler.dense.weight", "pooler.dense.bias")
+_POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+_OPTIONAL = ("embedding.task.weight", *_POOLER)
 _MANY = 12
 
 
@@ -82,13 +83,14 @@ def read(folder: Path, model_class: type[ErnieModel]) -> Reading:
     config, notes = shape_of(settings, ours, kind, path)
     unused = [name for spelling, name in spelled.items() if spelling not in {*wanted.values(), *table.copies}]
     notes += _unused(unused) + _missing(wanted, ours, settings.get("task_type_vocab_size"))
-    model = model_class(config)
     given = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
-    set_weights(model, {**arrays(model), **given}, str(file))
+    pooler = _has_pooler(ours)
+    model = model_class(config, drawn=not pooler)
+    set_weights(model, given if pooler else {**arrays(model), **given}, str(file))
     notes += _set_head(model, ours, wanted, _untied(table, spelled, weights, ours), str(file))
     model.tokenizer, said = read_tokenizer(folder, config.vocab_size)
     model.eval()
-    return Reading(model, kind, (*notes, *said), "pooler.dense.weight" in ours)
+    return Reading(model, kind, (*notes, *said), pooler)
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:
@@ -116,11 +118,15 @@ def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], f
 
 def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
     notes = []
-    if "pooler.dense.weight" not in ours:
+    if not _has_pooler(ours):
         notes.append("has no pooler; the model's own is untrained")
     if tasks and "embedding.task.weight" not in ours:
         notes.append("has no task embeddings, though its settings speak of them; the model has none")
     return notes
+
+
+def _has_pooler(ours: Mapping[str, np.ndarray]) -> bool:
+    return all(name in ours for name in _POOLER)
 
 
 def _unused(left: list[str]) -> list[str]:
