@@ -202,9 +202,9 @@ def table(output: Path, tasks: list[str]) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Median, lowest to highest, in percent."""
-    if not values:
-        return ""
+    """Median, lowest to highest, in percent; of one seed what it has."""
+    if len(values) < 2:
+        return "".join(f"{value:.1%}" for value in values)
     return f"{statistics.median(values):.1%} ({min(values):.1%} to {max(values):.1%}, {len(values)} seeds)"
 
 
