@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 from ernie.arguments import add_config, add_set
 
 if TYPE_CHECKING:
-    from pretrain.config import PretrainConfig
-    from pretrain.planner.cost import Work
     from pretrain.planner.machine import Machine
 
 SUMMARY = "predict which parallel layout is the fastest"
@@ -53,6 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.runtime import require_paddle
     from pretrain.config import load
     from pretrain.ledger import markdown
+    from pretrain.planner.cost import work_planned
     from pretrain.planner.machine import HERE, here
     from pretrain.planner.plan import assumptions, block, make_plan
 
@@ -62,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, arguments.set)
     if arguments.length is not None and not 1 <= arguments.length <= config.data.batch_tokens:
         raise UserError(f"--length: expected 1 to {config.data.batch_tokens} tokens, as many as a micro-batch has")
-    work = _work(config, arguments.length)
+    work = work_planned(config, arguments.length)
     if arguments.calibrate:
         require_paddle()
         from ernie.kernels.precision import resolve
@@ -107,22 +106,3 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         far=replace(machine.far, bandwidth=given("network", machine.far.bandwidth, "B/s")),
         per_node=per_node,
     )
-
-
-def _work(config: PretrainConfig, length: float | None) -> Work:
-    """A step of the run.  The vocabulary is the corpus's where there is one, else that of the preset.
-
-    Of a model to start from the shape is its own.
-    """
-    from ernie.data.shards import Corpus
-    from ernie.model.config import EncoderConfig
-    from ernie.model.pretrained import CONFIG_FILE, model_folder
-    from pretrain.planner.cost import work_of
-
-    model = config.model
-    if model.start_from is not None:
-        return work_of(config, EncoderConfig.read(model_folder(model.start_from) / CONFIG_FILE), length)
-    shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
-    if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
-        shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)
-    return work_of(config, shape, length)

@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shards", type=int, default=6, metavar="N", help="shares of the text, each double (6)")
     parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, metavar="W", help="of the encoder")
     parser.add_argument("--error", type=float, metavar="E", help="in nats a token: what does it need?")
-    parser.add_argument("--plan", action="store_true", help="print the runs that it would take, and stop")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the runs that it would take, and what each would, and stop"
+    )
     add_quiet(parser)
 
 
@@ -52,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, sizes, verdict, widths
     from pretrain.scaling.draw import draw
-    from pretrain.scaling.ladder import ladder
+    from pretrain.scaling.ladder import costs, ladder
     from pretrain.scaling.points import read_run, read_table
 
     first, *others = arguments.what
@@ -69,7 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
         rungs = ladder(arguments.output, arguments.shards, arguments.widths)
         overridden.config(rungs[0])  # its mistakes are told once, before anything is run
         if arguments.plan:
-            print(*(f"run {number} of {len(rungs)}: {rung.folder}" for number, rung in enumerate(rungs, 1)), sep="\n")
+            print(markdown(costs(rungs, [overridden.config(rung) for rung in rungs])))
             return 0
         for number, rung in enumerate(rungs, 1):
             print(f"run {number} of {len(rungs)}: {rung.folder.name}", file=sys.stderr)

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ernie.data.shards import Corpus
 from ernie.model.config import EncoderConfig
+from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.parallel.layout import ParallelConfig, Sizes
 from pretrain.config import PretrainConfig
 from pretrain.planner.chain import Piece, best_partition, partition
@@ -55,6 +57,11 @@ class Work:
         return 2.0 * MASKED * self.tokens * (D * D + D * V)
 
     @property
+    def flops(self) -> float:
+        """Operations of a step: a backward pass is two forward ones."""
+        return 3 * self.micro_batches * (self.shape.layers * self.layer_flops + self.head_flops)
+
+    @property
     def layer_weights(self) -> int:
         """The weights of a layer."""
         D, F = self.shape.hidden_size, self.shape.intermediate_size
@@ -80,6 +87,21 @@ class Work:
 def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
     """A step of a run, in sequences of this length (left out: as long as they may be)."""
     return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len)
+
+
+def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
+    """A step of a run that is yet to begin, in sequences of this length (left out: as long as they may be).
+
+    The vocabulary is the corpus's where there is one, else that of the preset; of a model to start from the shape is
+    its own.
+    """
+    model = config.model
+    if model.start_from is not None:
+        return work_of(config, EncoderConfig.read(model_folder(model.start_from) / CONFIG_FILE), length)
+    shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
+    if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
+        shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)
+    return work_of(config, shape, length)
 
 
 @dataclass(frozen=True)

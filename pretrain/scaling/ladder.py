@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from pretrain.config import PretrainConfig
+from pretrain.feeds import learnt
+from pretrain.planner.cost import work_planned
 
 HEAD = 64  # the width of an attention head
 
@@ -42,3 +46,22 @@ def ladder(folder: Path, shards: int, widths: Sequence[int]) -> list[Rung]:
         for share in shares
         for width in sorted(set(widths))
     ]
+
+
+def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[list[str]]:
+    """What each run takes, and all of them, as a table, its head first.
+
+    A small share has to be passed over so often that it is known by heart: then its error is that of the share.
+    """
+    rows = [["run", "text, tokens", "million weights", "steps", "passes over the text", "petaflop"]]
+    everything = 0.0
+    for rung, config in zip(rungs, configs, strict=True):
+        work, text = work_planned(config), learnt(config, Corpus.open(config.corpus)).tokens
+        steps = sum(sum(stage.values()) for stage in config.schedule.table)
+        everything += steps * work.flops
+        passes, petaflop = steps * work.all_tokens / text, steps * work.flops / 1e15
+        weights = work.weights / 1e6
+        rows.append(
+            [rung.folder.name, f"{text:,}", f"{weights:,.2f}", f"{steps:,}", f"{passes:,.1f}", f"{petaflop:,.3g}"]
+        )
+    return [*rows, ["all", "", "", "", "", f"{everything / 1e15:,.3g}"]]
