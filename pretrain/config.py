@@ -13,6 +13,9 @@ from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
+from ernie.model.pretrained import CONFIG_FILE, model_folder
+from ernie.model.published import hub
+from ernie.model.published.folder import recognise
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
@@ -51,6 +54,34 @@ class ModelConfig:
         """What the file changes of the preset."""
         given = {item.name: getattr(self, item.name) for item in fields(self)[2:]}
         return {name: value for name, value in given.items() if value is not None}
+
+    def shape(self, vocab_size: int | None) -> EncoderConfig:
+        """The shape of the encoder; `vocab_size` is the tokenizer's, or None where there is none yet.
+
+        That of a published model stands partly in its weights: it is loaded for it, which takes Paddle.  Raises
+        UserError where a model to start from cannot be read, or has another shape than the file asks for.
+        """
+        if self.start_from is None:
+            known = {} if vocab_size is None else {"vocab_size": vocab_size}
+            return replace(EncoderConfig.preset(self.preset), **{**known, **self.changes()})  # type: ignore[arg-type]
+        folder = model_folder(hub.find(self.start_from))
+        if recognise(folder) == "ernie":
+            shape = EncoderConfig.read(folder / CONFIG_FILE)
+        else:
+            from ernie.model.ernie import ErnieModel
+
+            shape = ErnieModel.from_pretrained(folder).config
+        self.check(shape)
+        return shape
+
+    def check(self, shape: EncoderConfig) -> None:
+        """Raise UserError when the file asks for another shape than that of the model to start from."""
+        for name, value in self.changes().items():
+            if getattr(shape, name) != value:
+                raise UserError(
+                    f"model.{name}: is {value}, but the model in {self.start_from} has {getattr(shape, name)}; a model "
+                    "to start from brings its own shape, take the key out"
+                )
 
 
 @dataclass(frozen=True)

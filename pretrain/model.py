@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import paddle
 from paddle import Tensor, nn
 
@@ -18,7 +15,7 @@ from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.model.weights import arrays, set_weights
 from ernie.text.tokenizer import Tokenizer
-from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.config import PretrainConfig
 from tasks.base import PretrainTask
 
 
@@ -74,35 +71,18 @@ def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
     """
     paddle.seed(config.seed)
     if config.model.start_from is not None:
-        ernie = _loaded(config.model, config.model.start_from)
+        ernie = ErnieModel.from_pretrained(config.model.start_from)
+        config.model.check(ernie.config)
         if ernie.tokenizer is not None and ernie.tokenizer.fingerprint != tokenizer.fingerprint:
             raise UserError(
                 f"model.start_from: the model in {config.model.start_from} has another vocabulary than the corpus; "
                 "build the corpus with the model's tokenizer"
             )
     else:
-        ernie = ErnieModel(shape(config.model, tokenizer))
+        ernie = ErnieModel(config.model.shape(tokenizer.vocab_size))
     ernie.tokenizer = tokenizer
     _check_fit(ernie.config, config, tokenizer)
     return MultiTaskModel(ernie, config.objectives)
-
-
-def shape(model: ModelConfig, tokenizer: Tokenizer) -> EncoderConfig:
-    """The shape of a run's encoder.  Raises UserError where it is that of a model which cannot be read."""
-    if model.start_from is not None:
-        return _loaded(model, model.start_from).config
-    return replace(EncoderConfig.preset(model.preset), **{"vocab_size": tokenizer.vocab_size, **model.changes()})  # type: ignore[arg-type]
-
-
-def _loaded(model: ModelConfig, folder: Path) -> ErnieModel:
-    ernie = ErnieModel.from_pretrained(folder)
-    for name, value in model.changes().items():
-        if getattr(ernie.config, name) != value:
-            raise UserError(
-                f"model.{name}: is {value}, but the model in {folder} has {getattr(ernie.config, name)}; a model "
-                "to start from brings its own shape, take the key out"
-            )
-    return ernie
 
 
 def _check_fit(shape: EncoderConfig, config: PretrainConfig, tokenizer: Tokenizer) -> None:

@@ -17,7 +17,6 @@ from paddle import LazyGuard, Tensor, nn
 from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
-from ernie.model import published
 from ernie.model.beginning import begin
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -27,6 +26,8 @@ from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, model_folder
 from ernie.model.published import hub
+from ernie.model.published.folder import recognise
+from ernie.model.published.load import load
 from ernie.model.vectors import Pooling, Text, encode
 from ernie.model.weights import load_weights, save_weights
 from ernie.text.load import load_tokenizer
@@ -162,8 +163,8 @@ class ErnieModel(nn.Layer):
         model or its weights do not fit it.
         """
         folder = model_folder(hub.find(path))
-        if published.recognise(folder) != "ernie":
-            return published.load(folder, cls)
+        if recognise(folder) != "ernie":
+            return load(folder, cls)
         model = cls(EncoderConfig.read(folder / CONFIG_FILE), drawn=False)
         load_weights(model, folder / WEIGHTS_FILE)
         if (folder / MASKED_HEAD_FILE).is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ernie.errors import UserError
+from ernie.model.published import hub
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -27,10 +28,7 @@ class ErnieTokenizer:
         A name that is no path is looked for on the hub.  Raises UserError when there is no tokenizer.
         """
         if not Path(path).exists():
-            # Here, because it takes Paddle, and a model's folder needs none of it.
-            from ernie.model.published.hub import find
-
-            path = find(path)
+            path = hub.find(path)
         for folder in (Path(path), Path(path) / "model"):
             if (folder / TOKENIZER_FOLDER).is_dir():
                 return load_tokenizer(folder / TOKENIZER_FOLDER)

@@ -66,11 +66,10 @@ def main(arguments: argparse.Namespace) -> int:
     corpus = Corpus.open(config.corpus)
 
     from ernie.parallel.layout import Sizes
-    from pretrain.model import shape
 
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
-    layout.check(Sizes.of(shape(config.model, corpus.tokenizer), config.train.micro_batches))
+    layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
     folder.prepare(config, corpus, output, arguments.allow_change)
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 

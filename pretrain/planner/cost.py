@@ -14,7 +14,6 @@ from functools import cached_property
 
 from ernie.data.shards import Corpus
 from ernie.model.config import EncoderConfig
-from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.parallel.layout import ParallelConfig, Sizes
 from pretrain.config import PretrainConfig
 from pretrain.planner.chain import Piece, best_partition, partition
@@ -95,13 +94,9 @@ def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
     The vocabulary is the corpus's where there is one, else that of the preset; of a model to start from the shape is
     its own.
     """
-    model = config.model
-    if model.start_from is not None:
-        return work_of(config, EncoderConfig.read(model_folder(model.start_from) / CONFIG_FILE), length)
-    shape = replace(EncoderConfig.preset(model.preset), **model.changes())  # type: ignore[arg-type]
-    if model.vocab_size is None and (config.corpus / "corpus.json").is_file():
-        shape = replace(shape, vocab_size=Corpus.open(config.corpus).tokenizer.vocab_size)
-    return work_of(config, shape, length)
+    built = (config.corpus / "corpus.json").is_file()
+    vocab_size = Corpus.open(config.corpus).tokenizer.vocab_size if built else None
+    return work_of(config, config.model.shape(vocab_size), length)
 
 
 @dataclass(frozen=True)

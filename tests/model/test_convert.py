@@ -19,9 +19,9 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
-from ernie.model.published import read
 from ernie.model.published.certificate import Certificate, Check
 from ernie.model.published.convert import convert
+from ernie.model.published.load import read
 from ernie.model.published.write import write
 from ernie.model.weights import arrays
 

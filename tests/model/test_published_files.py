@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published import read, recognise
 from ernie.model.published.fluid import read_fluid
-from ernie.model.published.folder import read_weights
+from ernie.model.published.folder import read_weights, recognise
+from ernie.model.published.load import read
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch

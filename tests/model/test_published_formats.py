@@ -12,7 +12,8 @@ from checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published import read, recognise
+from ernie.model.published.folder import recognise
+from ernie.model.published.load import read
 
 KINDS = {"hf": "hf", "paddlenlp": "paddlenlp", "official": "ernie-official", "tensorflow": "bert-tf"}
 

@@ -14,8 +14,8 @@ from helpers import numbered
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
-from ernie.model.published import read
 from ernie.model.published.convert import convert
+from ernie.model.published.load import read
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -12,7 +12,7 @@ from checkpoints import FORMATS, POOLER, SETTINGS, TASK, batch_of, forward, weig
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published import Reading, read
+from ernie.model.published.load import Reading, read
 
 
 def reading(

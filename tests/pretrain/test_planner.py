@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import checkpoints
 import numpy as np
 import pytest
 import yaml
@@ -20,7 +21,8 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.parallel.layout import ParallelConfig
-from pretrain.planner.cost import Cost, Work, cost
+from pretrain.config import load
+from pretrain.planner.cost import Cost, Work, cost, work_planned
 from pretrain.planner.layouts import Candidate, Space, regrouped
 from pretrain.planner.machine import Link, Machine, named, quantity
 from pretrain.planner.plan import BUDGET, block, make_plan
@@ -230,6 +232,20 @@ def test_the_command_prints_layouts_reasons_and_the_block(tmp_path: Path, capsys
     assert re.search(r"\d+\.\d% slower: [\d.]+ m?s more for ", rows[-1])
     shown = said.out[said.out.index("parallel:") :]
     assert build(ParallelConfig, from_dict(yaml.safe_load(shown)["parallel"])).processes == 8
+
+
+@pytest.mark.parametrize("kind", ["ours", "hf", "official", "paddlenlp"])
+def test_the_model_to_start_from_brings_its_shape_whoever_wrote_it(tmp_path: Path, kind: str) -> None:
+    checkpoints.FORMATS["hf" if kind == "ours" else kind](tmp_path, checkpoints.weights(), checkpoints.SETTINGS)
+    checkpoints.write_vocabulary(tmp_path)
+    model = ErnieModel.from_pretrained(tmp_path)
+    if kind == "ours":
+        model.save_pretrained(tmp_path / "model")
+    start = tmp_path / "model" if kind == "ours" else tmp_path
+    config = load("ernie2-en", [f"corpus={tmp_path / 'none'}", f"model.start_from={start}"])
+    assert work_planned(config).shape == model.config
+    with pytest.raises(UserError, match=r"model\.layers: is 7, but the model in .* has 2; .* take the key out"):
+        work_planned(replace(config, model=replace(config.model, layers=7)))
 
 
 @pytest.mark.parametrize(

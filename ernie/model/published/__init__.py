@@ -2,10 +2,3 @@
 
 Each format is one table of names (`names`) and a few settings (`shape`); reading and writing use the same table.
 """
-
-from __future__ import annotations
-
-from ernie.model.published.folder import Kind, recognise
-from ernie.model.published.load import Reading, load, read
-
-__all__ = ["Kind", "Reading", "load", "read", "recognise"]
