@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
+from ernie.train.alone import alone
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, load
 from finetune.model import FinetunedModel
@@ -28,17 +30,21 @@ _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that i
 _FREE = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
 
 
-def claim(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> None:
-    """Make the folder this run's; `inputs` are fingerprints of what it learns from.
+@contextmanager
+def claimed(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Make the folder this run's, and keep it from other processes; `inputs` are fingerprints of what it learns from.
 
-    Raises UserError when it holds something else, or finished trials of another configuration or of other inputs.
+    Raises UserError when it holds something else, when another process is at work on it, or when it has finished
+    trials of another configuration or of other inputs.
     """
     if any((folder / TRIALS_FOLDER).glob(f"*/{SCORES_FILE}")):
         _check_same(config, inputs, folder)
     check_folder(folder)
     (folder / TRIALS_FOLDER).mkdir(parents=True, exist_ok=True)
-    put_text(folder / CONFIG_FILE, dump(config))
-    put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
+    with alone(folder):
+        put_text(folder / CONFIG_FILE, dump(config))
+        put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")
+        yield
 
 
 def check_folder(folder: Path) -> None:

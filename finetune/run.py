@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from finetune.card import write_card
 from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import TRIALS_FOLDER, claim, identity, inputs_of, keep_model, kept_trial
+from finetune.folder import TRIALS_FOLDER, claimed, identity, inputs_of, keep_model, kept_trial
 from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
@@ -68,25 +69,26 @@ def run(
         for remark in split.remarks:
             say(f"note: {remark}")
     inputs = inputs_of(ernie, splits)
-    world.by_first("opening the run", lambda: claim(config, inputs, folder))
-    del ernie  # each trial loads its own, and two at a time would be one too many
-    runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
-    trials: list[Trial] = []
-    for point, settings in config.trials():
-        for seed in range(config.seed, config.seed + config.seeds):
-            done = folder / TRIALS_FOLDER / trial_name(point, seed) / SCORES_FILE
-            if done.is_file():
-                trials.append(Trial.read(done))
-                say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
-                continue
-            model, trial = runner.train(settings, point, seed)
-            say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
-            trials.append(trial)
-            is_best = best_trial(trials, task.scored_by[0]) is trial
-            world.by_first("saving", partial(_keep, model if is_best else None, trial, folder))
-            del model
-    result = runner.with_its_model(Result.of(task, trials), say)
-    world.by_first("reporting", lambda: _report(folder, config, result, splits))
+    with ExitStack() as held:
+        world.by_first("opening the run", lambda: held.enter_context(claimed(config, inputs, folder)))
+        del ernie  # each trial loads its own, and two at a time would be one too many
+        runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
+        trials: list[Trial] = []
+        for point, settings in config.trials():
+            for seed in range(config.seed, config.seed + config.seeds):
+                done = folder / TRIALS_FOLDER / trial_name(point, seed) / SCORES_FILE
+                if done.is_file():
+                    trials.append(Trial.read(done))
+                    say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
+                    continue
+                model, trial = runner.train(settings, point, seed)
+                say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
+                trials.append(trial)
+                is_best = best_trial(trials, task.scored_by[0]) is trial
+                world.by_first("saving", partial(_keep, model if is_best else None, trial, folder))
+                del model
+        result = runner.with_its_model(Result.of(task, trials), say)
+        world.by_first("reporting", lambda: _report(folder, config, result, splits))
     return result
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -15,6 +16,7 @@ from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.saved import read_json
+from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
@@ -32,19 +34,26 @@ _ORIGIN_KEYS = {
 _FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins", "parallel")
 
 
-def prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
-    """Make the run's folder ready, for a fresh start or to go on.
+@contextmanager
+def opened(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> Iterator[None]:
+    """The run's folder, made ready for a fresh start or to go on, and kept from other processes meanwhile.
 
-    Where nothing was saved yet, a run begins anew.  Raises UserError when the folder holds something else, or has saved
-    something under another configuration or of another corpus; `may_change` names the keys (or key prefixes) that may
-    differ.
+    Where nothing was saved yet, a run begins anew.  Raises UserError when the folder holds something else, when another
+    process is at work on it, or when it has saved something under another configuration or of another corpus;
+    `may_change` names the keys (or key prefixes) that may differ.
     """
-    if not (folder / ORIGIN).exists() and folder.exists() and any(folder.iterdir()):
+    if not (folder / ORIGIN).exists() and folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        _prepare(config, corpus, folder, may_change)
+        yield
+
+
+def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
     if Checkpoints(folder / CHECKPOINTS).latest() is not None or (folder / MODEL).is_dir():
         check_same(config, corpus, folder, may_change)
         return
-    folder.mkdir(parents=True, exist_ok=True)
     put_text(folder / CONFIG, dump(config))
     made = {"corpus": corpus.fingerprint, "data": _counts(config, corpus), **origin(), "resumed": []}
     put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")

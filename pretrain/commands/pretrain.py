@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +71,8 @@ def main(arguments: argparse.Namespace) -> int:
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
     layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
-    folder.prepare(config, corpus, output, arguments.allow_change)
+    with folder.opened(config, corpus, output, arguments.allow_change):
+        pass  # a mistake is told before there are processes; the first of them opens it again
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 
 
@@ -93,9 +95,10 @@ def _train(
 
     world = World.start(layout)
     log, run = None, None
-    with world.together():
+    with ExitStack() as held, world.together():
         try:
-            world.by_first("opening the run", lambda: folder.prepare(config, corpus, output, arguments.allow_change))
+            opened = folder.opened(config, corpus, output, arguments.allow_change)
+            world.by_first("opening the run", lambda: held.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
             if checkpoint is not None and world.is_first:
                 check(checkpoint)

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from ernie.cli import main
+from ernie.train.alone import alone
 from ernie.train.checkpoint import Checkpoints
 
 EACH_STEP = ["--set", "save_minutes=1e-9"]
@@ -73,6 +74,14 @@ def test_wherever_it_is_killed_it_comes_to_the_same_bits(
         assert whole.keys() == cut.keys()
         for name, values in whole.items():
             np.testing.assert_array_equal(cut[name], values, err_msg=name)
+
+
+def test_a_run_that_another_process_is_at_work_on_is_left_alone(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "run" / "trials").mkdir(parents=True)
+    with alone(work / "run"):
+        assert finetune("run") == 2
+        assert "run: another process is at work on the run in this folder" in capsys.readouterr().err
+        assert not (work / "run" / "config.yaml").exists()
 
 
 def test_once_a_trial_is_done_its_checkpoint_is_gone_and_a_short_one_has_none(work: Path) -> None:

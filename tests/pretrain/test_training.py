@@ -22,6 +22,7 @@ from running import CONFIG, build_corpus, made_up_text
 from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.shards import Corpus
+from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 from pretrain import folder
@@ -267,6 +268,18 @@ def test_a_run_from_before_samples_were_mixed_is_verified_and_gone_on_with_as_it
     assert main(["verify", str(run), "--quiet"]) == 0
     assert pretrain(config, run) == 2
     assert f"data.mixed: was 0, is {DataConfig().mixed}" in capsys.readouterr().err
+
+
+def test_a_folder_that_another_process_trains_into_is_left_alone(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], tmp_path / "run"
+    run.mkdir()
+    with alone(run):
+        assert pretrain(config, run) == 2
+        assert f"{run}: another process is at work on the run in this folder" in capsys.readouterr().err
+        assert [path.name for path in run.iterdir()] == [LOCK]
+    assert pretrain(config, run) == 0  # the lock that is left makes it no foreign folder
 
 
 def test_of_many_differences_the_first_are_shown() -> None:

@@ -1,0 +1,53 @@
+"""One run at a time in a folder."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ernie.errors import UserError
+from ernie.train.alone import alone
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from ernie.train.alone import alone
+with alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_process_is_kept_out_until_the_first_is_gone_even_where_it_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "held\n"
+            with (
+                pytest.raises(UserError, match="another process is at work on the run in this folder"),
+                alone(tmp_path),
+            ):
+                pass
+        finally:
+            other.send_signal(signal.SIGKILL)
+    with alone(tmp_path):
+        pass
+
+
+def test_folders_do_not_keep_each_other_out_and_each_may_be_taken_again(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    for _ in range(2):
+        with alone(tmp_path / "one"), alone(tmp_path / "two"):
+            pass
+
+
+def test_what_goes_wrong_inside_is_told_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(NotImplementedError, match="mine"), alone(tmp_path):
+        raise NotImplementedError("mine")
+    with alone(tmp_path):
+        pass
