@@ -59,6 +59,17 @@ def test_there_is_a_class_for_every_order_of_every_number_of_parts(segments: int
     }
 
 
+def joined(order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order with parts that stay side by side made one."""
+    starts = [part for i, part in enumerate(order) if i == 0 or part != order[i - 1] + 1]
+    return tuple(sorted(starts).index(part) for part in starts)
+
+
+@pytest.mark.parametrize(("segments", "orders"), [(2, 2), (3, 5), (4, 16)])
+def test_the_classes_are_fewer_different_orders(segments: int, orders: int) -> None:
+    assert len({joined(order) for order in arrangements(segments)}) == orders
+
+
 @pytest.mark.parametrize("segments", [2, 3, 4])
 def test_undoing_the_labelled_order_gives_back_the_passage(segments: int) -> None:
     text = distinct([3, 5, 2, 4, 6, 1, 3, 5, 4])
