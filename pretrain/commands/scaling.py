@@ -68,7 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
         overridden = _Overridden(find_config(first, "pretrain"), arguments.set)
         if arguments.output is None:
             raise UserError("where should the runs go? Give --output DIR")
-        rungs = ladder(arguments.output, arguments.shards, arguments.widths)
+        rungs = ladder(arguments.output, arguments.shards, arguments.widths, overridden.share)
         overridden.config(rungs[0])  # its mistakes are told once, before anything is run
         if arguments.plan:
             print(markdown(costs(rungs, [overridden.config(rung) for rung in rungs])))
@@ -97,6 +97,13 @@ class _Overridden:
 
     def __init__(self, file: Path, changes: Sequence[str]):
         self._file, self._changes = file, changes
+
+    @property
+    def share(self) -> float:
+        """The share of the corpus that the largest run learns from."""
+        from pretrain.config import load
+
+        return load(self._file, self._changes).data.share
 
     def config(self, rung: Rung) -> PretrainConfig:
         """The configuration of a run."""

@@ -30,9 +30,10 @@ class Rung(NamedTuple):
         yield f"model.heads={max(1, self.width // HEAD)}"
 
 
-def ladder(folder: Path, shards: int, widths: Sequence[int]) -> list[Rung]:
+def ladder(folder: Path, shards: int, widths: Sequence[int], whole: float = 1.0) -> list[Rung]:
     """So many shares, each twice as large as the one before, by widths; the cheapest runs first.
 
+    The largest is the share `whole` of the corpus.
     Raises UserError when these are too few to predict from, or a width has no whole number of heads.
     """
     if shards < 5:
@@ -40,10 +41,9 @@ def ladder(folder: Path, shards: int, widths: Sequence[int]) -> list[Rung]:
     for width in widths:
         if width < 1 or (width > HEAD and width % HEAD):
             raise UserError(f"--widths: {width} is no multiple of {HEAD}, the width of an attention head")
-    shares = [2.0**-power for power in reversed(range(shards))]
     return [
-        Rung(share, width, folder / f"1-of-{round(1 / share)}-width-{width}")
-        for share in shares
+        Rung(whole / parts, width, folder / f"1-of-{parts}-width-{width}")
+        for parts in (2**power for power in reversed(range(shards)))
         for width in sorted(set(widths))
     ]
 

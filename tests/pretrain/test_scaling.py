@@ -123,13 +123,17 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]) == 0
+    words = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]
+    assert main(words) == 0
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in table[2:]] == [*(f"1-of-{share}-width-64" for share in (16, 8, 4, 2, 1)), "all"]
     texts, costs = ([float(row[column].replace(",", "")) for row in table[2:7]] for column in (1, 5))
     assert texts == sorted(set(texts))
     assert float(table[7][5]) == pytest.approx(sum(costs), rel=0.01)
     assert list(tmp_path.iterdir()) == []
+    assert main([*words, "--set", "data.share=0.5"]) == 0
+    halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
+    assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]
     assert main(["scaling", str(config)]) == 2
     assert "Give --output DIR" in capsys.readouterr().err
 
