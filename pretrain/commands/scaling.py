@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.shipped import find_config
     from pretrain.ledger import markdown
-    from pretrain.scaling.answer import curve, needed, sizes, verdict, widths
+    from pretrain.scaling.answer import curve, needed, race, sizes, verdict
     from pretrain.scaling.draw import draw
     from pretrain.scaling.ladder import costs, ladder
     from pretrain.scaling.points import read_run, read_table
@@ -80,9 +80,11 @@ def main(arguments: argparse.Namespace) -> int:
         points = [read_run(rung.folder) for rung in rungs]
     found = curve(points)
     print(markdown(sizes(found)), end="\n\n")
-    if table := widths(found):
-        print(markdown(table), end="\n\n")
+    if raced := race(found):
+        print(markdown(raced.rows()), end="\n\n")
     print(*verdict(found), sep="\n")
+    if raced:
+        print(*raced.verdict(), sep="\n")
     if arguments.error is not None:
         print(*needed(found, arguments.error), sep="\n")
     if arguments.output is not None:

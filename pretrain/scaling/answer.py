@@ -72,23 +72,70 @@ def needed(found: Curve, error: float) -> Iterator[str]:
         yield f"that is more than {FAR:g} times what was measured: the runs do not support an answer"
 
 
-def widths(found: Curve) -> list[list[str]]:
-    """For each width at the largest size, how long it took to an error that all reach; the head first.
+@dataclass(frozen=True)
+class Arrival:
+    """When a run came to an error: its encoder's width and least error, the steps and seconds it took."""
+
+    width: int
+    least: float
+    steps: int
+    seconds: float
+
+    @property
+    def seconds_a_step(self) -> float:
+        """How long one of its steps took."""
+        return self.seconds / self.steps
+
+
+@dataclass(frozen=True)
+class Race:
+    """How encoders of several widths came to an error that all of them reach, on the largest size; narrow ones first.
 
     Ardalani, Hestness and Diamos, SysML 2018: a larger model needs fewer steps, each of which takes longer.
     """
+
+    error: float
+    runs: tuple[Arrival, ...]
+
+    def rows(self) -> list[list[str]]:
+        """The runs as a table, the head first."""
+        rows = [["width", "least error", f"steps to {self.error:.3f}", "seconds a step", "minutes to there"]]
+        for run in self.runs:
+            taken = [f"{run.steps:,}", f"{run.seconds_a_step:.3f}", f"{run.seconds / 60:.1f}"]
+            rows.append([f"{run.width}", f"{run.least:.3f}", *taken])
+        return rows
+
+    def verdict(self) -> Iterator[str]:
+        """Whether wider ones need fewer steps, and from which width on they take longer all the same."""
+        steps = self._steps()
+        yield f"steps to {self.error:.3f} {steps} with the width"
+        soonest = min(self.runs, key=lambda run: run.seconds)
+        told = f"the soonest there has a width of {soonest.width} and took {soonest.seconds / 60:.1f} minutes"
+        if soonest is self.runs[-1]:
+            yield f"{told}: no wider one was run, which might be sooner still"
+        else:
+            yield f"{told}: wider ones took longer"
+
+    def _steps(self) -> str:
+        """How the steps change with the width, in words."""
+        found, steps = [run.width for run in self.runs], [run.steps for run in self.runs]
+        if len(found) > 2 and steps[-1] < steps[0]:
+            falls = fit(found, steps, irreducible=False, steepest=-math.inf).parameter("beta")
+            return f"change by a power of {falls.value:.2f} ({falls.low:.2f} to {falls.high:.2f})"
+        return f"go from {steps[0]:,} to {steps[-1]:,}"
+
+
+def race(found: Curve) -> Race | None:
+    """How the runs on the largest size came to an error that all reach; None where not two say how they came there."""
     largest = found.best[-1].size
     runs = sorted(
         (point for point in found.points if point.size == largest and point.course), key=lambda one: one.width
     )
     if len(runs) < 2:
-        return []
+        return None
     common = max(run.error for run in runs)
-    rows = [["width", "least error", f"steps to {common:.3f}", "seconds a step", "minutes to there"]]
-    for run in runs:
-        steps, seconds = run.until(common) or run.course[-1][:2]
-        rows.append([f"{run.width}", f"{run.error:.3f}", f"{steps:,}", f"{seconds / steps:.3f}", f"{seconds / 60:.1f}"])
-    return rows
+    arrived = [(run, run.until(common) or run.course[-1][:2]) for run in runs]
+    return Race(common, tuple(Arrival(run.width, run.error, *there) for run, there in arrived))
 
 
 def sizes(found: Curve) -> list[list[str]]:

@@ -1,29 +1,46 @@
-"""The learning curve as a figure: every run, the best of each size, the law with its interval."""
+"""The learning curve as a figure: every run, the best of each size, the law with its interval; and, of runs that differ
+in the width of their encoder, what each took to an error that all of them reach.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from ernie.report.panels import BLUE, DPI, FAINT, MUTED, VERMILION, panels, style
+from ernie.report.panels import BLUE, DPI, FAINT, MUTED, SMALL, VERMILION, panels, style
 from ernie.report.words import compact
-from pretrain.scaling.answer import Curve
+from pretrain.scaling.answer import Curve, Race, race
 
 BEYOND = 8.0  # times the largest size: as far as the law is drawn
+_TALL = 3.0  # inches
 
 
 def draw(found: Curve, file: Path) -> None:
     """Write the figure as PNG."""
     with style():
-        figure = _figure(found)
+        figure = _figure(found, race(found))
         figure.savefig(file, dpi=DPI)
 
 
-def _figure(found: Curve) -> Figure:
-    figure, [axes] = panels(["held-out error (nats a token) against tokens of text"], 4.0)
+def _figure(found: Curve, raced: Race | None) -> Figure:
+    titles = ["held-out error (nats a token) against tokens"]
+    if raced:
+        titles += [f"steps to {raced.error:.3f} against width", "seconds a step", f"minutes to {raced.error:.3f}"]
+    figure, [learning, *factors] = panels(titles, _TALL)
+    _learning(learning, found)
+    if raced:
+        taken = [[run.steps, run.seconds_a_step, run.seconds / 60] for run in raced.runs]
+        for axes, values in zip(factors, zip(*taken, strict=True), strict=True):
+            _against_width(axes, [run.width for run in raced.runs], values)
+    return figure
+
+
+def _learning(axes: Axes, found: Curve) -> None:
+    """Every run, the best of each size, and the law of all sizes but the largest with its interval."""
     sizes = np.geomspace(found.best[0].size, found.best[-1].size * BEYOND, 80)
     told = [found.before.error(size) for size in sizes]
     axes.fill_between(sizes, [one.low for one in told], [one.high for one in told], color=BLUE, alpha=0.12, lw=0)
@@ -31,27 +48,30 @@ def _figure(found: Curve) -> Figure:
     for width in sorted({point.width for point in found.points}):
         runs = sorted((point.size, point.error) for point in found.points if point.width == width)
         axes.plot(*zip(*runs, strict=True), color=FAINT, lw=1, marker="o", ms=3)
-        axes.annotate(
-            str(width or ""),
-            runs[0],
-            color=MUTED,
-            fontsize=7.5,
-            ha="right",
-            va="center",
-            xytext=(-5, 0),
-            textcoords="offset points",
-        )
+        _beside(axes, str(width or ""), runs[0], (-6, -3), MUTED, "right")
     axes.plot([p.size for p in found.best[:-1]], [p.error for p in found.best[:-1]], "o", color=BLUE, ms=5)
-    axes.plot(found.best[-1].size, found.best[-1].error, "o", color=VERMILION, ms=6)
-    axes.annotate(
-        "left out of the law",
-        (found.best[-1].size, found.best[-1].error),
-        color=VERMILION,
-        fontsize=8.5,
-        xytext=(6, 6),
-        textcoords="offset points",
-    )
+    last = (found.best[-1].size, found.best[-1].error)
+    axes.plot(*last, "o", color=VERMILION, ms=6)
+    _beside(axes, "left out of the law", last, (-6, -12), VERMILION, "right")
     axes.set_xscale("log")
+    axes.set_xlim(sizes[0] / 2.2, sizes[-1])  # room for the widths
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    return figure
+
+
+def _against_width(axes: Axes, widths: list[int], values: tuple[float, ...]) -> None:
+    """What runs took, from nothing up, by their widths, the least of them marked."""
+    axes.plot(widths, values, color=BLUE, lw=1.2, marker="o", ms=5)
+    least = int(np.argmin(values))
+    axes.plot(widths[least], values[least], "o", color=VERMILION, ms=6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator([float(width) for width in widths]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:.0f}"))
+    axes.set_ylim(0, 1.08 * max(values))
+
+
+def _beside(
+    axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], colour: str, ha: str
+) -> None:
+    axes.annotate(text, point, color=colour, size=SMALL, ha=ha, xytext=shift, textcoords="offset points")

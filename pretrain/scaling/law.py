@@ -17,7 +17,7 @@ import numpy as np
 from ernie.errors import UserError
 
 RESAMPLES = 400
-_STEEPEST = -1.0
+STEEPEST = -1.0  # the exponent of a learning curve: no error falls faster than its text grows
 _FINER = 61  # gammas between two neighbours of the best one
 _GRID = np.concatenate([[0.0], 1 - np.geomspace(1.0, 1e-4, 120)[1:]])  # gamma, as shares of the smallest error
 
@@ -90,8 +90,15 @@ class Fit:
         return Interval(value, min(low, value), max(high, value))
 
 
-def fit(sizes: Sequence[float], errors: Sequence[float], *, irreducible: bool = True, seed: int = 0) -> Fit:
-    """Fit the law to errors at sizes; without an irreducible term gamma is 0.
+def fit(
+    sizes: Sequence[float],
+    errors: Sequence[float],
+    *,
+    irreducible: bool = True,
+    steepest: float = STEEPEST,
+    seed: int = 0,
+) -> Fit:
+    """Fit the law to errors at sizes; without an irreducible term gamma is 0.  No exponent lies below `steepest`.
 
     Raises UserError with what is wrong: too few sizes, one that is not positive, errors that do not fall.
     """
@@ -104,36 +111,36 @@ def fit(sizes: Sequence[float], errors: Sequence[float], *, irreducible: bool = 
         raise UserError(f"sizes and errors have to be above 0, found {min(*sizes, *errors):g}")
     m, e = np.asarray(sizes, np.float64), np.asarray(errors, np.float64)
     gammas = _GRID * e.min() if irreducible else np.zeros(1)
-    [law] = _laws(m, e[None], gammas)
+    [law] = _laws(m, e[None], gammas, steepest)
     if law.beta >= 0:
         raise UserError(f"the error does not fall with the size (exponent {law.beta:+.3f}); there is no law to fit")
     fitted = np.array([law.error(size) for size in m])
     residuals = np.log(e / fitted)
     residuals = (residuals - residuals.mean()) * math.sqrt(len(m) / max(1, len(m) - needed + 1))
     draws = np.random.default_rng(seed).integers(0, len(m), (RESAMPLES, len(m)))
-    resampled = _laws(m, fitted * np.exp(residuals[draws]), gammas)
+    resampled = _laws(m, fitted * np.exp(residuals[draws]), gammas, steepest)
     return Fit(law, tuple(resampled), tuple(map(float, sizes)), tuple(map(float, errors)))
 
 
-def _laws(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray) -> list[Law]:
+def _laws(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray, steepest: float) -> list[Law]:
     """The best law for each row of errors; each gamma is then looked for between its neighbours once more."""
     found = []
     for row in errors:
         usable = gammas[gammas < row.min() * (1 - 1e-9)]
-        law, best = _best(sizes, row, usable)
+        law, best = _best(sizes, row, usable, steepest)
         if len(usable) > 1:
             around = usable[max(0, best - 1)], usable[min(len(usable) - 1, best + 1)]
-            law, _ = _best(sizes, row, np.linspace(*around, _FINER))
+            law, _ = _best(sizes, row, np.linspace(*around, _FINER), steepest)
         found.append(law)
     return found
 
 
-def _best(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray) -> tuple[Law, int]:
+def _best(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray, steepest: float) -> tuple[Law, int]:
     """The law with the least squares, and which of the gammas it has."""
     x = np.log(sizes)
     centred = x - x.mean()
     y = np.log(errors[None] - gammas[:, None])
-    beta = np.clip((y * centred).sum(1) / (centred**2).sum(), _STEEPEST, None)
+    beta = np.clip((y * centred).sum(1) / (centred**2).sum(), steepest, None)
     alpha = y.mean(1) - beta * x.mean()
     fitted = np.exp(alpha[:, None] + beta[:, None] * x) + gammas[:, None]
     best = int(((np.log(fitted) - np.log(errors)) ** 2).sum(1).argmin())

@@ -12,7 +12,7 @@ import pytest
 from ernie.cli import main
 from ernie.data.shards import Corpus, Share
 from ernie.errors import UserError
-from pretrain.scaling.answer import curve, needed, widths
+from pretrain.scaling.answer import curve, needed, race
 from pretrain.scaling.ladder import ladder
 from pretrain.scaling.law import Law
 from pretrain.scaling.points import Point, best, read_run, read_table
@@ -92,14 +92,40 @@ def test_the_best_model_grows_with_the_text() -> None:
     assert "million weights" in " ".join(needed(curve(grown), 3.8))
 
 
+def raced(*widths: int, slower: float) -> list[Point]:
+    """Runs on the largest size: twice the width learns twice as fast, by steps that take `slower` times as long."""
+    found = []
+    for width in widths:
+        times = width / 64
+        course = tuple((10 * k, k * times**slower, 6.0 - 0.1 * min(k * times, 20)) for k in range(1, 11))
+        found.append(Point(SIZES[-1], course[-1][2], 1e6, width, course))
+    return found
+
+
 def test_widths_are_compared_where_all_of_them_came() -> None:
-    slow = tuple((10 * k, 1.0 * k, 6.0 - 0.1 * k) for k in range(1, 11))  # to 5.0
-    fast = tuple((10 * k, 3.0 * k, 6.0 - 0.3 * k) for k in range(1, 11))  # to 3.0
-    wide = [Point(SIZES[-1], 5.0, 1e6, 64, slow), Point(SIZES[-1], 3.0, 4e6, 128, fast)]
-    rows = widths(curve([*points()[:-1], *wide]))
+    found = race(curve([*points()[:-1], *raced(64, 128, slower=2)]))
+    assert found is not None
+    rows = found.rows()
     assert rows[0][2] == "steps to 5.000"
-    assert [row[2] for row in rows[1:]] == ["100", "40"]
-    assert [row[3] for row in rows[1:]] == ["0.100", "0.300"]
+    assert [row[2] for row in rows[1:]] == ["100", "50"]
+    assert [row[3] for row in rows[1:]] == ["0.100", "0.400"]
+    assert next(found.verdict()) == "steps to 5.000 go from 100 to 50 with the width"
+    assert race(curve([*points()[:-1], *raced(64, slower=2)])) is None
+
+
+@pytest.mark.parametrize(
+    ("slower", "says"),
+    [
+        (2.0, "the soonest there has a width of 64 and took 0.2 minutes: wider ones took longer"),
+        (0.5, "the soonest there has a width of 256 and took 0.1 minutes: no wider one was run"),
+    ],
+)
+def test_where_wall_clock_stops_falling_is_told(slower: float, says: str) -> None:
+    found = race(curve([*points()[:-1], *raced(64, 128, 256, slower=slower)]))
+    assert found is not None
+    steps, soonest = found.verdict()
+    assert re.match(r"steps to 5.000 change by a power of -\d\.\d\d \(-\d\.\d\d to -\d\.\d\d\) with", steps)
+    assert soonest.startswith(says)
 
 
 def test_a_table_is_read_with_its_lines(tmp_path: Path) -> None:
