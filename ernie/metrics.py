@@ -5,8 +5,9 @@ Legend: P targets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,12 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True)
 class Score:
-    """A metric on `count` targets with its 95 % interval (bootstrap over targets), and what always answering the most
-    frequent label scores."""
+    """A metric on `count` targets with its 95 % interval (bootstrap over their items), and what always answering the
+    most frequent label scores.
+
+    `draws` are the values of the bootstrap, in the order in which they were drawn: the same draws wherever the items
+    are the same, so that two scores may be compared draw by draw.
+    """
 
     name: str
     value: float
@@ -28,6 +33,7 @@ class Score:
     high: float
     majority: float
     count: int
+    draws: Sequence[float] = ()
 
     @property
     def lower_is_better(self) -> bool:
@@ -40,22 +46,30 @@ class Score:
         probability that the targets were given."""
         return 1 / self.value if self.lower_is_better else self.value
 
-    def as_dict(self) -> dict[str, float | int | str]:
-        """The score as plain data."""
-        return asdict(self)
+    def as_dict(self, *, draws: bool = False) -> dict[str, Any]:
+        """The score as plain data, without the `draws` unless they are asked for."""
+        found = asdict(self)
+        return found if draws else {key: value for key, value in found.items() if key != "draws"}
+
+    def is_worse_than(self, other: Score) -> bool:
+        """Whether it is worse than another score on the same items in all but 2.5 % of the draws."""
+        fallen = np.asarray(other.draws) - np.asarray(self.draws)
+        return bool(np.quantile(-fallen if self.lower_is_better else fallen, 0.025) > 0)
 
 
-def score(name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> Score:
-    """The metric `name` of predictions (P,) against labels (P,); `losses` (P,) are the targets' cross entropies."""
+def score(
+    name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray, items: np.ndarray | None = None
+) -> Score:
+    """The metric `name` of predictions (P,) against labels (P,); `losses` (P,) are the targets' cross entropies.
+
+    `items` (P,) says which one each target is of, such as a document.  Targets of one item are alike, so items are
+    drawn anew for the interval, with all their targets; without `items`, and where there is but one, targets are.
+    """
     if name not in METRICS:
         raise UserError(f"there is no metric '{name}'.{nearest(name, METRICS)}")
     metric = METRICS[name]
-    rng = np.random.default_rng(0)
-    values = []
-    for _ in range(_RESAMPLES):  # one at a time: all draws together could be larger than the model
-        draw = rng.integers(0, len(labels), len(labels))
-        values.append(metric(predicted[draw], labels[draw], losses[draw]))
-    values.sort()
+    draws = [metric(predicted[draw], labels[draw], losses[draw]) for draw in _draws(items, len(labels))]
+    values = sorted(draws)
     low, high = values[int(0.025 * _RESAMPLES)], values[int(0.975 * _RESAMPLES) - 1]
     return Score(
         name=name,
@@ -64,6 +78,7 @@ def score(name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarr
         high=float(high),
         majority=_majority(name, labels),
         count=len(labels),
+        draws=tuple(float(f"{value:.6g}") for value in draws),
     )
 
 
@@ -88,6 +103,20 @@ def perplexity(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) ->
 
 
 METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "perplexity": perplexity}
+
+
+def _draws(items: np.ndarray | None, targets: int) -> Iterator[np.ndarray]:
+    """The targets of each draw, one after the other: all draws together could be larger than the model."""
+    rng = np.random.default_rng(0)
+    if items is None or len(np.unique(items)) < 2:
+        items = np.arange(targets)
+    order = np.argsort(items, kind="stable")
+    _, starts, counts = np.unique(items[order], return_index=True, return_counts=True)
+    for _ in range(_RESAMPLES):
+        drawn = rng.integers(0, len(counts), len(counts))
+        lengths = counts[drawn]
+        ends = np.cumsum(lengths)
+        yield order[np.arange(ends[-1]) + np.repeat(starts[drawn] - ends + lengths, lengths)]
 
 
 def _class_f1(predicted: np.ndarray, labels: np.ndarray, c: int) -> float:

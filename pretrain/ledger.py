@@ -46,14 +46,13 @@ class Ledger:
         return measured[-1] if measured else None
 
     def has_forgotten(self, task: str) -> bool:
-        """Whether something learnt was lost: the best score beat the majority, and the interval of the last one lies
-        wholly below the best one's."""
+        """Whether something learnt was lost: the best score beat the majority, and the last one is worse whichever
+        documents are drawn (but for 2.5 % of the draws)."""
         measured = [score for score in self.column(task) if score is not None]
         if not measured:
             return False
         top, last = best(measured), measured[-1]
-        apart = last.low > top.high if top.lower_is_better else last.high < top.low
-        return apart and beats_majority(top)
+        return beats_majority(top) and last.is_worse_than(top)
 
     def as_dict(self) -> dict[str, Any]:
         """The ledger as plain data; stages count from 1, as people do."""
@@ -62,7 +61,7 @@ class Ledger:
             "stages": [stage + 1 for stage in self.stages],
             "scores": [[score and score.as_dict() for score in row] for row in self.cells],
             "forgetting": {task: self.forgetting(task) for task in self.tasks},
-            "beyond_intervals": [task for task in self.tasks if self.has_forgotten(task)],
+            "beyond_chance": [task for task in self.tasks if self.has_forgotten(task)],
         }
 
     def rows(self) -> list[list[str]]:

@@ -156,7 +156,7 @@ class Run:
                 stage=stage,
                 ends_stage=ends_stage,
                 task=name,
-                scores={metric: found.as_dict() for metric, found in scores.items()},
+                scores={metric: found.as_dict(draws=ends_stage) for metric, found in scores.items()},
             )
             self.log.say(
                 f"step {self.step}  held-out {name}: {headline.name} {headline.value:.3f} "

@@ -66,6 +66,44 @@ def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:
     assert 180 <= covered <= 198  # binomial(200, 0.95): 190 with a deviation of 3
 
 
+def test_targets_of_one_document_are_alike_and_the_interval_knows_it() -> None:
+    """Documents of 50 targets each, some easier than others: an interval over targets would cover one time in two."""
+    rng = np.random.default_rng(3)
+    documents = np.repeat(np.arange(40), 50)
+    covered = {"documents": 0, "targets": 0}
+    for _ in range(200):
+        ease = rng.beta(8, 2, 40)  # 0.8 in the mean
+        right = (rng.random(2000) < ease[documents]).astype(int)
+        for how, items in (("documents", documents), ("targets", None)):
+            found = score("accuracy", right, np.ones(2000, int), np.ones(2000), items)
+            covered[how] += found.low <= 0.8 <= found.high
+    assert covered["documents"] >= 180
+    assert covered["targets"] <= 140
+
+
+def test_the_order_of_the_targets_changes_no_interval() -> None:
+    rng = np.random.default_rng(4)
+    labels, documents = rng.integers(3, size=300), rng.integers(7, size=300)
+    predicted = np.where(rng.random(300) < 0.6, labels, 0)
+    shuffled = rng.permutation(300)
+    first = score("macro_f1", predicted, labels, np.ones(300), documents)
+    second = score("macro_f1", predicted[shuffled], labels[shuffled], np.ones(300), documents[shuffled])
+    assert first == second
+
+
+def test_a_score_is_worse_than_another_where_nearly_all_draws_are() -> None:
+    rng = np.random.default_rng(5)
+    documents, hard = np.repeat(np.arange(20), 10), rng.random(200) < 0.3
+    labels, right = np.ones(200, int), np.where(hard, 0, 1)
+    lost = right.copy()
+    lost[::10] = 0  # one target of each document
+    better, worse = (score("accuracy", given, labels, np.ones(200), documents) for given in (right, lost))
+    assert worse.high > better.low
+    assert worse.is_worse_than(better)
+    assert not better.is_worse_than(worse)
+    assert not better.is_worse_than(better)
+
+
 def test_an_unknown_metric_is_a_sentence() -> None:
     with pytest.raises(UserError, match=r"there is no metric 'acuracy'. Did you mean 'accuracy'\?"):
         score("acuracy", LABELS, LABELS, LOSSES)

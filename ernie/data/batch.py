@@ -52,6 +52,12 @@ class Layout:
         """Each token's place in its own sequence, (T,)."""
         return np.arange(self.tokens) - np.repeat(self.starts, self.lengths)
 
+    def sequences_of(self, tokens: np.ndarray | None) -> np.ndarray:
+        """The sequence that each of some tokens is in; each sequence once where `tokens` is None."""
+        if tokens is None:
+            return np.arange(self.sequences)
+        return np.searchsorted(self.offsets, tokens, side="right") - 1
+
     @cached_property
     def slots(self) -> np.ndarray:
         """Each token's place in the padded batch (N * longest), (T,)."""

@@ -22,7 +22,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         note = (
             "Each task's held-out metric after each stage, with its 95% interval. The stronger the orange, the further "
             f"the task stands below its own best so far; the strongest stands for {scale}. Forgotten is (best − last) "
-            "/ best; a star marks what is more than chance: the intervals of best and last are apart."
+            "/ best; a star marks what is more than chance: the last is below the best whichever documents are drawn."
         )
         figure, table = draw_ledger(evidence.ledger, schedule), ledger_table(evidence.ledger, schedule)
         yield Chapter("ledger", "Forgetting ledger", note, figure, table)

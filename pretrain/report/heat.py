@@ -110,6 +110,6 @@ def _draw_feet(axes: Axes, bottom: float, scale: float) -> None:
     note: dict[str, Any] = {"size": SMALL, "color": MUTED, "va": "center"}
     axes.text(-0.12, top + 0.055, "at its best", ha="right", **note)
     says = (
-        f"{percent(scale)} below its own best so far      * more than chance: the intervals of best and last are apart"
+        f"{percent(scale)} below its own best so far      * more than chance, whichever documents are drawn"
     )
     axes.text(1.32, top + 0.055, says, **note)

@@ -29,7 +29,8 @@ SEVEN = (
 
 
 def score(value: float, *, spread: float = 0.01, majority: float = 0.3, name: str = "accuracy") -> Score:
-    return Score(name, value, value - spread, value + spread, majority, count=500)
+    draws = np.random.default_rng(round(abs(1e6 * value))).normal(value, spread / 1.96, 200)
+    return Score(name, value, value - spread, value + spread, majority, count=500, draws=draws.tolist())
 
 
 def measured(task: str, stage: int, value: float, *, ends_stage: bool = True, **more: float | str) -> Measurement:
@@ -90,7 +91,7 @@ def _write(log: Log, schedule: Schedule, done: int, probe_every: int, skipped: C
         if schedule.ends_stage(step) or (probe_every and (step + 1) % probe_every == 0):
             for name, at in last.items():
                 lost = forgets * (step - at) / len(schedule)
-                scores = {"accuracy": score(0.8 * (1 - lost)).as_dict()}
+                scores = {"accuracy": score(0.8 * (1 - lost)).as_dict(draws=True)}
                 log.record(
                     "probe", step, stage=slot.stage, ends_stage=schedule.ends_stage(step), task=name, scores=scores
                 )

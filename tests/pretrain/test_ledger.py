@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_up_run import measured, score
 
+from pretrain.history import Measurement
 from pretrain.ledger import beats_majority, best, make_ledger, markdown
 
 # After stage 1: a 0.50.  After stage 2: a 0.80, b 0.60.  After stage 3: a 0.60, b 0.594, c 0.90.
@@ -43,9 +45,16 @@ def test_a_cell_is_compared_with_the_best_so_far_not_with_a_later_one() -> None:
     assert ledger.shortfalls("c") == [None, None, 0]
 
 
-def test_only_a_loss_larger_than_both_intervals_counts_as_forgotten() -> None:
+def test_only_a_loss_larger_than_chance_counts_as_forgotten() -> None:
     ledger = make_ledger(MEASUREMENTS, ["a", "b", "c"])
     assert [ledger.has_forgotten(task) for task in "abc"] == [True, False, False]
+
+
+def test_a_small_loss_in_all_documents_alike_counts_as_forgotten() -> None:
+    before = score(0.60, spread=0.1)
+    after = replace(before, value=0.59, low=0.49, high=0.69, draws=[value - 0.01 for value in before.draws])
+    ledger = make_ledger([Measurement(9, stage, True, "a", found) for stage, found in enumerate((before, after))], ["a"])
+    assert ledger.has_forgotten("a")
 
 
 def test_measurements_in_the_middle_of_a_stage_are_no_part_of_the_ledger() -> None:
@@ -122,4 +131,4 @@ def test_the_ledger_is_plain_data_with_stages_counted_from_one() -> None:
     assert data["scores"][0][1] is None
     assert data["scores"][1][1]["value"] == 0.60
     assert data["forgetting"]["a"] == pytest.approx(0.25)
-    assert data["beyond_intervals"] == ["a"]
+    assert data["beyond_chance"] == ["a"]
