@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ernie.errors import UserError
 
+PARTIAL = ".partial"  # how the name of a file ends that is being written
+
 
 def beside(place: Path) -> Path:
     """The folder to fill for `place`, not made yet: `NAME.partial-PID`.
@@ -89,7 +91,7 @@ def disk_full(error: BaseException) -> bool:
 
 def put_text(path: Path, text: str) -> None:
     """Write a file as UTF-8; a kill at any moment leaves it as it was or as it shall be."""
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}{PARTIAL}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 

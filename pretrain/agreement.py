@@ -15,6 +15,7 @@ from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.timetable import Deadlock, simulate, timetable
 from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
+from pretrain.feeds import label_files
 from pretrain.schedule import Schedule
 
 
@@ -31,6 +32,7 @@ def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: 
         "version of the library": metadata.version("ernie-continual"),
         "configuration": dump(config),
         "corpus": corpus.fingerprint,
+        "label files": repr(label_files(config)),
         "checkpoint": str(step),
         "schedule": schedule.digest(),
     }.items():

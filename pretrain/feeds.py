@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ernie.data.shards import Corpus, Share, Split
+from ernie.data.shards import Corpus, Share, Split, file_sha256
 from ernie.data.stream import MIXED, Feed, Source, Stream
-from ernie.errors import about
+from ernie.errors import UserError, about
 from pretrain.config import PretrainConfig
 
 
@@ -21,6 +21,18 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
         mixed = MIXED if held_out else config.data.mixed  # measured by the same samples, however they are learnt from
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))
     return found
+
+
+def label_files(config: PretrainConfig) -> dict[str, str]:
+    """The files that scheduled objectives bring along, with a checksum of each.
+
+    Raises UserError for one that cannot be read.
+    """
+    paths = [path for name in config.schedule.task_names for path in config.objectives[name].files]
+    try:
+        return {str(path): file_sha256(path) for path in paths}
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
 
 def learnt(config: PretrainConfig, corpus: Corpus) -> Split | Share:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.beside import put_text
+from ernie.beside import PARTIAL, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
@@ -20,7 +20,7 @@ from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
-from pretrain.feeds import learnt
+from pretrain.feeds import label_files, learnt
 
 CONFIG, ORIGIN, CHECKPOINTS, MODEL = "config.yaml", "origin.json", "checkpoints", "model"
 _ORIGIN_KEYS = {
@@ -42,7 +42,7 @@ def opened(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Seq
     process is at work on it, or when it has saved something under another configuration or of another corpus;
     `may_change` names the keys (or key prefixes) that may differ.
     """
-    if not (folder / ORIGIN).exists() and folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
+    if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
@@ -50,13 +50,25 @@ def opened(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Seq
         yield
 
 
+def _is_foreign(path: Path) -> bool:
+    """Whether a run that was killed while it began would not have left this behind."""
+    return path.name != LOCK and path.suffix != PARTIAL
+
+
 def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
-    if Checkpoints(folder / CHECKPOINTS).latest() is not None or (folder / MODEL).is_dir():
+    if Checkpoints(folder / CHECKPOINTS).latest() is not None:
         check_same(config, corpus, folder, may_change)
         return
+    if (folder / MODEL).is_dir():
+        raise UserError(
+            f"{folder}: holds a model, but no checkpoint to go on from; choose another --output, or move the folder "
+            "away to begin anew"
+        )
+    corpus.verify()
+    made = {"corpus": corpus.fingerprint, "files": label_files(config), "data": _counts(config, corpus)}
+    # The origin first: by it the folder is known as that of a run, whenever this is killed.
+    put_text(folder / ORIGIN, json.dumps({**made, **origin(), "resumed": []}, indent=2) + "\n")
     put_text(folder / CONFIG, dump(config))
-    made = {"corpus": corpus.fingerprint, "data": _counts(config, corpus), **origin(), "resumed": []}
-    put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
 
 
 def resumed(config: PretrainConfig, folder: Path) -> None:
@@ -72,9 +84,25 @@ def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
     """The configuration and the corpus of an existing run.  Raises UserError when the folder is none."""
     config = read_config(folder)
     corpus = Corpus.open(config.corpus)
-    if corpus.fingerprint != read_origin(folder)["corpus"]:
-        raise UserError(f"{config.corpus}: is not the corpus that the run in {folder} learnt from; it was rebuilt")
+    _check_unchanged(config, corpus, folder)
     return config, corpus
+
+
+def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> None:
+    """Raise UserError unless a run has learnt from this very corpus and these very files of labels."""
+    made = read_origin(folder)
+    if corpus.fingerprint != made["corpus"]:
+        raise UserError(
+            f"{config.corpus}: is not the corpus that the run in {folder} learnt from, it was rebuilt since; "
+            "choose another --output"
+        )
+    found, known = label_files(config), made.get("files", {})
+    for file, checksum in found.items():
+        if known.get(file, checksum) != checksum:
+            raise UserError(
+                f"{file}: was changed since the run in {folder} began, which learns its rows in another order now; "
+                "put it back, or choose another --output"
+            )
 
 
 def read_config(folder: Path) -> PretrainConfig:
@@ -123,5 +151,4 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
             "Choose another --output, or name the keys that may differ: "
             + " ".join(f"--allow-change {key}" for key in changed)
         )
-    if corpus.fingerprint != read_origin(folder)["corpus"]:
-        raise UserError(f"{config.corpus}: was rebuilt since the run in {folder} began; choose another --output")
+    _check_unchanged(config, corpus, folder)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -60,6 +61,11 @@ class PretrainTask(ABC):
     def length(self) -> int:
         """The longest sample in tokens."""
         return self.max_len or DEFAULT_MAX_LEN
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of its own that it learns from."""
+        return tuple(value for field in fields(self) if isinstance(value := getattr(self, field.name), Path))
 
     @property
     def measured(self) -> PretrainTask:

@@ -16,14 +16,13 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.beside import room
+from ernie.beside import PARTIAL, room
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
 from ernie.saved import read_json
 
 MANIFEST = "manifest.json"
 _NAME = re.compile(r"step-(\d{8})")
-_PARTIAL = ".partial"
 
 
 class Checkpoints:
@@ -53,8 +52,8 @@ class Checkpoints:
         Raises UserError when the disk is full; the earlier checkpoints are then untouched.
         """
         target = self.path(step)
-        partial = target.with_name(target.name + _PARTIAL)
-        for leftover in self.folder.glob(f"*{_PARTIAL}"):  # of a process that was killed here
+        partial = target.with_name(target.name + PARTIAL)
+        for leftover in self.folder.glob(f"*{PARTIAL}"):  # of a process that was killed here
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
         with room(self.folder, f"the checkpoint of step {step} was not written, the earlier ones are untouched"):
@@ -67,7 +66,7 @@ class Checkpoints:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
         if target.exists():  # the same step written again, for instance after an earlier one was deleted
-            replaced = target.rename(target.with_name(f"{target.name}.old{_PARTIAL}"))
+            replaced = target.rename(target.with_name(f"{target.name}.old{PARTIAL}"))
             partial.rename(target)
             shutil.rmtree(replaced, ignore_errors=True)
         else:
@@ -92,7 +91,7 @@ class Checkpoints:
         for step in steps:
             if step not in kept:
                 # Renamed first: a half-deleted folder must not look like a checkpoint.
-                doomed = self.path(step).rename(self.path(step).with_name(f"step-{step:08d}{_PARTIAL}"))
+                doomed = self.path(step).rename(self.path(step).with_name(f"step-{step:08d}{PARTIAL}"))
                 shutil.rmtree(doomed, ignore_errors=True)
 
 

@@ -53,7 +53,8 @@ def test_only_a_loss_larger_than_chance_counts_as_forgotten() -> None:
 def test_a_small_loss_in_all_documents_alike_counts_as_forgotten() -> None:
     before = score(0.60, spread=0.1)
     after = replace(before, value=0.59, low=0.49, high=0.69, draws=[value - 0.01 for value in before.draws])
-    ledger = make_ledger([Measurement(9, stage, True, "a", found) for stage, found in enumerate((before, after))], ["a"])
+    measurements = [Measurement(9, stage, True, "a", found) for stage, found in enumerate((before, after))]
+    ledger = make_ledger(measurements, ["a"])
     assert ledger.has_forgotten("a")
 
 

@@ -368,6 +368,49 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     assert "is not empty and holds no run" in capsys.readouterr().err
 
 
+def test_what_a_kill_leaves_while_a_run_begins_is_no_hindrance(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".lock", "origin.json.partial"):
+        (run / name).write_text("")
+    few = ["--set", "schedule.steps_per_task=2"]
+    assert pretrain(config, run, *few) == 0
+    shutil.rmtree(run / "checkpoints")
+    shutil.rmtree(run / "model")
+    (run / "config.yaml").unlink()  # it is written after origin.json
+    assert pretrain(config, run, *few) == 0
+
+
+def test_a_model_without_a_checkpoint_is_not_learnt_over(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(copy / "checkpoints")
+    logged = (copy / "metrics.jsonl").read_bytes()
+    assert pretrain(config, copy) == 2
+    assert "holds a model, but no checkpoint to go on from" in capsys.readouterr().err
+    assert (copy / "metrics.jsonl").read_bytes() == logged
+
+
+def test_a_file_of_labels_that_was_changed_is_noticed_when_a_run_goes_on(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clicks = tmp_path / "clicks.tsv"
+    rows = [f"what is {n}\tthe number {n} it is\t{n % 2}\n" for n in range(200)]
+    clicks.write_text("query\tpassage\tclicked\n" + "".join(rows))
+    given = ["--set", "schedule={steps_per_task: 2, tasks: [knowledge_masking, ir_relevance]}"]
+    given += ["--set", f"objectives={{knowledge_masking: {{}}, ir_relevance: {{clicks: {clicks}}}}}"]
+    assert pretrain(config, tmp_path / "run", *given) == 0
+    with clicks.open("a") as file:
+        file.write("what is 7\tanother passage\t1\n")
+    capsys.readouterr()
+    assert pretrain(config, tmp_path / "run", *given) == 2
+    assert f"{clicks}: was changed since the run in" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "run")]) == 2
+    assert "was changed since the run in" in capsys.readouterr().err
+
+
 def test_what_a_run_has_learnt_stays_in_its_schedule(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
