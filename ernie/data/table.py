@@ -118,9 +118,9 @@ class Table(Sequence[dict[str, str]]):
         return {**{name: spelled(cell) for name, cell in row.items()}, **needed}
 
 
-def hash_of(text: str) -> int:
-    """A number below 2**32 that a text alone decides: by it rows, and queries, fall on a side of a split."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little")
+def hash_of(text: str, size: int = 4) -> int:
+    """A number of `size` bytes that a text alone decides: by it rows, and queries, fall on a side of a split."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "little")
 
 
 class Rows(Sequence[dict[str, str]]):

@@ -7,7 +7,7 @@ named so in the reports.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,12 +27,30 @@ _NUMBER = re.compile("-?[0-9]+")
 _HELD_OUT, _ENOUGH = 0.1, 10  # of the queries; how many there have to be for one to be held out
 
 
+class Pairs:
+    """Pairs of a query and a passage, by the names that a file gives them: eight bytes for each in memory."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]):
+        self._hashes = np.unique(np.fromiter(map(self._hash, pairs), np.uint64))
+
+    def __contains__(self, pair: tuple[str, str]) -> bool:
+        place = int(np.searchsorted(self._hashes, self._hash(pair)))
+        return place < len(self._hashes) and bool(self._hashes[place] == self._hash(pair))
+
+    @staticmethod
+    def _hash(pair: tuple[str, str]) -> np.uint64:
+        return np.uint64(hash_of("\x1f".join(pair), 8))
+
+
 class Judged(NamedTuple):
-    """A query with a passage that was shown for it, graded STRONG or WEAK."""
+    """A query with a passage that was shown for it, graded STRONG or WEAK, both as the file names them, too; and all
+    pairs that were judged."""
 
     query: str
     passage: str
     grade: int
+    names: tuple[str, str]
+    judged: Pairs
 
 
 @pretrain_task("ir_relevance")
@@ -48,7 +66,9 @@ class IRRelevance(SequenceTask):
     From `clicks`, a .tsv or .jsonl file with the columns query, passage, clicked (1 or 0): clicked is strong, shown
     only is weak.  From `judgements`, a TREC qrels file (query 0 passage relevance) with `queries` and `passages`
     (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
-    weak.  A passage of another row is random.
+    weak.  A passage of another row is random, unless the file judges it for this query too, whatever it says.
+
+    What a passage is tells nothing by its length: it has as many tokens as the shortest of what might have been there.
     """
 
     first_sentence: bool = True
@@ -83,8 +103,8 @@ class IRRelevance(SequenceTask):
 
     def _from_judged(self, here: Judged, there: Judged, tokenizer: Tokenizer, rng: np.random.Generator) -> Sample:
         """The judged pair, or one time in three the query with a stranger's passage."""
-        # A passage that was judged for both queries is no stranger's.
-        random = rng.integers(3) == RANDOM and here.query != there.query and here.passage != there.passage
+        known = (here.names[0], there.names[1]) in here.judged or here.passage == there.passage
+        random = rng.integers(3) == RANDOM and not known
         passage, grade = (there.passage, RANDOM) if random else (here.passage, here.grade)
         query_ids, passage_ids = tokenizer.encode(here.query).ids, tokenizer.encode(passage).ids
         return pair(tokenizer, query_ids, passage_ids, self.length, label=grade)
@@ -96,14 +116,12 @@ class IRRelevance(SequenceTask):
             return
         for query, own, others in self._queries(here):
             label = int(rng.integers(self.classes))
-            room = self.length - 3 - len(query)
-            if label == RANDOM:
-                passage = _passage(there, range(len(there)), room, rng)
-            elif label == STRONG:
-                passage = _passage(here, own, room, rng)
-            else:
-                passage = _passage(here, others, room, rng)
-            yield pair(tokenizer, query, passage, self.length, label=label)
+            kept = query[: (self.length - 3) // 2]
+            room = self.length - 3 - len(kept)
+            places = {STRONG: (here, own), WEAK: (here, others), RANDOM: (there, range(len(there)))}
+            passages = {grade: _passage(*place, room, rng) for grade, place in places.items()}
+            shortest = min(map(len, passages.values()))
+            yield pair(tokenizer, kept, passages[label][:shortest], self.length, label=label)
 
     def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, Sequence[int] | np.ndarray, np.ndarray]]:
         """Each query of a document, the sentences that answer it, and those of its other sections."""
@@ -130,7 +148,7 @@ class IRRelevance(SequenceTask):
 def _passage(
     document: Document, sentences: Sequence[int] | np.ndarray, room: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """A stretch of neighbouring sentences that begins at a random one and fits `room`; cut if one alone does not."""
+    """A stretch of neighbouring sentences that begins at a random one, as far as `room` goes."""
     first = int(rng.integers(len(sentences)))
     last = first + 1
     begin = int(sentences[first])
@@ -154,16 +172,23 @@ class Clicks(Sequence[Judged]):
     """The rows of a click log."""
 
     def __init__(self, path: Path, held_out: bool):
-        self._rows = Table(path, ("query", "passage", "clicked")).rows(held_out)
+        table = Table(path, ("query", "passage", "clicked"))
+        self._judged = Pairs(self._checked(table))
+        self._rows = table.rows(held_out)
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
         row = self._rows[i]
-        if row["clicked"] not in ("0", "1"):
-            raise UserError(f"{self._rows.place(i)}: clicked: expected 0 or 1, found '{row['clicked']}'")
-        return Judged(row["query"], row["passage"], STRONG if row["clicked"] == "1" else WEAK)
+        names = row["query"], row["passage"]
+        return Judged(*names, STRONG if row["clicked"] == "1" else WEAK, names, self._judged)
+
+    def _checked(self, table: Table) -> Iterator[tuple[str, str]]:
+        for i, row in enumerate(table):
+            if row["clicked"] not in ("0", "1"):
+                raise UserError(f"{table.place(i)}: clicked: expected 0 or 1, found '{row['clicked']}'")
+            yield row["query"], row["passage"]
 
 
 class Judgements(Sequence[Judged]):
@@ -172,6 +197,7 @@ class Judgements(Sequence[Judged]):
     def __init__(self, judgements: Path, queries: Path, passages: Path, strong_from: int, held_out: bool):
         self._paths = (queries, passages)
         self._pairs: list[tuple[str, str, int]] = []
+        judged: list[tuple[str, str]] = []
         try:
             lines = judgements.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -183,9 +209,11 @@ class Judgements(Sequence[Judged]):
                 continue
             if len(cells) != 4 or not _NUMBER.fullmatch(cells[3]):
                 raise UserError(f"{judgements}:{number}: expected 'query 0 passage relevance', found '{line}'")
+            judged.append((cells[0], cells[2]))
             relevance = int(cells[3])
             if relevance > 0 and (cells[0] in held) == held_out:
                 self._pairs.append((cells[0], cells[2], STRONG if relevance >= strong_from else WEAK))
+        self._judged = Pairs(judged)
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -193,7 +221,8 @@ class Judgements(Sequence[Judged]):
     def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
         query, passage, grade = self._pairs[i]
         queries, passages = self._texts
-        return Judged(self._text(queries, query, 0), self._text(passages, passage, 1), grade)
+        texts = self._text(queries, query, 0), self._text(passages, passage, 1)
+        return Judged(*texts, grade, (query, passage), self._judged)
 
     @cached_property
     def _texts(self) -> tuple[dict[str, str], dict[str, str]]:

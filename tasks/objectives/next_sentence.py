@@ -22,7 +22,11 @@ FOLLOWS, STRANGER = range(2)
 @pretrain_task("next_sentence")
 @dataclass(frozen=True, kw_only=True)
 class NextSentence(SequenceTask):
-    """Two-way classification of a passage pair: the second follows the first, or comes from another document."""
+    """Two-way classification of a passage pair: the second follows the first, or comes from another document.
+
+    A stranger begins with a sentence and has as many tokens as what follows; where the other document has no such
+    passage, there is no sample of either kind, so that lengths tell nothing.
+    """
 
     classes: ClassVar[int] = 2
     window: ClassVar[int] = 2
@@ -36,9 +40,11 @@ class NextSentence(SequenceTask):
                 continue
             cut = int(rng.integers(first + 1, last))
             label = int(rng.integers(self.classes))
-            if label == FOLLOWS:
-                second = here.run(cut, last)
-            else:
-                begin = int(rng.integers(len(there)))
-                second = there.run(begin, min(len(there), begin + last - cut))
-            yield pair(tokenizer, here.run(first, cut).ids, second.ids, self.length, label=label)
+            second = here.run(cut, last).ids
+            spare = len(there.ids) - len(second)
+            if spare < 0:
+                continue
+            if label == STRANGER:
+                begins = 1 + int(np.searchsorted(there.ends[:-1], spare, side="right"))  # with enough tokens behind
+                second = there.run(int(rng.integers(begins)), len(there)).ids[: len(second)]
+            yield pair(tokenizer, here.run(first, cut).ids, second, self.length, label=label)

@@ -11,7 +11,7 @@ from helpers import numbered, vocabulary
 
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
-from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Judged, Judgements
+from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Judged, Judgements, Pairs
 
 TOKENIZER = numbered(20_000)
 T, H = Mark.TITLE, Mark.HEADING
@@ -35,11 +35,11 @@ def sides(sample: Sample) -> tuple[list[int], list[int]]:
 
 
 def sentences_of(passage: list[int], lengths: list[int]) -> list[int]:
-    """The numbers of the sentences that a passage consists of, whole ones in a row; [-1] for a stranger's."""
+    """The numbers of the sentences that a passage has tokens of, from the first of one on; [-1] for a stranger's."""
     if passage[0] >= 10_000:
         return [-1]
     bounds = np.cumsum([10, *lengths]).tolist()
-    first, last = bounds.index(passage[0]), bounds.index(passage[-1] + 1)
+    first, last = bounds.index(passage[0]), int(np.searchsorted(bounds, passage[-1], side="right"))
     assert passage == list(range(passage[0], passage[-1] + 1))
     return list(range(first, last))
 
@@ -99,11 +99,25 @@ def test_documents_with_nothing_to_compare_give_no_samples(lengths: list[int], m
     assert samples(IRRelevance(), lengths, marks, seeds=5) == []
 
 
-def test_a_passage_is_as_long_as_fits() -> None:
-    for sample in samples(IRRelevance(max_len=16), [3, 6, 6, 20, 6, 6, 6, 6, 6, 6], [T] + [0] * 9):
+def test_a_passage_is_as_long_as_fits_into_the_shortest_that_might_be_there() -> None:
+    lengths: dict[int, Counter[int]] = {grade: Counter() for grade in (STRONG, WEAK, RANDOM)}
+    for sample in samples(IRRelevance(max_len=16), [3, 6, 6, 20, 6, 6, 6, 6, 6, 6], [T] + [0] * 9, seeds=2000):
         _, passage = sides(sample)
         assert len(sample) <= 16
-        assert len(passage) in (5, 6, 10)  # a sentence, two of the stranger's, or a long one's beginning
+        lengths[int(sample.labels["label"])][len(passage)] += 1
+    assert set(lengths[STRONG]) == {
+        5,
+        6,
+    }  # a sentence of the stranger's, or of the text's; never a long one's beginning
+    shares = [{length: count / found.total() for length, count in found.items()} for found in lengths.values()]
+    assert max(share[5] for share in shares) - min(share[5] for share in shares) < 0.08
+
+
+def test_a_query_leaves_half_of_the_room_to_the_passage() -> None:
+    for sample in samples(IRRelevance(max_len=21), [30, 6, 6, 20, 6], [T, 0, 0, 0, 0]):
+        query, passage = sides(sample)
+        assert query == list(range(10, 19))
+        assert len(passage) == 5
 
 
 # ------------------------------------------------------------------------------------- clicks and judgements
@@ -179,6 +193,21 @@ def test_one_query_in_ten_is_held_out_with_all_its_judgements(tmp_path: Path) ->
     assert (len(train), len(held_out)) == (36, 4)
 
 
+def test_a_passage_that_another_row_shows_for_the_query_is_never_random(tmp_path: Path) -> None:
+    shown = [(f"red {n}", f"sky {m}", str((n + m) % 2)) for n in range(2) for m in range(3)]
+    strangers = [("green", "grass", "1")] * 3
+    found = judged(IRRelevance(clicks=log(tmp_path, shown + strangers)), seeds=200)
+    random = {(query, passage) for query, passage, grade in found if grade == RANDOM}
+    assert random
+    assert not random & {(query, passage) for query, passage, _ in shown}
+
+
+def test_a_passage_that_was_judged_to_be_of_no_use_is_not_called_random(tmp_path: Path) -> None:
+    found = judged(judgements(tmp_path, "q0 0 p0 2\nq0 0 p1 0\nq1 0 p1 2\n"), seeds=200)
+    assert ("red 0", "sky 1", RANDOM) not in found
+    assert ("red 1", "sky 0", RANDOM) in found
+
+
 @pytest.mark.parametrize(
     ("qrels", "message"),
     [
@@ -217,6 +246,7 @@ def test_a_query_stays_on_its_side_when_others_come(tmp_path: Path) -> None:
 
 def test_a_passage_that_was_judged_for_both_queries_is_no_strangers() -> None:
     task, tokenizer = IRRelevance(max_len=32), vocabulary("red blue green")
-    here, there = Judged("red", "green", STRONG), Judged("blue", "green", WEAK)
+    known = Pairs([("red", "green"), ("blue", "green")])
+    here, there = (Judged(query, "green", STRONG, (query, "green"), known) for query in ("red", "blue"))
     found = [s for seed in range(100) for s in task.samples([here, there], tokenizer, np.random.default_rng(seed))]
     assert {int(sample.labels["label"]) for sample in found} == {STRONG}

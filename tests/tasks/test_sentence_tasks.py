@@ -165,3 +165,16 @@ def test_the_second_passage_follows_the_first_or_is_a_strangers() -> None:
         assert second == list(range(second[0], second[-1] + 1))
         assert second[0] >= 1000 if label != FOLLOWS else second[0] == first[-1] + 1
     assert even(list(seen.elements()), 2)
+
+
+def test_lengths_do_not_tell_whether_a_passage_follows() -> None:
+    here = distinct([4, 6, 5, 3] * 6)
+    for strangers in ([2] * 60, [30] * 4):  # shorter sentences, longer ones
+        there = distinct(strangers, offset=1000)
+        lengths: dict[bool, Counter[tuple[int, int]]] = {True: Counter(), False: Counter()}
+        for sample in samples(NextSentence(max_len=40), [here, there], seeds=400):
+            first, second = sides(sample)
+            assert second[0] < 1000 or second[0] in [sentence[0] for sentence in sentences(there)]
+            lengths[int(sample.labels["label"]) == FOLLOWS][len(first), len(second)] += 1
+        assert set(lengths[True]) == set(lengths[False])
+    assert samples(NextSentence(max_len=40), [here, distinct([2], offset=1000)], seeds=20) == []
