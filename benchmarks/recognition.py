@@ -38,7 +38,6 @@ import soundfile
 from evidence import kept, read_records_of, slug
 from fine_tuned import fine_tuned, knows_nothing
 
-from ernie.audio.lengths import STRIDE
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
 from ernie.model.weights import arrays, set_weights
@@ -179,7 +178,7 @@ def as_it_comes(model: FinetunedModel, file: Path) -> tuple[str, float, list[flo
     """The transcript of a sound that comes in pieces of a tenth of a second, its seconds, and how many seconds after
     the vector that first tells a word this word is handed out; its computing not counted."""
     wave, stream = read_wave(file, RATE), Stream(SpeechRecognizer(model))
-    vector, heard, text = STRIDE * model.task.features.hop, 0.0, ""  # type: ignore[attr-defined]
+    vector, heard, text = model.task.vector_seconds, 0.0, ""  # type: ignore[attr-defined]
     told: list[float] = []
     for piece in [*pieces(wave, 0.1), None]:
         text += stream.finish() if piece is None else stream.push(piece)

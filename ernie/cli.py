@@ -34,6 +34,9 @@ _ORDER = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:
+        print("ernie: error: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
+        return 2
     try:
         with _terminable(), _plain_warnings():
             status = _dispatch(words)

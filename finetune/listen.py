@@ -10,11 +10,12 @@ import numpy as np
 
 from ernie.audio.wave import read_wave
 from ernie.decode.stream import Stream
-from ernie.errors import about
+from ernie.errors import UserError, about
 from finetune.model import FinetunedModel
 from finetune.recognizer import SpeechRecognizer, transcribing
 
 _PIECE = 0.1  # seconds of sound that are read at a time
+_SOUND_FILES = (b"RIFF", b"fLaC", b"OggS")  # how they begin
 
 
 def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, told: TextIO | None) -> None:
@@ -47,8 +48,13 @@ def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: Tex
     size = 2 * round(_PIECE * recognizer.rate)
     read = getattr(source, "read1", source.read)  # the former gives what is there already
     with about("standard input"):
+        data = read(size)
+        if not data:
+            raise UserError("holds no samples")
+        if data[:4] in _SOUND_FILES:
+            raise UserError("is a sound file, and samples alone are expected; give the name of the file")
         try:
-            while data := read(size):
+            while data:
                 held += data
                 samples = np.frombuffer(held, "<i2", len(held) // 2).astype(np.float32) / 32768
                 held = held[2 * len(samples) :]  # half of a sample, whose other half is still to come
@@ -57,6 +63,7 @@ def from_samples(model: FinetunedModel, source: BinaryIO, out: TextIO, told: Tex
                 spent += time.perf_counter() - began
                 heard += len(samples)
                 out.flush()
+                data = read(size)
         finally:  # also where Ctrl-C ends what one says: what was heard of it is written
             began = time.perf_counter()
             out.write(stream.finish() + "\n")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
 from itertools import chain
 from queue import Queue
 from threading import Thread
+from typing import BinaryIO, TextIO
 
 from ernie.data.labelled.read import parse_lines, read_rows
 from ernie.data.labelled.row import Fault, Row, RowOptions
@@ -108,10 +110,20 @@ def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
 
 def standard_lines() -> Iterator[Line]:
     """The lines of standard input, as they come.  Raises UserError where it is closed."""
+    return decoded(standard_input())
+
+
+def standard_input() -> BinaryIO:
+    """The bytes of standard input.  Raises UserError where it is closed."""
     if sys.stdin is None:
         raise UserError("standard input is closed; give a file")
     # A file object of our own: a thread that waits for sys.stdin's would have Python abort when it exits meanwhile.
-    return decoded(open(sys.stdin.fileno(), "rb", closefd=False))
+    return open(sys.stdin.fileno(), "rb", closefd=False)
+
+
+def standard_letters() -> TextIO:
+    """The same, to be read letter by letter; bytes that are no UTF-8 come as surrogates."""
+    return TextIOWrapper(standard_input(), encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def standard_texts() -> Iterator[str]:

@@ -127,6 +127,7 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     if ernie.tokenizer is None:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
     config.task.check_fits(ernie.config.max_positions, config.model)
+    config.task.check_tokenizer(ernie.tokenizer)
     task_ids = max(1, ernie.config.task_vocab_size)
     if config.train.task_id >= task_ids:
         raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,13 @@ def test_a_reader_who_goes_away_gets_no_traceback(greeter: Path, name: str) -> N
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
+
+
+def test_a_closed_standard_output_is_a_sentence() -> None:
+    shell = f"exec {shlex.quote(sys.executable)} -m ernie.cli --version >&-"
+    done = subprocess.run(["sh", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("ernie: error: standard output is closed")
 
 
 @pytest.mark.parametrize("inside", ["tasks.py", "tasks/__init__.py"])

@@ -171,7 +171,7 @@ class FeatureStream:
         found_FM = _spectra(config, windows)
         used = count * hop
         # A hop may be as long as the window, and then the last sample before what waits is not among what waited.
-        rest = FeatureState(held[used:], float(held[used - 1]), state.heard)
+        rest = FeatureState(held[used:].copy(), float(held[used - 1]), state.heard)
         if config.normalize == "streaming":
             return self._as_heard(rest, found_FM)
         if config.normalize == "global" and self._around is not None:

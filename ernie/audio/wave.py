@@ -16,6 +16,7 @@ from ernie.errors import UserError, about
 
 _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to hear: one of 16 bits is 3e-5
 _FULL = 1 << 15  # what stands for 1 in samples of 16 bits
+_TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another scale
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 
 
@@ -96,6 +97,12 @@ def as_samples(given: Any) -> np.ndarray:
 def _check_numbers(samples: np.ndarray) -> None:
     if not np.isfinite(samples).all():
         raise UserError("holds samples that are not numbers")
+    loudest = float(np.abs(samples).max(initial=0))
+    if loudest > _TOO_LOUD:
+        raise UserError(
+            f"expected samples between -1 and 1, found {loudest:,.0f}; divide them by {_FULL:,}, if they were whole "
+            "numbers of 16 bits"
+        )
 
 
 def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:

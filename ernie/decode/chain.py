@@ -42,7 +42,7 @@ class Chained:
 class Chain(Generic[In, Out]):
     """Decoders as one, under the contract of each: what is pushed goes through all of them.
 
-    `kinds` are the classes of their states, by which `restored` makes a state of arrays again; without them it cannot.
+    `kinds` are the classes of their states, by which `of_arrays` makes a state of arrays again; without them it cannot.
     """
 
     def __init__(self, *decoders: StreamDecoder[Any, Any, Any], kinds: Sequence[type[Any]] = ()):
@@ -74,9 +74,11 @@ class Chain(Generic[In, Out]):
         assert given is not None
         return Chained(tuple(states)), given
 
-    def restored(self, arrays: Mapping[str, np.ndarray]) -> Chained:
-        """The state of which `Chained.arrays` gave these."""
-        kinds = [kind for _, kind in zip(self._decoders, self._kinds, strict=True)]
+    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> Chained:
+        """The state of which `Chained.arrays` gave these, so that `load_state` takes a chain as it takes a kind."""
+        if len(self._kinds) != len(self._decoders):
+            raise ValueError("a chain goes on from a file only if it is told the kinds of its decoders' states")
+        kinds = self._kinds
         return Chained(tuple(kind.of_arrays(part(str(n), arrays)) for n, kind in enumerate(kinds)))
 
 

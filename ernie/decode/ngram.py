@@ -17,6 +17,7 @@ from ernie.errors import UserError
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 Gram = tuple[str, ...]
 _NEVER = -99.0  # what ARPA files say for a logarithm of zero
+_ROUNDED = 1e-3  # how far above zero a tool may have rounded a logarithm
 _LOG10 = math.log(10)
 
 
@@ -43,10 +44,10 @@ class NgramModel:
     def score(self, history: Sequence[str], token: str) -> float:
         """The natural logarithm of the probability of a token after the last ones of a history.
 
-        All tokens that it does not know have that of <unk> together.
+        Tokens that it does not know are <unk> wherever they stand; as the next one they have its probability together.
         """
-        told = token if (token,) in self.grams else UNKNOWN
-        gram = (*history[max(0, len(history) - self.order + 1) :], told)
+        last = [*history[max(0, len(history) - self.order + 1) :], token]
+        gram = tuple(one if (one,) in self.grams else UNKNOWN for one in last)
         weight = 0.0
         while gram not in self.grams:
             if len(gram) == 1:
@@ -93,8 +94,10 @@ class NgramModel:
                     gram = tuple(fields[1 : n + 1])
                     if not n + 1 <= len(fields) <= n + 2:
                         raise ValueError
-                    weight = float(fields[n + 1]) if len(fields) > n + 1 else 0.0
-                    grams[gram] = (float(fields[0]) * _LOG10, weight * _LOG10)
+                    told, weight = float(fields[0]), float(fields[n + 1]) if len(fields) > n + 1 else 0.0
+                    if not (told <= _ROUNDED and abs(weight) < math.inf):  # also where one is not a number
+                        raise ValueError
+                    grams[gram] = (max(told, _NEVER) * _LOG10, weight * _LOG10)
             except ValueError:
                 raise UserError(f"{path}:{number}: expected a line of an ARPA file, found '{line[:60]}'") from None
         for order, told in expected.items():

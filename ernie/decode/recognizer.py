@@ -187,7 +187,7 @@ class TokenRecognizer:
             one, count = hearing[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
             # The last vector's frames stay, since those of the next one reach back into them.
-            frames = one.frames[STRIDE * (count - (one.count == 0)) :]
+            frames = one.frames[STRIDE * (count - (one.count == 0)) :].copy()  # no view, which would keep them all
             last = int(scores_TV[-1].argmax())
             heard = replace(one, frames=frames, count=one.count + count, last=last)
             if self._beam is not None:

@@ -7,6 +7,7 @@ A file keeps it too, for another process to go on from.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -38,7 +39,21 @@ class State(Protocol):
         """The state of which `arrays` gave these."""
 
 
+# What NumPy, and a state that is made of arrays, may raise for a file that is none.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    EOFError,
+    NotImplementedError,
+    BadZipFile,
+    zlib.error,
+)
+
 S = TypeVar("S", bound=State)
+Made = TypeVar("Made", covariant=True)
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out")
 
@@ -83,7 +98,14 @@ def save_state(state: State, path: str | Path) -> None:
         np.savez(file, **state.arrays())  # type: ignore[arg-type]
 
 
-def load_state(kind: type[S], path: str | Path) -> S:
+class Restoring(Protocol[Made]):
+    """What makes a state of arrays: its class, or a chain of decoders."""
+
+    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> Made:
+        """The state of which `arrays` gave these."""
+
+
+def load_state(kind: Restoring[Made], path: str | Path) -> Made:
     """Read a state of a kind that `save_state` wrote; the decoder it came from can go on from it.
 
     Raises UserError when the file is missing or damaged, or holds another kind of state.
@@ -91,8 +113,9 @@ def load_state(kind: type[S], path: str | Path) -> S:
     try:
         with np.load(path, allow_pickle=False) as file:
             return kind.of_arrays({name: file[name] for name in file.files})
-    except (OSError, ValueError, TypeError, KeyError, EOFError, BadZipFile) as error:
-        raise UserError(f"{path}: holds no state of the kind {kind.__name__} ({error})") from None
+    except _DAMAGED as error:
+        name = getattr(kind, "__name__", type(kind).__name__)
+        raise UserError(f"{path}: holds no state of the kind {name} ({error})") from None
 
 
 def under(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

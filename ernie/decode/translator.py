@@ -266,7 +266,7 @@ class TokenTranslator:
         B = self._beam
         reads = np.array([len(state.progress[n].read) for n in streams])
         state, source = self._source(state, streams, reads)
-        beams = [_Beam([(0.0, state.progress[n])], []) for n in streams]
+        beams = [_Beam([(0.0, state.progress[n])], [], self._most(state.progress[n])) for n in streams]
         rows = list(streams)  # of the memories, one for each hypothesis that goes on
         own = state.own.chosen(rows)
         while rows:
@@ -289,10 +289,12 @@ class TokenTranslator:
 
 @dataclass
 class _Beam:
-    """The hypotheses of one stream with the sums of their scores: those that go on, and those that are done."""
+    """The hypotheses of one stream: those that go on, with the sums of their scores, and those that are done, with
+    these by their lengths; none is longer than `longest`."""
 
     alive: list[tuple[float, Progress]]
     done: list[tuple[float, Progress]]
+    longest: int
 
     def step(self, scores_HV: np.ndarray, most: int, with_token: Callable[[Progress, int, int], Progress]) -> list[int]:
         """Go on with the `most` best hypotheses of one token more; for each, which one it goes on from."""
@@ -314,9 +316,18 @@ class _Beam:
             elif len(alive) < most:
                 alive.append((float(flat[place]), grown))
                 parents.append(parent)
-        enough = len(self.done) >= most
-        self.alive = [] if enough else alive
-        return [] if enough else parents
+        over = self._is_over(alive)
+        self.alive = [] if over else alive
+        return [] if over else parents
+
+    def _is_over(self, alive: Sequence[tuple[float, Progress]]) -> bool:
+        """Whether none of those that go on, the best of which is the first, can be better than the best that is done.
+
+        Their sums only fall; none can be divided by more than what belongs to the longest.
+        """
+        if not alive or not self.done:
+            return not alive
+        return max(score for score, _ in self.done) >= alive[0][0] / _penalty(self.longest + 1)
 
     def best(self) -> Progress:
         return max(self.done, key=lambda scored: scored[0])[1]

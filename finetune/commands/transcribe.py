@@ -43,12 +43,13 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.listen import from_files, from_samples
     from finetune.model import FinetunedModel
+    from finetune.rows import standard_input
 
     model = FinetunedModel.load(arguments.run)
     told = None if arguments.quiet else sys.stderr
     with computing(arguments.precision):
         if arguments.sounds == ["-"]:
-            from_samples(model, sys.stdin.buffer, sys.stdout, told)
+            from_samples(model, standard_input(), sys.stdout, told)
         else:
             from_files(model, arguments.sounds, arguments.show_times, sys.stdout, told)
     return 0

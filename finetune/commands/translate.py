@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from finetune.interpret import by_line, by_word
-    from finetune.rows import standard_texts
+    from finetune.rows import standard_letters, standard_texts
     from finetune.translator import TextTranslator
 
     translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
@@ -60,6 +60,5 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.by == "line":
             by_line(translator, standard_texts(), sys.stdout, latency)
         else:
-            source = open(sys.stdin.fileno(), encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
-            by_word(translator, source, sys.stdout, latency)
+            by_word(translator, standard_letters(), sys.stdout, latency)
     return 0

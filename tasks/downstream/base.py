@@ -104,6 +104,9 @@ class FinetuneTask(ABC):
         if self.max_len > positions:
             raise UserError(f"task.max_len: {self.max_len} tokens, but {encoder} has {positions} positions")
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most kinds can work with any tokenizer
+        """Raise UserError when the task cannot be learnt with this tokenizer."""
+
     def is_labelled(self, rows: Sequence[Row]) -> bool:
         """Whether rows say what is right: any of them has the column for it."""
         column = getattr(self, self.answer_field)

@@ -5,6 +5,7 @@ Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -26,7 +27,7 @@ from ernie.data.labelled.row import Row
 from ernie.decode.ctc import Beam, Reading, greedy
 from ernie.decode.cutting import Cutting
 from ernie.decode.ngram import BEGIN, NgramModel
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, finetune_task
@@ -114,6 +115,11 @@ class Transcribe(SoundTask):
         return 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
 
     @property
+    def vector_seconds(self) -> float:
+        """How far apart vectors are."""
+        return STRIDE * self.features.hop_samples / self.features.rate
+
+    @property
     def memory(self) -> int | None:
         """How many tokens of what it has written a decoder of pieces remembers; None is all of them."""
         return self.history if self.decoder == "attention" else None
@@ -131,6 +137,22 @@ class Transcribe(SoundTask):
                 f"task.history: {self.memory} tokens take {2 * self.memory} positions, twice as many as are "
                 f"remembered, and {encoder} has {positions}"
             )
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        if self.language is None:
+            return
+        model = _language_model(self.language)
+        special = {*_marks(tokenizer)[:2], *_marks(tokenizer)[2]}
+        tokens = [token for i, token in enumerate(tokenizer.tokens) if i not in special]
+        known = sum((token,) in model.grams for token in tokens)
+        if not known:
+            raise UserError(
+                f"task.language: {self.language} knows none of the vocabulary's tokens, such as '{tokens[-1]}'; learn "
+                "it from texts that this tokenizer has cut into tokens"
+            )
+        if known < len(tokens) / 2:
+            remark = f"task.language: {self.language} knows {known:,} of the vocabulary's {len(tokens):,} tokens"
+            warnings.warn(f"{remark}; all others are as likely as any unknown one to it", Remark, stacklevel=2)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         wave = self.wave(row)
@@ -276,7 +298,7 @@ class Transcribe(SoundTask):
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])
             text, firsts = _words([token for token, _ in told], tokenizer_of(ernie).decode)
-            seconds = [round(told[first][1] * STRIDE * self.features.hop, 3) for first in firsts]
+            seconds = [round(told[first][1] * self.vector_seconds, 3) for first in firsts]
             answers.append({"transcript": text, "seconds": seconds})
         return answers
 

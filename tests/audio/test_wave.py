@@ -104,6 +104,7 @@ def test_a_sound_of_which_resampling_leaves_nothing_is_a_sentence(tmp_path: Path
         (["a"], "expected numbers"),
         (np.array([0.1, np.nan]), "that are not numbers"),
         (np.array([1000, -3], np.int16), "found whole numbers; divide them by 32,768"),
+        (np.array([9830.0, -3.0]), "between -1 and 1, found 9,830; divide them by 32,768"),
     ],
 )
 def test_what_are_no_samples_is_a_sentence(given: object, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from toys import FARBEN, TOKENIZER, TOYS, said, tiny_encoder
 
 from ernie.data.labelled.read import Split
 from ernie.decode.chain import Chain, Chained, timed
-from ernie.decode.stream import Stream
+from ernie.decode.stream import Stream, load_state, save_state
+from ernie.errors import UserError
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.loop import finetune
@@ -74,13 +76,25 @@ def test_states_are_merged_split_and_kept() -> None:
     samples = [sound(WORDS, 3), sound(WORDS[::-1], 4)]
     state, first = chain.push(chain.begin(2), [one[:1500] for one in samples])
     one, other = state.chosen([0]), state.chosen([1])
-    kept = chain.restored(other.with_others([one]).arrays())
+    kept = chain.of_arrays(other.with_others([one]).arrays())
     assert isinstance(kept, Chained)
     assert kept.streams == 2
     kept, more = chain.push(kept, [samples[1][1500:], samples[0][1500:]])
     _, rest = chain.finish(kept)
     found = [(first[n] + more[1 - n] + rest[1 - n]).split() for n in (0, 1)]
     assert found == [[FARBEN[word] for word in words] for words in (WORDS, WORDS[::-1])]
+
+
+def test_a_chain_goes_on_from_a_file(tmp_path: Path) -> None:
+    chain, samples = translator(), sound(WORDS, 3)
+    state, (early,) = chain.push(chain.begin(), [samples[:1500]])
+    save_state(state, tmp_path / "kept.npz")
+    again, (more,) = chain.push(load_state(translator(), tmp_path / "kept.npz"), [samples[1500:]])
+    (late,) = chain.finish(again)[1]
+    assert (early + more + late).split() == [FARBEN[word] for word in WORDS]
+    untold: Chain[np.ndarray, str] = Chain(SpeechRecognizer(learnt("transcribe")))
+    with pytest.raises(UserError, match=r"holds no state of the kind Chain .*told the kinds"):
+        load_state(untold, tmp_path / "kept.npz")
 
 
 def test_speech_comes_out_where_a_speaker_stands_at_the_end() -> None:

@@ -48,6 +48,16 @@ def test_an_unknown_token_has_the_probability_of_the_unknown_one() -> None:
         assert model.score(history, "never seen") == model.score(history, UNKNOWN) < model.score(history, "a")
 
 
+def test_an_unknown_token_is_the_unknown_one_in_a_history_too(tmp_path: Path) -> None:
+    (tmp_path / "x.arpa").write_text(
+        "\\data\\\nngram 1=3\nngram 2=1\n\n\\1-grams:\n-0.7 a\n-1.0 <unk> -0.1\n-inf <s>\n\n\\2-grams:\n-0.05 <unk> a\n"
+        "\n\\end\\\n"
+    )
+    model = NgramModel.load(tmp_path / "x.arpa")
+    assert model.score(["never seen"], "a") == model.score([UNKNOWN], "a") == pytest.approx(-0.05 * math.log(10))
+    assert model.score([], BEGIN) == pytest.approx(-99 * math.log(10))
+
+
 def test_what_was_learnt_is_likelier_than_what_was_not() -> None:
     model = NgramModel.learn(["the cat sat".split(), "the dog sat".split()] * 3, 3)
     assert model.total("the cat sat".split()) > model.total("sat the cat".split())
@@ -84,6 +94,9 @@ def test_a_file_of_another_tool_is_read(tmp_path: Path) -> None:
         ("\\data\\\nngram 1=2\n\\1-grams:\n-1 a\n\\end\\\n", "says that it has 2 1-grams"),
         ("\\data\\\nngram 1=1\n\\1-grams:\nmuch a\n\\end\\\n", r"x\.arpa:4: expected a line of an ARPA file"),
         ("\\data\\\nngram one=1\n", r"x\.arpa:2: expected"),
+        ("\\data\\\nngram 1=1\n\\1-grams:\nnan a\n\\end\\\n", r"x\.arpa:4: expected"),
+        ("\\data\\\nngram 1=1\n\\1-grams:\n0.5 a\n\\end\\\n", r"x\.arpa:4: expected"),
+        ("\\data\\\nngram 1=1\n\\1-grams:\n-1 a inf\n\\end\\\n", r"x\.arpa:4: expected"),
     ],
 )
 def test_what_is_no_arpa_file_is_a_sentence(tmp_path: Path, text: str, message: str) -> None:

@@ -45,6 +45,15 @@ def test_a_last_line_without_a_line_break_is_translated_too(translator: TextTran
         assert heard(interpret, translator, "blue red red green")[0] == "blau rot rot gruen\n"
 
 
+@pytest.mark.parametrize("beam", [2, 4])
+def test_a_narrow_beam_does_not_cut_translations_short(beam: int) -> None:
+    """A model of whole words that says one thing with certainty says it whatever the beam."""
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(list(FARBEN), rng.integers(2, 6))) for _ in range(40)]
+    told = [text for text, _ in TextTranslator(learnt(), WaitK(None), beam).translate(lines)]
+    assert told == [" ".join(FARBEN[word] for word in line.split()) for line in lines]
+
+
 def test_words_are_written_before_the_line_is_over(translator: TextTranslator) -> None:
     stream = Stream(translator)
     early = [stream.push(word) for word in "blue red green blue".split()]

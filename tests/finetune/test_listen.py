@@ -23,7 +23,7 @@ from ernie.data.labelled.read import Split, read_split
 from ernie.data.labelled.row import Row, RowOptions
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
@@ -435,6 +435,33 @@ def test_what_was_heard_is_written_where_ctrl_c_ends_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         from_samples(learnt(), Ended(), out, None)  # type: ignore[arg-type]
     assert out.getvalue() == "blue red green\n"
+
+
+@pytest.mark.parametrize(("given", "says"), [(b"", "holds no samples"), (b"RIFF....WAVEfmt ", "is a sound file")])
+def test_what_is_no_stream_of_samples_is_a_sentence_and_nothing_is_written(given: bytes, says: str) -> None:
+    out = io.StringIO()
+    with pytest.raises(UserError, match=f"standard input: {says}"):
+        from_samples(learnt(), io.BytesIO(given), out, None)
+    assert out.getvalue() == ""
+
+
+def test_a_word_is_told_where_it_is_said_where_frames_are_no_whole_part_of_a_second() -> None:
+    """A hop of 10.06 ms is one of 80 samples at 8,000 a second."""
+    task = learnt().task
+    odd = replace(task, features=replace(task.features, hop=0.01006))
+    assert odd.vector_seconds == 4 * 80 / 8000
+
+
+def test_a_language_model_of_other_tokens_is_a_sentence_before_anything_is_learnt(tmp_path: Path) -> None:
+    NgramModel.learn([["BLUE", "RED"]] * 5, 2).save(tmp_path / "foreign.arpa")
+    NgramModel.learn([["blue"]] * 5, 2).save(tmp_path / "few.arpa")
+    task = replace(TOYS["transcribe"].task, beam=4)
+    with pytest.raises(UserError, match=r"foreign\.arpa knows none of the vocabulary's tokens, such as"):
+        replace(task, language=tmp_path / "foreign.arpa").check_tokenizer(TOKENIZER)
+    with pytest.raises(UserError, match=r"none\.arpa: cannot be read"):
+        replace(task, language=tmp_path / "none.arpa").check_tokenizer(TOKENIZER)
+    with pytest.warns(Remark, match=r"few\.arpa knows 1 of the vocabulary's"):
+        replace(task, language=tmp_path / "few.arpa").check_tokenizer(TOKENIZER)
 
 
 def test_a_file_longer_than_what_was_learnt_is_heard_in_chunks(tmp_path: Path) -> None:
