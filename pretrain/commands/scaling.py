@@ -13,6 +13,7 @@ what --error needs, with intervals, and where the runs do not support an answer.
 from __future__ import annotations
 
 import argparse
+import math
 import signal
 import subprocess
 import sys
@@ -57,6 +58,8 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.scaling.ladder import costs, ladder
     from pretrain.scaling.points import read_run, read_table
 
+    if arguments.error is not None and not 0 < arguments.error < math.inf:
+        raise UserError(f"--error: expected a number of nats above 0, found {arguments.error:g}")
     first, *others = arguments.what
     if first.is_dir():
         points = [read_run(run) for run in arguments.what]

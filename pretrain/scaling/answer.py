@@ -54,10 +54,15 @@ def needed(found: Curve, error: float) -> Iterator[str]:
     size = law.size(error)
     gamma = law.parameter("gamma")
     if math.isinf(size.value):
-        yield (
-            f"an error of {error:g} lies below what the law can reach, {gamma.value:.3f} ({gamma.low:.3f} to "
-            f"{gamma.high:.3f}): more text does not lead there; another model or other text might"
-        )
+        reached = f"what the law can reach, {gamma.value:.3f} ({gamma.low:.3f} to {gamma.high:.3f})"
+        if error <= gamma.low:
+            yield (
+                f"an error of {error:g} lies below {reached}: more text does not lead there; another model or other "
+                "text might"
+            )
+        else:
+            least = f"; if more text does lead there, it takes at least {size.low:,.3g} tokens" if size.low else ""
+            yield f"an error of {error:g} may lie below {reached}: the runs do not tell{least}"
         return
     yield f"an error of {error:g} needs {amount(size)} tokens, {size.value / largest:,.3g} times the largest size"
     models = found.models()
@@ -67,7 +72,8 @@ def needed(found: Curve, error: float) -> Iterator[str]:
     if math.isinf(size.high):
         yield "the interval has no upper end: the least error that the law can reach may lie above this one"
     elif size.high > 10 * size.low:
-        yield f"the interval spans a factor of {size.high / size.low:,.0f}: measure more sizes, or more seeds"
+        factor = f"a factor of {size.high / size.low:,.0f}" if size.low else "any factor"
+        yield f"the interval spans {factor}: measure more sizes, or more seeds"
     if size.value > FAR * largest:
         yield f"that is more than {FAR:g} times what was measured: the runs do not support an answer"
 
@@ -163,7 +169,7 @@ def verdict(found: Curve) -> Iterator[str]:
         f"{beta.high:.3f}, irreducible {gamma.low:.3f} to {gamma.high:.3f}; {found.whole.explained:.1%} of the variance"
     )
     last = found.best[-1]
-    told = found.before.error(last.size)
+    told = found.before.measured(last.size)
     yield (
         f"predicted from the sizes below for {last.size:,.0f} tokens: {told.value:.4f} ({told.low:.4f} to "
         f"{told.high:.4f}); measured: {last.error:.4f}, which is {abs(found.missed):.1%} off"

@@ -31,7 +31,7 @@ class Rung(NamedTuple):
 
 
 def ladder(folder: Path, shards: int, widths: Sequence[int], whole: float = 1.0) -> list[Rung]:
-    """So many shares, each twice as large as the one before, by widths; the cheapest runs first.
+    """So many shares, each twice as large as the one before, by widths; the smallest share first.
 
     The largest is the share `whole` of the corpus.
     Raises UserError when these are too few to predict from, or a width has no whole number of heads.

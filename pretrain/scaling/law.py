@@ -3,7 +3,9 @@
     error(m) = alpha m^beta + gamma,   -1 <= beta < 0 <= gamma
 
 m being the size of the training set.  For each gamma the other two are a line through the logarithms; gamma is the one
-with the least squares of the errors' logarithms.  Intervals are bootstrapped over the residuals.
+with the least squares of the errors' logarithms.  Intervals are bootstrapped over the residuals, each draw of which is
+as many times larger or smaller as their size is uncertain: few points leave few degrees of freedom, by which Student's
+t differs from a normal distribution.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from ernie.errors import UserError
 
 RESAMPLES = 400
 STEEPEST = -1.0  # the exponent of a learning curve: no error falls faster than its text grows
+_FARTHEST = 5.0  # of a point from its law, in logarithms
 _FINER = 61  # gammas between two neighbours of the best one
 _GRID = np.concatenate([[0.0], 1 - np.geomspace(1.0, 1e-4, 120)[1:]])  # gamma, as shares of the smallest error
 
@@ -62,6 +65,7 @@ class Fit:
 
     law: Law
     resampled: tuple[Law, ...]
+    noise: tuple[float, ...]  # how far off, in logarithms, one more measurement is: for each of the resampled laws
     sizes: tuple[float, ...]
     errors: tuple[float, ...]
 
@@ -75,6 +79,11 @@ class Fit:
     def error(self, size: float) -> Interval:
         """What a size leads to."""
         return self._interval(self.law.error(size), [law.error(size) for law in self.resampled])
+
+    def measured(self, size: float) -> Interval:
+        """What one more measurement at a size is to be expected to find: the law's error, and its own noise."""
+        off = zip(self.resampled, self.noise, strict=True)
+        return self._interval(self.law.error(size), [law.error(size) * math.exp(noise) for law, noise in off])
 
     def size(self, error: float) -> Interval:
         """What an error needs."""
@@ -116,10 +125,14 @@ def fit(
         raise UserError(f"the error does not fall with the size (exponent {law.beta:+.3f}); there is no law to fit")
     fitted = np.array([law.error(size) for size in m])
     residuals = np.log(e / fitted)
-    residuals = (residuals - residuals.mean()) * math.sqrt(len(m) / max(1, len(m) - needed + 1))
-    draws = np.random.default_rng(seed).integers(0, len(m), (RESAMPLES, len(m)))
-    resampled = _laws(m, fitted * np.exp(residuals[draws]), gammas, steepest)
-    return Fit(law, tuple(resampled), tuple(map(float, sizes)), tuple(map(float, errors)))
+    free = max(1, len(m) - needed + 1)
+    residuals = (residuals - residuals.mean()) * math.sqrt(len(m) / free)
+    rng = np.random.default_rng(seed)
+    scale = np.sqrt(free / rng.chisquare(free, (RESAMPLES, 1)))
+    drawn = scale * residuals[rng.integers(0, len(m), (RESAMPLES, len(m) + 1))]  # one more, for what is measured next
+    drawn = drawn.clip(-_FARTHEST, _FARTHEST)
+    resampled = _laws(m, fitted * np.exp(drawn[:, :-1]), gammas, steepest)
+    return Fit(law, tuple(resampled), tuple(drawn[:, -1].tolist()), tuple(map(float, sizes)), tuple(map(float, errors)))
 
 
 def _laws(sizes: np.ndarray, errors: np.ndarray, gammas: np.ndarray, steepest: float) -> list[Law]:

@@ -44,7 +44,7 @@ def test_a_smaller_share_lies_in_every_larger_one(corpus: Path) -> None:
         shares[0][len(shares[0])]
 
 
-def test_a_ladder_doubles_the_text_and_begins_with_the_cheapest_runs(tmp_path: Path) -> None:
+def test_a_ladder_doubles_the_text_and_begins_with_the_smallest_share(tmp_path: Path) -> None:
     rungs = ladder(tmp_path, 5, [128, 64])
     assert [(rung.share, rung.width) for rung in rungs][:3] == [(1 / 16, 64), (1 / 16, 128), (1 / 8, 64)]
     assert rungs[-1].share == 1
@@ -79,6 +79,11 @@ def test_questions_that_the_runs_do_not_support_are_told() -> None:
     found = curve(points())
     assert "lies below what the law can reach" in " ".join(needed(found, 2.0))
     assert "do not support an answer" in " ".join(needed(found, 3.15))
+    rough = curve(
+        [Point(size, error) for size, error in zip(SIZES, (5.40, 5.39, 5.392, 5.38, 5.385, 5.38), strict=True)]
+    )
+    assert "may lie below what the law can reach" in " ".join(needed(rough, 5.3))
+    assert "more text does not lead there" not in " ".join(needed(rough, 5.3))
     noisy = curve(points(wiggle=0.03))
     said = " ".join(needed(noisy, 3.5))
     assert "the interval has no upper end" in said or "the interval spans a factor of" in said
@@ -144,6 +149,11 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
     assert re.search(r"predicted from the sizes below for 3,200,000 tokens: .* measured: .*% off", said)
     assert re.search(r"an error of 3.8 needs [\d.e+]+ \([\d.e+]+ to [\d.e+]+\) tokens", said)
     assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
+    for error in ("0", "-1", "nan", "inf"):
+        assert main(["scaling", words[1], "--error", error]) == 2
+        assert "--error: expected a number of nats above 0" in capsys.readouterr().err
+    assert main(["scaling", words[1], "--error", "1e9"]) == 0
+    capsys.readouterr()
     assert main(["scaling", str(tmp_path / "none.tsv")]) == 2
     assert "none.tsv: cannot be read" in capsys.readouterr().err
 

@@ -36,13 +36,22 @@ def test_a_law_comes_back_from_its_own_errors(alpha: float, beta: float, gamma: 
 
 def test_the_largest_shard_is_predicted_from_the_others_with_noise() -> None:
     law, rng = Law(30.0, -0.25, 2.0), np.random.default_rng(0)
-    inside = []
+    laws, measurements = [], []
     for _ in range(40):
         errors = [law.error(size) * math.exp(rng.normal(0, 0.005)) for size in SIZES]
         found = fit(SIZES[:-1], errors[:-1])
         assert found.error(SIZES[-1]).value == pytest.approx(law.error(SIZES[-1]), rel=0.05)
-        inside.append(law.error(SIZES[-1]) in found.error(SIZES[-1]))
-    assert 0.75 <= np.mean(inside) <= 1
+        laws.append(law.error(SIZES[-1]) in found.error(SIZES[-1]))
+        measurements.append(errors[-1] in found.measured(SIZES[-1]))
+    for inside in (laws, measurements):
+        assert np.sum(inside) >= 35  # binomial(40, 0.95): 38 with a deviation of 1.4
+
+
+def test_what_is_measured_next_is_less_certain_than_the_law() -> None:
+    rng = np.random.default_rng(2)
+    found = fit(SIZES, [Law(30.0, -0.25, 2.0).error(size) * math.exp(rng.normal(0, 0.01)) for size in SIZES])
+    law, next_one = found.error(SIZES[2]), found.measured(SIZES[2])
+    assert next_one.high - next_one.low > 1.5 * (law.high - law.low)
 
 
 @pytest.mark.parametrize(("what", "alpha", "beta", "now", "wanted", "times"), PUBLISHED)
