@@ -22,6 +22,7 @@ __all__ = [
     "Value",
     "build",
     "check_least",
+    "check_seed",
     "differences",
     "dump",
     "from_dict",
@@ -53,6 +54,12 @@ def check_least(config: object, **least: float) -> None:
     for name, value in least.items():
         if getattr(config, name) < value:
             raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise UserError for a seed that no generator takes."""
+    if not 0 <= seed < 2**32:
+        raise UserError(f"seed: expected a number from 0 to {2**32 - 1:,}, found {seed:,}")
 
 
 def load(schema: type[C], path: str | Path, overrides: Sequence[str] = ()) -> C:

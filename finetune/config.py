@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import tasks.downstream  # noqa: F401 - registers the kinds
-from ernie.config import build, check_least, read
+from ernie.config import build, check_least, check_seed, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
@@ -166,6 +166,8 @@ class FinetuneConfig:
             raise UserError(f"save_minutes: expected at least 0, found {self.save_minutes:g}")
         if self.seeds < 1:
             raise UserError(f"seeds: expected at least 1, found {self.seeds}")
+        check_seed(self.seed + self.seeds - 1)
+        check_seed(self.seed)
         with about("grid"):
             list(self.trials())
         for model, splits in self.published.items():

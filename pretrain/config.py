@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import tasks.objectives  # noqa: F401 - registers the tasks
-from ernie.config import Value, build, check_least, read
+from ernie.config import Value, build, check_least, check_seed, read
 from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, Wanted
@@ -181,6 +181,7 @@ class PretrainConfig:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         for name, task in self.objectives.items():
             if task.head_of:
                 self._check_head(name, task)

@@ -6,8 +6,8 @@ from functools import partial
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
-from ernie.data.stream import Source
-from ernie.errors import UserError
+from ernie.data.stream import Source, TooLittleText
+from ernie.errors import UserError, about
 from ernie.metrics import Score
 from ernie.train.evaluate import evaluate
 from pretrain.config import PretrainConfig
@@ -24,12 +24,11 @@ class Probe:
     def __init__(self, config: PretrainConfig, corpus: Corpus):
         self._batches: dict[str, list[Packed]] = {}
         for source in sources(config, corpus, held_out=True):
-            try:
-                self._batches[source.name] = first_batches(source, config.probe.batches)
-            except UserError as error:
-                raise UserError(
-                    f"held-out documents: {error} Or hold out more when the corpus is built (held_out: 0.05)."
-                ) from None
+            with about("held-out documents"):
+                try:
+                    self._batches[source.name] = first_batches(source, config.probe.batches)
+                except TooLittleText as error:
+                    raise UserError(f"{error} Or hold out more when the corpus is built (held_out: 0.05).") from None
 
     def measure(self, model: MultiTaskModel, name: str) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,12 @@ from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read_lines import LineFile
 from ernie.data.read_rows import read_hub_dataset, read_json_lines, read_parquet, read_saved_dataset
 from ernie.data.read_text import read_text
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 
 SUFFIXES = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 _DATASET_FILES = ("dataset_dict.json", "dataset_info.json")
+# What stands together in a tokenizer, in a corpus, in a run.
+_MADE = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"origin.json", "metrics.jsonl"})
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,18 @@ def _find_in(folder: Path) -> list[Input]:
         return [Input(str(folder))]
     files = sorted(path for path in folder.rglob("*") if _is_readable(path) and path.is_file())
     visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    if not visible:
+    made = {place for path in visible for place in path.relative_to(folder).parents if _is_made(folder / place)}
+    for place in sorted(made, key=str):
+        warnings.warn(f"{folder / place}: is of this library's own making and not read as text", Remark, stacklevel=2)
+    texts = [path for path in visible if made.isdisjoint(path.relative_to(folder).parents)]
+    if not texts:
         raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
-    return [_input(path) for path in visible]
+    return [_input(path) for path in texts]
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether a folder is a tokenizer, a corpus or a run: its files end as texts do, and are none."""
+    return any(all((folder / name).is_file() for name in names) for names in _MADE)
 
 
 def _is_readable(path: Path) -> bool:

@@ -162,6 +162,9 @@ class Split(Sequence[Document]):
         stem = self.folder / shard_stem(number)
         arrays = [_mapped(stem.with_suffix(f".{suffix}"), self._dtypes[suffix]) for suffix in SUFFIXES]
         arrays[-1] = arrays[-1].reshape(-1, len(DOC_COLUMNS))
+        told = self._shards[number]["documents"]
+        if len(arrays[-1]) != told:
+            raise damaged(stem.with_suffix(f".{SUFFIXES[-1]}"), f"has {len(arrays[-1]):,} documents, expected {told:,}")
         return _Shard(*arrays)
 
     def __getstate__(self) -> dict[str, Any]:

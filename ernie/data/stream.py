@@ -43,6 +43,10 @@ class SampleTask(Protocol):
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]: ...
 
 
+class TooLittleText(UserError):
+    """A task finds nothing to make samples of."""
+
+
 @dataclass(frozen=True)
 class Source:
     """What the batches of a task are made from; picklable, since workers hold a copy.
@@ -88,11 +92,11 @@ class Source:
     def items_per_block(self) -> int:
         """How many items make a block, at least BATCHES_PER_BLOCK batches, judged by a look at the first ones.
 
-        Raises UserError when no item of the source gives a sample.
+        Raises TooLittleText when no item of the source gives a sample.
         """
         size = len(self.items)
         if size < self.task.window:
-            raise UserError(
+            raise TooLittleText(
                 f"task '{self.name}' needs at least {self.task.window} documents, the corpus has {size}. "
                 "Add documents, or take the task out of the schedule."
             )
@@ -102,7 +106,7 @@ class Source:
             tokens = sum(len(sample) for _, sample in self.named_samples(0, looked, last))
             looked = last
         if tokens == 0:
-            raise UserError(
+            raise TooLittleText(
                 f"task '{self.name}' finds nothing to learn from in this corpus: none of its {size} documents gives a "
                 f"sample (see 'ernie tasks {self.name}' for what it needs). Add such text, or take the task out of "
                 "the schedule."

@@ -110,7 +110,7 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
             if number < len(lines):
                 raise UserError(f"{file}:{number}: is not JSON; the file is damaged") from None
             continue
-        if not isinstance(record, dict) or not {"kind", "step"} <= record.keys():
+        if not isinstance(record, dict) or "kind" not in record or type(record.get("step")) is not int:
             raise UserError(f"{file}:{number}: is no record of a run; the file is damaged")
         records.append(record)
     return [record for record in records if kind in (None, record["kind"])]

@@ -26,9 +26,10 @@ from ernie.text.subword import MODEL_FILE
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
 from ernie.text.wordpiece import VOCABULARY_FILE
+from pretrain.corpus.config import MOST_MB
 from pretrain.corpus.sample import sample
 
-_MOST = 100_000_000  # entries, and MB of text: far more than anything that one has
+_MOST = 100_000_000  # entries: far more than anything that one has
 SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
 
 
@@ -71,8 +72,8 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
     own = (SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE)
     check_free(arguments.output, "tokenizer", SETTINGS_FILE, own, arguments.overwrite)
-    if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= _MOST:
-        raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,}")
+    if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
+        raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
     documents = sample(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
     texts = _Texts(documents)

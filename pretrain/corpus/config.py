@@ -11,6 +11,8 @@ from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
 
+MOST_MB = 100_000_000  # of text to learn from: far more than anything that one has
+
 
 @dataclass(frozen=True)
 class CorpusConfig:
@@ -41,5 +43,5 @@ class CorpusConfig:
             raise UserError("input: expected at least one file, folder, pattern or data set")
         if not 0 <= self.held_out < 1:
             raise UserError(f"held_out: expected a share of the documents from 0 to below 1, found {self.held_out}")
-        if self.shard_tokens < 1 or self.sample_mb <= 0:
-            raise UserError("shard_tokens and sample_mb: expected numbers above 0")
+        if self.shard_tokens < 1 or not 0 < self.sample_mb <= MOST_MB:
+            raise UserError(f"shard_tokens and sample_mb: expected numbers above 0, of MB at most {MOST_MB:,}")

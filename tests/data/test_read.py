@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ernie.data import read_lines, read_text
 from ernie.data.raw import Dropped, Fields, RawDocument, ReadOptions
 from ernie.data.read import find_inputs, read_documents
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 
 NO_TITLES = ReadOptions(titles=False)
 TAGGED = ReadOptions(format="tagged")
@@ -302,6 +302,21 @@ class TestInputs:
             put(tmp_path / name, "")
         found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["a/wiki_01", "b/1.jsonl", "b/2.txt", "c.txt.gz"]
+
+    def test_what_this_library_has_made_in_a_folder_is_not_read_as_text(self, tmp_path):
+        made = (
+            "tok/tokenizer_config.json",
+            "tok/vocab.txt",
+            "c/corpus.json",
+            "c/sources.json",
+            "c/tokenizer/vocab.txt",
+        )
+        for name in (*made, "run/origin.json", "run/metrics.jsonl", "mine/corpus.json", "mine/a.txt", "b.txt"):
+            put(tmp_path / name, "")
+        with pytest.warns(Remark, match="is of this library's own making and not read as text") as notes:
+            found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
+        assert found == ["b.txt", "mine/a.txt"]
+        assert [Path(str(note.message).split(":")[0]).name for note in notes] == ["c", "run", "tok"]
 
     def test_patterns_find_files(self, tmp_path):
         for name in ("x/1.txt", "x/y/2.txt", "x/3.md"):

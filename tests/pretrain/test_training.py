@@ -348,6 +348,8 @@ def test_tensorboard_files_are_written_when_asked_for(config: Path, tmp_path: Pa
         ("plugins=[no_such_module]", "cannot be imported"),
         ("model.task_vocab_size=1", "task ids"),
         ("model.vocab_size=10", "do not belong together"),
+        ("seed=-1", "seed: expected a number from 0 to"),
+        ("seed=99999999999999999999", "seed: expected a number from 0 to"),
     ],
 )
 def test_what_a_user_can_mend_is_a_sentence_and_status_2(
