@@ -11,7 +11,7 @@ from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about
-from ernie.text.incoming import has_no_spaces
+from ernie.text.incoming import has_no_spaces, is_space
 from finetune.rows import as_they_come
 from finetune.translator import TextTranslator
 
@@ -75,7 +75,7 @@ def _words(source: TextIO) -> Iterator[str | None]:
         if "\udc80" <= letter <= "\udcff":  # what surrogateescape makes of a byte that is none of UTF-8
             raise UserError(f"line {number}: is not UTF-8 text")
         inside = letter != "\n"
-        if not letter.isspace() and not has_no_spaces(letter):
+        if not is_space(letter) and not has_no_spaces(letter):
             piece += letter
             continue
         if has_no_spaces(letter):

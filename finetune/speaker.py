@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
 
+_MARK = re.compile("[.!?…。！？；]")  # no sentence ends without one
 _SURE = 16  # characters behind a full stop, after which it is known whether it ends a sentence
 
 
@@ -98,7 +100,7 @@ class TextSpeaker:
 
     def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
         """More text of each stream; the sound (S,) of its sentences that are whole now."""
-        cut = [_whole(before + piece) for before, piece in zip(state.texts, pieces, strict=True)]
+        cut = [_whole(before, piece) for before, piece in zip(state.texts, pieces, strict=True)]
         return Waiting(tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
@@ -114,17 +116,32 @@ def _sentences(text: str) -> list[str]:
     return split_sentences(text, detect_language(text))
 
 
-def _whole(text: str) -> tuple[list[str], str]:
-    """The sentences that are over, and the text behind them.
+def _whole(before: str, piece: str) -> tuple[list[str], str]:
+    """The sentences that are over once a piece has come after the text before, and the text behind them.
+
+    Letter by letter, so that what decides is the same in whatever pieces the text comes.
+    """
+    whole, text = [], before
+    for letter in piece:
+        text += letter
+        if letter == "\n":
+            whole += _sentences(text)
+            text = ""
+        while (cut := _first_over(text)) is not None:
+            sentence, text = cut
+            whole.append(sentence)
+    return whole, text
+
+
+def _first_over(text: str) -> tuple[str, str] | None:
+    """The first sentence of a text, and the text behind it, where it is over.
 
     What follows a full stop says whether it ends a sentence: a whole word, or some Chinese characters.
     """
-    *lines, last = text.split("\n")
-    whole = [sentence for line in lines for sentence in _sentences(line)]
-    for sentence in _sentences(last):
-        behind = last[last.index(sentence) + len(sentence) :].lstrip()
-        if len(behind) < _SURE and len(behind.split(maxsplit=1)) < 2 and not behind[-1:].isspace():
-            break
-        whole.append(sentence)
-        last = behind
-    return whole, last
+    if not _MARK.search(text):
+        return None
+    sentence = next(iter(_sentences(text)), "")
+    behind = text[text.index(sentence) + len(sentence) :].lstrip()
+    if len(behind) < _SURE and len(behind.split(maxsplit=1)) < 2 and not behind[-1:].isspace():
+        return None
+    return sentence, behind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from unicodedata import category
 
 from ernie.text.tokenizer import Tokenizer
 
@@ -21,6 +22,11 @@ class Known(NamedTuple):
 def has_no_spaces(letter: str) -> bool:
     """Whether a letter belongs to a script that does not part words by spaces."""
     return re.match(f"[{NO_SPACES}]", letter) is not None
+
+
+def is_space(letter: str) -> bool:
+    """Whether a letter parts words: other control characters than these are dropped by tokenizers, and part none."""
+    return letter in "\t\n\r" or category(letter).startswith("Z")
 
 
 def known(tokenizer: Tokenizer, held: str, piece: str, ended: bool = False) -> Known:

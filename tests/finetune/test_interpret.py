@@ -40,6 +40,13 @@ def test_a_line_gives_a_line_and_an_empty_one_an_empty_one(interpret, translator
     assert found == expected
 
 
+def test_word_by_word_and_line_by_line_read_the_same_words_and_lines(translator: TextTranslator) -> None:
+    for text in ("blue\rred green\r\nred\n", "blue\xa0red\u2003green\n", "blue\x85 red \x0cgreen\n", "blue\u2028red\n"):
+        found = [heard(by_word, translator, text)[0], io.StringIO()]
+        by_line(translator, (line.removesuffix("\r") for line in text.split("\n")[:-1]), found[1])
+        assert found[0] == found[1].getvalue(), repr(text)
+
+
 def test_a_last_line_without_a_line_break_is_translated_too(translator: TextTranslator) -> None:
     for interpret in (by_word, by_line):
         assert heard(interpret, translator, "blue red red green")[0] == "blau rot rot gruen\n"

@@ -6,10 +6,13 @@ import io
 import re
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from toys import COLOURS, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.voice import VoiceConfig
@@ -133,8 +136,8 @@ def test_words_are_said_as_the_dictionary_writes_them_and_the_model_takes_it_alo
     voice.head = learnt().head
     voice.save(tmp_path / "model")
     (tmp_path / "words.dict").unlink()
-    for given, said in (("azure red", "blue red"), ("Sky", "blue red")):
-        sound = np.concatenate(list(TextSpeaker.load(tmp_path).speak(given)))
+    for asked, said in (("azure red", "blue red"), ("Sky", "blue red")):
+        sound = np.concatenate(list(TextSpeaker.load(tmp_path).speak(asked)))
         np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(said))))
 
 
@@ -153,8 +156,35 @@ def test_a_sentence_is_spoken_as_soon_as_it_is_whole() -> None:
 
 def test_a_full_stop_inside_a_sentence_does_not_end_it() -> None:
     said = "It costs 3.5 dollars, says Dr. Smith."
-    assert _whole(f"{said} The") == ([], f"{said} The")  # the word that follows may still go on
-    assert _whole(f"{said} Then he") == ([said], "Then he")
+    assert _whole("", f"{said} The") == ([], f"{said} The")  # the word that follows may still go on
+    assert _whole("", f"{said} Then he") == ([said], "Then he")
+
+
+SPOKEN = [
+    "How many? ",
+    "12. ",
+    "He left at once. ",
+    "\n",
+    "Mr. Smith ",
+    "你好世界，你好。",
+    "再见世界。",
+    "e.g. this ",
+    "... ",
+    "Why not?!",
+]
+
+
+@given(st.lists(st.sampled_from(SPOKEN), min_size=1, max_size=8).map("".join), st.data())
+@settings(max_examples=200, deadline=None)
+def test_sentences_are_the_same_in_whatever_pieces_the_text_comes(text: str, data: st.DataObject) -> None:
+    at_once, rest = _whole("", text)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    found, before = [], ""
+    for piece in (text[i:j] for i, j in pairwise([0, *cuts, len(text)])):
+        more, before = _whole(before, piece)
+        found += more
+    assert (found, before) == (at_once, rest)
+    assert re.sub(r"\s", "", "".join([*found, before])) == re.sub(r"\s", "", text)
 
 
 def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
