@@ -5,18 +5,20 @@ in the width of their encoder, what each took to an error that all of them reach
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
-from ernie.report.panels import BLUE, DPI, FAINT, MUTED, SMALL, VERMILION, panels, style
+from ernie.report.panels import BLUE, DPI, FAINT, MUTED, SMALL, VERMILION, apart, panels, size, style
 from ernie.report.words import compact
 from pretrain.scaling.answer import Curve, Race, race
 
 BEYOND = 8.0  # times the largest size: as far as the law is drawn
 _TALL = 3.0  # inches
+_SHIFTED: dict[str, Any] = {"textcoords": "offset points"}
 
 
 def draw(found: Curve, file: Path) -> None:
@@ -45,15 +47,23 @@ def _learning(axes: Axes, found: Curve) -> None:
     told = [found.before.error(size) for size in sizes]
     axes.fill_between(sizes, [one.low for one in told], [one.high for one in told], color=BLUE, alpha=0.12, lw=0)
     axes.plot(sizes, [one.value for one in told], color=BLUE, lw=1.2)
-    for width in sorted({point.width for point in found.points}):
-        runs = sorted((point.size, point.error) for point in found.points if point.width == width)
+    widths = sorted({point.width for point in found.points})
+    lines = [sorted((point.size, point.error) for point in found.points if point.width == width) for width in widths]
+    for runs in lines:
         axes.plot(*zip(*runs, strict=True), color=FAINT, lw=1, marker="o", ms=3)
-        _beside(axes, str(width or ""), runs[0], (-6, -3), MUTED, "right")
     axes.plot([p.size for p in found.best[:-1]], [p.error for p in found.best[:-1]], "o", color=BLUE, ms=5)
     last = (found.best[-1].size, found.best[-1].error)
     axes.plot(*last, "o", color=VERMILION, ms=6)
-    _beside(axes, "left out of the law", last, (-6, -12), VERMILION, "right")
+    axes.annotate("left out of the law", last, (-6, -12), color=VERMILION, size=SMALL, ha="right", **_SHIFTED)
     axes.set_xscale("log")
+    low, high = axes.get_ylim()
+    heights = np.array([(runs[0][1] - low) / (high - low) for runs in lines])
+    begins = zip(widths, lines, apart(heights, 1.2 * SMALL / size(axes)[1]), strict=True)
+    for width, runs, height in begins:
+        place: dict[str, Any] = {"xy": (runs[0][0], height), "xycoords": ("data", "axes fraction")}
+        axes.annotate(
+            str(width or ""), xytext=(-6, 0), color=MUTED, size=SMALL, ha="right", va="center", **place, **_SHIFTED
+        )
     axes.set_xlim(sizes[0] / 2.2, sizes[-1])  # room for the widths
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -69,9 +79,3 @@ def _against_width(axes: Axes, widths: list[int], values: tuple[float, ...]) -> 
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:.0f}"))
     axes.set_ylim(0, 1.08 * max(values))
-
-
-def _beside(
-    axes: Axes, text: str, point: tuple[float, float], shift: tuple[float, float], colour: str, ha: str
-) -> None:
-    axes.annotate(text, point, color=colour, size=SMALL, ha=ha, xytext=shift, textcoords="offset points")
