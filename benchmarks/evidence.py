@@ -17,7 +17,8 @@ the held-out masked accuracy of its first stage by the end, continual multi-task
 tasks: each of the others added to knowledge masking, at equal total steps.  Set before the first run: the task's own
 held-out metric lies above that of always answering the most frequent label and above that of counting tokens (naive
 Bayes for passages, each token's most frequent label for tokens), its 95 % interval wholly so; and where the task
-embeddings change places, the held-out masked loss rises.  What a task changes downstream is told with its interval,
+embeddings change places, the held-out masked loss rises.  The interval is over documents, as is that of how far the
+task lies beyond counting on the same ones.  What a task changes downstream is told with its interval,
 whatever its sign.
 """
 
@@ -41,7 +42,7 @@ from finetuning import TASKS, ours, spread, write_rows
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
-from ernie.metrics import score
+from ernie.metrics import Score, score
 from ernie.train.log import read_records
 from pretrain import folder as run_folder
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig
@@ -125,10 +126,12 @@ def main() -> None:
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         found = {task: measured(run, task) for task in (MASKED, *OTHERS)}
         alone = arguments.experiment == "tasks" and arm != MASKED
+        counted = counting(run, arm) if alone else None
         return {
             "begins with": hidden_words(base, arguments.corpus),
-            "measured": {task: scores for task, scores in found.items() if scores},
-            "counting tokens": counting(run, arm) if alone else None,
+            "measured": {task: [score.as_dict() for score in scores] for task, scores in found.items() if scores},
+            "counting tokens": counted and counted.value,
+            "beyond counting": counted and found[arm][-1].beyond(counted),
             "task ids swapped": swapped(run) if alone else None,
             "downstream": fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
@@ -191,10 +194,10 @@ def fine_tune(model: Path, folder: Path, rows: dict[str, tuple[Path, Path]], see
     return scores
 
 
-def measured(run: Path, task: str) -> list[dict[str, Any]]:
+def measured(run: Path, task: str) -> list[Score]:
     """The headline of a task after each stage."""
     return [
-        next(iter(probe["scores"].values()))
+        Score(**next(iter(probe["scores"].values())))
         for probe in read_records(run, "probe")
         if probe["task"] == task and probe["ends_stage"]
     ]
@@ -223,7 +226,8 @@ def forgotten(scores: Sequence[float], schedule: str) -> float:
 
 def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
     """Each added task by its own metric, beside what needs no encoder; and its task embedding."""
-    heads = ["task", "metric", "held out", "majority", "counting tokens", "intervals above both", "task ids swapped"]
+    heads = ["task", "metric", "held out", "majority", "counting tokens", "beyond counting", "intervals above both"]
+    heads += ["task ids swapped"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for name, records in arms.items():
         scores = [record["measured"][name][-1] for record in records]
@@ -235,12 +239,15 @@ def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
         majority = statistics.median(score["majority"] for score in scores)
         swaps = "" if name == MASKED else spread([record["task ids swapped"] for record in records])
         counts = "" if name == MASKED else f"{statistics.median(counted):.1%}"
-        cells = [name, scores[0]["name"], value, f"{majority:.1%}", counts, f"{above} of {len(scores)}", swaps]
+        beyond = [] if name == MASKED else [record["beyond counting"] for record in records]
+        differences = "; ".join(f"{low:+.1%} to {high:+.1%}" for low, high in beyond)
+        cells = [name, scores[0]["name"], value, f"{majority:.1%}", counts, differences, f"{above} of {len(scores)}"]
+        cells.append(swaps)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def counting(run: Path, task: str) -> float:
+def counting(run: Path, task: str) -> Score:
     """The task's headline for one who counts tokens: naive Bayes, or of a token's labels the most frequent one.
 
     It counts as many training batches as the run has learnt from, and answers on those that the run was measured on.
@@ -259,7 +266,7 @@ def counting(run: Path, task: str) -> float:
         labels, ids, of_each = labelled(batch)
         np.add.at(counts, (np.asarray(labels)[of_each], ids), 1)
         seen += np.bincount(labels, minlength=len(seen))
-    told, right = [], []
+    told, right, items = [], [], []
     likely = np.log(counts / counts.sum(1, keepdims=True))
     for batch in held_out:
         labels, ids, of_each = labelled(batch)
@@ -267,8 +274,9 @@ def counting(run: Path, task: str) -> float:
         np.add.at(scores, of_each, likely[:, ids].T)
         told.append(scores.argmax(1))
         right.append(labels)
+        items.append(batch.samples[batch.layout.sequences_of(batch.labels["label"].positions), 1])
     answers, labels = np.concatenate(told), np.concatenate(right)
-    return score(objective.metrics[0], answers, labels, np.zeros(len(labels))).value
+    return score(objective.metrics[0], answers, labels, np.zeros(len(labels)), np.concatenate(items))
 
 
 def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -120,7 +120,7 @@ def formula(layout: ParallelConfig, shape: dict[str, int], tokens: int) -> float
     # Token, position and segment embeddings with their norm, and the head; the pooler learns nothing here.
     others = 4 * (V * D + (512 + 2) * D + 2 * D + D * D + D + 2 * D + V)
     vectors = 4 * tokens * D
-    total = 2 * (layers + others) * (layout.degree("data") - 1)
+    total: float = 2 * (layers + others) * (layout.degree("data") - 1)
     shards = layout.sharding - 1
     each = MICRO_BATCHES / layout.replicas
     reduced = 1 if layout.sharding_stage == 1 else each  # gradients are handed over once a step, or a micro-batch

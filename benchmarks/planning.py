@@ -20,7 +20,6 @@ from typing import Any
 
 import yaml
 
-from ernie.model.config import EncoderConfig
 from ernie.parallel.layout import ParallelConfig
 from ernie.train.log import read_records
 from pretrain.config import load
@@ -107,7 +106,7 @@ def read_score(run: Path) -> dict[str, Any]:
 def predicted(file: Path, layout: ParallelConfig, folder: Path) -> dict[str, float]:
     """What the plan says of a layout."""
     config, machine = load(file), Machine.read(folder / "cache" / "ernie-continual" / "machine.json")
-    shape = replace(EncoderConfig.preset(config.model.preset), **config.model.changes())
+    shape = config.model.shape(None)
     stages = layout.cut(shape.layers) if layout.pipeline > 1 else ()
     found = cost(work_of(config, shape), replace(layout, stages=stages), machine)
     assert found is not None, f"{layout}: this machine has not memory enough"

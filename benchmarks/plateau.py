@@ -38,7 +38,6 @@ from ernie.data.stream import MIXED
 from ernie.model.beginning import begin_likeness, begin_neighbours, begin_positions, initialize
 from ernie.model.ernie import ErnieModel
 from pretrain.config import ModelConfig
-from pretrain.model import shape
 from tasks.base import single
 
 FEW: dict[str, Any] = {**COMMON["data"], "mixed": 0}
@@ -129,7 +128,7 @@ def beginning(corpus: Path, folder: Path, arm: Arm, seed: int) -> Path:
     if not folder.is_dir():
         paddle.seed(seed)
         tokenizer = Corpus.open(corpus).tokenizer
-        config = shape(ModelConfig(**COMMON["model"]), tokenizer)
+        config = ModelConfig(**COMMON["model"]).shape(tokenizer.vocab_size)
         if arm.deviation is not None:
             config = replace(config, initializer_range=arm.deviation)
         model = ErnieModel(config)

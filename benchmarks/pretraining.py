@@ -143,7 +143,7 @@ def _config(
         PretrainConfig(
             corpus=corpus.folder,
             schedule=ScheduleConfig(stages=[dict.fromkeys(tasks, share)]),
-            objectives={name: pretrain_tasks[name]() for name in tasks},  # type: ignore[misc]
+            objectives={name: pretrain_tasks[name]() for name in tasks},
             model=ModelConfig(preset=preset),
             data=DataConfig(max_len=max_len, batch_tokens=batch_tokens),
             probe=ProbeConfig(batches=1),

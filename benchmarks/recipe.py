@@ -67,8 +67,8 @@ def main() -> None:
     if not Path(corpus).is_dir():
         ernie("data", "build", "--input", *texts, "--tokenizer", tokenizer, "--output", corpus)
     if not (Path(run) / "model").is_dir():
-        changes = [f"corpus={corpus}", *arguments.set]
-        ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *sets(changes))
+        given = sets([f"corpus={corpus}", *arguments.set])
+        ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *given)
     for task, changes in recipe.tasks.items():
         place = output / "finetuned" / task
         if not (place / "README.md").is_file():

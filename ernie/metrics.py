@@ -51,10 +51,15 @@ class Score:
         found = asdict(self)
         return found if draws else {key: value for key, value in found.items() if key != "draws"}
 
+    def beyond(self, other: Score) -> tuple[float, float]:
+        """How much better it is than another score on the same items: the 95 % interval, draw by draw."""
+        higher = np.asarray(self.draws) - np.asarray(other.draws)
+        low, high = np.quantile(-higher if self.lower_is_better else higher, (0.025, 0.975))
+        return float(low), float(high)
+
     def is_worse_than(self, other: Score) -> bool:
         """Whether it is worse than another score on the same items in all but 2.5 % of the draws."""
-        fallen = np.asarray(other.draws) - np.asarray(self.draws)
-        return bool(np.quantile(-fallen if self.lower_is_better else fallen, 0.025) > 0)
+        return self.beyond(other)[1] < 0
 
 
 def score(
