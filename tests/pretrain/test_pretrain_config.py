@@ -50,7 +50,7 @@ def test_a_task_keeps_its_own_longest_sample(tmp_path: Path) -> None:
 @given(
     st.lists(st.sampled_from(list(pretrain_tasks)), min_size=1, unique=True),
     st.sampled_from(["runs/a", "2024", "1e5", "~"]),
-    st.integers(),
+    st.integers(0, 2**32 - 1),
 )
 def test_a_run_is_what_its_folder_says(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], output: str, seed: int
