@@ -266,7 +266,7 @@ class TokenTranslator:
         B = self._beam
         reads = np.array([len(state.progress[n].read) for n in streams])
         state, source = self._source(state, streams, reads)
-        beams = [_Beam([(0.0, state.progress[n])], [], self._most(state.progress[n])) for n in streams]
+        beams = [_Beam([(0.0, state.progress[n])], []) for n in streams]
         rows = list(streams)  # of the memories, one for each hypothesis that goes on
         own = state.own.chosen(rows)
         while rows:
@@ -290,11 +290,10 @@ class TokenTranslator:
 @dataclass
 class _Beam:
     """The hypotheses of one stream: those that go on, with the sums of their scores, and those that are done, with
-    these by their lengths; none is longer than `longest`."""
+    these by their lengths."""
 
     alive: list[tuple[float, Progress]]
     done: list[tuple[float, Progress]]
-    longest: int
 
     def step(self, scores_HV: np.ndarray, most: int, with_token: Callable[[Progress, int, int], Progress]) -> list[int]:
         """Go on with the `most` best hypotheses of one token more; for each, which one it goes on from."""
@@ -321,13 +320,15 @@ class _Beam:
         return [] if over else parents
 
     def _is_over(self, alive: Sequence[tuple[float, Progress]]) -> bool:
-        """Whether none of those that go on, the best of which is the first, can be better than the best that is done.
+        """Whether the best of those that go on, the first, would be no better than the best that is done, if it ended.
 
-        Their sums only fall; none can be divided by more than what belongs to the longest.
+        A sum only falls.  That longer ones divide it by more is left out: to gain by that takes many tokens which are
+        all but certain, and to wait for it takes steps up to the longest that there may be.
         """
         if not alive or not self.done:
             return not alive
-        return max(score for score, _ in self.done) >= alive[0][0] / _penalty(self.longest + 1)
+        score, one = alive[0]
+        return max(done for done, _ in self.done) >= score / _penalty(len(one.written) + 1)
 
     def best(self) -> Progress:
         return max(self.done, key=lambda scored: scored[0])[1]
