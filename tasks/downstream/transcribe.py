@@ -137,6 +137,11 @@ class Transcribe(SoundTask):
                 f"task.history: {self.memory} tokens take {2 * self.memory} positions, twice as many as are "
                 f"remembered, and {encoder} has {positions}"
             )
+        if self.decoder == "global" and self.max_len >= positions:
+            raise UserError(
+                f"task.max_len: with decoder: global as many tokens are written, and a mark before them takes a "
+                f"position; {encoder} has {positions}, so that at most {positions - 1} are possible"
+            )
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         if self.language is None:

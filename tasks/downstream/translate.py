@@ -156,10 +156,10 @@ class Translate(FinetuneTask):
         if paths == (None,):
             return Reading.whole(batch, layout)
         lengths_U = np.repeat(source_lengths(batch.layout), layout.lengths)
-        reads_U = np.choose(
-            np.repeat([self._drawn(name) for name in batch.samples], layout.lengths),
-            [self.policy(k).reads(layout.positions, lengths_U) for k in paths],
-        )
+        # For each path P and token U: np.choose takes 64 paths at most.
+        reads_PU = np.stack([self.policy(k).reads(layout.positions, lengths_U) for k in paths])
+        drawn_U = np.repeat([self._drawn(name) for name in batch.samples], layout.lengths)
+        reads_U = reads_PU[drawn_U, np.arange(len(drawn_U))]
         return (Reading.causal if self.encoder == "causal" else Reading.prefixes)(batch, layout, reads_U)
 
     def _drawn(self, name: np.ndarray) -> int:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from interpreter import learnt
-from toys import FARBEN, TOYS
+from toys import FARBEN, TOKENIZER, TOYS
 
+from ernie.data.batch import pack
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
@@ -133,6 +135,19 @@ def test_a_whole_sentence_model_translates_nothing_before_the_end() -> None:
 def test_a_distance_below_one_is_refused(distance) -> None:
     with pytest.raises(UserError, match="expected at least 1"):
         replace(TOYS["translate"].task, wait_k=distance)
+
+
+def test_a_hundred_distances_are_learnt_as_few_are() -> None:
+    toy, model = TOYS["translate"], learnt()
+
+    def loss(wait_k: int | tuple[int, ...]) -> float:
+        task = replace(toy.task, wait_k=wait_k)
+        rows = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(8)]
+        batch = pack(rows, np.array([(0, 0, n) for n in range(8)]))
+        with paddle.no_grad():
+            return task.judge(model.head, task.encode(model.ernie, model.head, batch, 0), batch).total.item()
+
+    assert loss((2,) * 100) == loss(2) != loss(1)
 
 
 def test_lines_before_one_that_is_too_long_are_written(translator: TextTranslator) -> None:

@@ -355,6 +355,10 @@ def test_in_chunks_sounds_may_be_longer_than_an_encoder_has_positions_and_what_i
         chunks.check_fits(79, "mine")
     with pytest.raises(UserError, match=r"^task\.history: 41 tokens take 82 positions, .* mine has 80$"):
         replace(chunks, decoder="attention", history=41).check_fits(80, "mine")
+    for task in (whole, chunks):  # as many tokens as vectors, and the mark that they begin with
+        replace(task, decoder="global", max_len=79).check_fits(80, "mine")
+        with pytest.raises(UserError, match=r"^task\.max_len: with decoder: global .* at most 79 are possible$"):
+            replace(task, decoder="global", max_len=80).check_fits(80, "mine")
 
 
 def test_abstractions_without_pieces_are_a_sentence() -> None:
