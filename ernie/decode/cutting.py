@@ -22,10 +22,21 @@ _NEAR = 1  # vectors between a label's best place and the spike that told it
 
 
 class Window(NamedTuple):
-    """The vectors from `first` to before `last`, which are seen of a piece."""
+    """Seen of a piece are the vectors from `first` to before `last`; its own are those from `begin` to before `end`."""
 
     first: int
+    begin: int
+    end: int
     last: int
+
+    @property
+    def parts(self) -> np.ndarray:
+        """Where each vector that is seen lies: before the piece (0), within (1) or behind it (2)."""
+        return np.repeat([0, 1, 2], np.diff(self))
+
+    def within(self, vectors: int) -> Window:
+        """What there is of it where there are so many vectors and no more."""
+        return self._replace(last=min(self.last, vectors))
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,8 @@ class Cutting:
 
     def window(self, before: int, cut: int) -> Window:
         """What is seen of the piece that follows the cut `before` (-1 at the beginning) and ends with `cut`."""
-        return Window(max(0, before + 1 - self.back), cut + self.ahead + 1)
+        begin, end = before + 1, cut + 1
+        return Window(max(0, begin - self.back), begin, end, end + self.ahead)
 
     def following(self, before: int, spikes: Sequence[int], vectors: int, ended: bool) -> int | None:
         """Where the piece after the cut `before` ends, as far as is known of so many vectors with these spikes."""
@@ -74,9 +86,10 @@ class Cutting:
             cuts.append((end, found.get(end, 0)))
         return cuts
 
-    def windows(self, cuts: Sequence[int]) -> list[Window]:
-        """What is seen of each of some pieces, one after the other."""
-        return [self.window(before, cut) for before, cut in zip([-1, *cuts[:-1]], cuts, strict=True)]
+    def windows(self, cuts: Sequence[int], vectors: int) -> list[Window]:
+        """What is seen of each of some pieces, one after the other, of so many vectors."""
+        whole = [self.window(before, cut) for before, cut in zip([-1, *cuts[:-1]], cuts, strict=True)]
+        return [window.within(vectors) for window in whole]
 
 
 def align(scores_TV: np.ndarray, labels: Sequence[int], blank: int) -> list[int]:

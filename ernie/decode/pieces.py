@@ -73,7 +73,7 @@ class PieceWriter:
     def __init__(self, head: SpeechHead, cutting: Cutting, begin: int, end: int, never: Sequence[int]):
         assert head.writer is not None
         assert head.writer.remembered is not None
-        self._head, self._abstraction = head.writer, head.abstraction
+        self._head, self._abstraction, self._seen = head.writer, head.abstraction, head.seen
         self._cutting, self._begin, self._end = cutting, begin, end
         self._never = [token for token in (begin, *never) if token != end]
         self._remembered = head.writer.remembered - 1  # a token sees itself, too
@@ -97,9 +97,10 @@ class PieceWriter:
 
     def _write(self, writing: Writing, cut: int) -> tuple[Writing, list[Spike]]:
         """One piece."""
-        window = self._cutting.window(writing.cut, cut)
+        window = self._cutting.window(writing.cut, cut).within(writing.vectors)
         own, last, count, new = writing.own, writing.last, writing.count, []
         heard_PD = writing.seen[window.first - writing.first : window.last - writing.first]
+        heard_PD = self._seen(heard_PD, window.parts)
         piece, layout = Layout.of_lengths([heard_PD.shape[0]]), Layout.of_lengths([1])
         source_PD = heard_PD
         if self._abstraction is not None:
@@ -150,21 +151,24 @@ def attention_loss(
     scores = np.split(head(hidden_TD.detach()).numpy(), layout.offsets[1:-1])
     targets: list[np.ndarray] = []
     counts: list[np.ndarray] = []  # of the tokens of each piece
-    spans: list[np.ndarray] = []  # what is seen of each
+    seen: list[np.ndarray] = []  # of each piece the vectors, and where they lie
+    parts: list[np.ndarray] = []
     for start, scores_TV, own in zip(layout.starts, scores, labels, strict=True):
         spikes = [spike.vector for spike in greedy(scores_TV, head.blank)]
         cuts = cutting.taught(spikes, align(scores_TV, own.tolist(), head.blank), len(scores_TV))
         own_counts = np.array([count for _, count in cuts])
         targets.append(np.insert(own, np.cumsum(own_counts), end))
         counts.append(own_counts + 1)
-        spans.append(start + np.minimum(cutting.windows([cut for cut, _ in cuts]), len(scores_TV)))
+        windows = cutting.windows([cut for cut, _ in cuts], len(scores_TV))
+        seen += [start + np.arange(window.first, window.last) for window in windows]
+        parts += [window.parts for window in windows]
     written, tokens = Layout.of_lengths([len(one) for one in targets]), Layout.of_lengths(np.concatenate(counts))
     joined = np.concatenate(targets).astype(np.int64)
     given = np.append(begin, joined[:-1])
     given[written.starts] = begin
-    seen = [np.arange(*span) for span in np.concatenate(spans)]
     pieces = Layout.of_lengths([len(one) for one in seen])
     pieces_PD = paddle.gather(hidden_TD, paddle.to_tensor(np.concatenate(seen)))
+    pieces_PD = head.seen(pieces_PD, np.concatenate(parts))
     if abstraction is not None:
         places = written.positions + 1 + np.repeat(before, written.lengths)
         told = abstraction.abstract(writer.embed(joined, places), tokens, pieces_PD, pieces)

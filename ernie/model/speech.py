@@ -1,6 +1,7 @@
 """From frames of sound to the encoder's vectors, and from these to a transcript: CTC.
 
-Legend: F frames, M features of a frame, T vectors of the encoder, N sequences, D width, V vocabulary, L labels.
+Legend: F frames, M features of a frame, T vectors of the encoder, P vectors of pieces, N sequences, D width,
+V vocabulary, L labels.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 _WIDTH = 3  # frames of a window of either convolution
+_PARTS = 3  # before a piece, within and behind it
 
 
 class SpeechFrontend(nn.Layer):
@@ -96,12 +98,22 @@ class SpeechHead(nn.Layer):
         self.out = nn.Linear(model.config.hidden_size, model.config.vocab_size)
         self.blank = blank
         self.writer = TranslationHead(model, layers, history) if layers else None
+        self.parts = nn.Embedding(_PARTS, model.config.hidden_size) if layers and history is not None else None
         self.recurrent = recurrent
         self.abstraction = Abstraction(model.config, abstractions) if abstractions else None
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
         """The logits of each vector, (T, V)."""
         return linear(hidden_TD, self.out.weight, self.out.bias).astype("float32")
+
+    def seen(self, pieces_PD: Tensor, parts: np.ndarray) -> Tensor:
+        """The vectors of pieces as the writer sees them, who is told where in its piece each lies (`Window.parts`).
+
+        Without that, a token said twice and one that CTC told twice look alike: vectors of the same token on either
+        side of the cut.
+        """
+        assert self.parts is not None
+        return pieces_PD + F.embedding(paddle.to_tensor(parts), self.parts.weight)
 
 
 def ctc_loss(logits_TV: Tensor, layout: Layout, labels: np.ndarray, label_layout: Layout, blank: int) -> Loss:

@@ -48,7 +48,11 @@ def test_every_vector_is_in_one_piece_and_no_piece_is_longer_than_allowed(cuttin
         before = cut
     assert cuts[-1] == T - 1
     assert set(spikes) <= set(cuts)
-    for window in cutting.windows(cuts):
+    windows = cutting.windows(cuts, T)
+    inside = [np.arange(window.first, window.last)[window.parts == 1] for window in windows]
+    assert np.concatenate(inside).tolist() == list(range(T))
+    for window in windows:
+        assert (np.diff(window.parts) >= 0).all()
         assert window.last - window.first <= cutting.longest + cutting.back + cutting.ahead
 
 

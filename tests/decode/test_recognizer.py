@@ -234,6 +234,22 @@ def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
     assert found[-1].vector > 100
 
 
+def test_a_decoder_knows_where_a_piece_begins_though_all_that_it_sees_is_alike() -> None:
+    """Else a token said twice and one that CTC told twice are the same to it: more of the same vectors."""
+    _, head = model(kind="attention")
+    layout, labels = Layout.of_lengths([12]), [np.array([5, 5, 6])]
+    same_TD = paddle.expand(
+        paddle.to_tensor(np.random.default_rng(0).normal(size=(1, 32)).astype(np.float32)), [12, 32]
+    )
+
+    def loss(back: int) -> float:
+        with evaluating(head):
+            cutting = Cutting(back, ahead=1, longest=6)
+            return attention_loss(head, same_TD, layout, labels, cutting, BEGIN, END, np.array([0])).total.item()
+
+    assert abs(loss(0) - loss(4)) > 0.1
+
+
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])
 def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pieces of two sounds at once, beside piece after piece and token after token of each."""
