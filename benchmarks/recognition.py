@@ -61,7 +61,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "recurrent in chunks": {**CHUNKS, "recurrent": {"layers": 3, "units": 128}},
     "attention": {**CHUNKS, "decoder": "attention"},
     "abstractions": {**CHUNKS, "decoder": "attention", "abstractions": 4},
-    "global": {**CHUNKS, "decoder": "global"},
+    "global": {**CHUNKS, "decoder": "global", "max_len": 511},  # a position is that of the mark before all tokens
 }
 TESTED = range(5)  # the numbers of the recordings to test on
 STRINGS = {"train": 2400, "dev": 120, "test": 300, "long": 100}

@@ -1,6 +1,6 @@
 """How early and how well: simultaneous translation on the shared encoder.
 
-  python benchmarks/translation.py --data DATA --output runs/translation [--seeds 0 1 2] [--epochs 20] [--arms full ...]
+  python benchmarks/translation.py --data DATA --output runs/translation [--seeds 0 1 2] [--epochs 10] [--arms full ...]
 
 DATA has mt_multi30k_task1/{train,val,test_2016_flickr}.{de,en,cs,fr}.gz and mt_doc_libreoffice_help_zh_en.  For each
 pair of languages a vocabulary of both, an encoder of 3 layers of 256 and a decoder of as many; each arm is fine-tuned
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
@@ -100,7 +100,7 @@ def main() -> None:
         source, target = arm.pair.split("-")
         task = {"kind": "translate", "text": source, "label": target, "max_len": MOST_TOKENS, **arm.task}
         data = {"train": files["train"], "dev": f"{files['dev']}[:{LOOKED_AT}]"}
-        fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=4096, evaluations=0)
+        fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=2048, evaluations=0)
         return scored(run, label, files)
 
     for seed in arguments.seeds:
