@@ -16,7 +16,6 @@ from ernie.decode.sampler import Sampler
 from ernie.model.voice import Text, Told, VoiceHead
 from ernie.model.wavenet import Flow, WaveNet
 
-_BACK, _AHEAD = 1, 3  # tokens around the one that was looked at last, among which the next step may look
 _PATIENCE, _LEAST = 4, 20  # times the steps that a text of its length takes, after which it is over; or so many
 
 
@@ -66,21 +65,17 @@ class AllAtOnce:
 
 
 def steps_of(head: VoiceHead, text: Text) -> Iterator[Told]:
-    """What the decoder tells of each step of one text, one after the other.
-
-    A step looks near the token that the one before it looked at, so that words are seldom left out or said twice.
-    """
+    """What the decoder tells of each step of one text, one after the other."""
     tokens = int(text.lengths[0])
     most = max(_LEAST, round(_PATIENCE * text.letters[0] / head.decoder.pace))
     before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
-    kept, at = None, 0
-    for step in range(most):
-        seen = np.array([max(0, at - _BACK)]), np.array([at + 1 + _AHEAD])
+    kept = None
+    for _ in range(most):
         with paddle.no_grad():
-            told, kept = head.decoder.go_on(before, text, kept, step, seen=seen)
-        before, at = told.frames, int(told.looked.argmax())
+            told, kept = head.decoder.go_on(before, text, kept)
+        before = told.frames
         yield told
-        if told.last.item() > 0 and at >= tokens - 2:  # the last token but [SEP]
+        if told.last.item() > 0 and int(told.looked.argmax()) >= tokens - 2:  # the last token but [SEP]
             return
 
 

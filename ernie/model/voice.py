@@ -2,6 +2,8 @@
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 4: an attention decoder of convolutions for frames (as Deep
 Voice 3: Ping et al., 2018, arXiv 1710.07654), a bridge that makes of its states what a WaveNet is conditioned on.
+Attention is not theirs, to what tokens and frames hold and to where they are expected, but goes on through the text by
+as much as each step tells (Graves, 2013, arXiv 1308.0850, section 5; Battenberg et al., 2020, arXiv 1910.10288).
 
 Legend: N sequences, L tokens of the longest, F steps of the longest, D width, M features of the frames of a step, S
 samples, H features of the conditioner.
@@ -44,23 +46,21 @@ class Told(NamedTuple):
 
 
 class Text(NamedTuple):
-    """What is read of the texts: keys and values (N, L, D), how many tokens and letters each has, (N,), and where in
-    its text each token begins, (N, L), from 0 to 1."""
+    """What is read of the texts: values (N, L, D), how many tokens and letters each has, (N,), and how many letters lie
+    before the middle of each token, (N, L)."""
 
-    keys: Tensor
     values: Tensor
     lengths: np.ndarray
     letters: np.ndarray
-    places: np.ndarray
+    middles: np.ndarray
 
 
 class FrameDecoder(nn.Layer):
     """Frames step by step: what was heard so far, and where in the text it is, tell what comes next.
 
-    A token lies behind the letters of those before it, of which `letters` (V,) has the number, and a step behind as
-    many as are spoken in the steps before it: of a sound that is there as many in each as it has in the mean, and
-    `pace` in each while one speaks.  As what is asked and what is looked at begin with the same weights, attention
-    begins near the diagonal.
+    A token lies behind the letters of those before it, of which `letters` (V,) has the number.  Attention is a bell
+    over the letters.  Each step tells, from what was heard, how many letters it goes on by, never back, and how narrow
+    the bell is: at first `pace` letters, and a deviation of one.
     """
 
     def __init__(self, width: int, features: int, letters: np.ndarray, pace: float):
@@ -68,11 +68,11 @@ class FrameDecoder(nn.Layer):
         self.first, self.second = nn.Linear(features, width), nn.Linear(width, width)
         self.before = nn.LayerList([_Convolution(width, _WIDTH - 1, 0) for _ in range(_BLOCKS)])
         self.behind = nn.LayerList([_Convolution(width, _WIDTH - 1, 0) for _ in range(_BLOCKS)])
-        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
-        self.mixed = nn.Linear(width, width)
+        self.moves = nn.Linear(width, 2)
+        self.value, self.mixed = nn.Linear(width, width), nn.Linear(width, width)
         self.frames, self.last = nn.Linear(width, features), nn.Linear(width, 1)
         self.dropout = nn.Dropout(0.1)
-        self.pace, self._letters, self._width = pace, letters, width
+        self.pace, self._letters = pace, letters
 
     def read(self, encoded_TD: Tensor, ids_T: np.ndarray, layout: Layout) -> Text:
         """What can be looked at of texts, from their tokens and the encoder's vectors."""
@@ -80,61 +80,45 @@ class FrameDecoder(nn.Layer):
         letters_NL = np.zeros((layout.sequences, layout.longest))
         letters_NL.reshape(-1)[layout.slots] = self._letters[ids_T]
         behind_NL = np.cumsum(letters_NL, axis=1)
-        lie_NLD = _waves(behind_NL - letters_NL, self._width)
-        keys_NLD, values_NLD = _through(self.key, padded_NLD + lie_NLD), _through(self.value, padded_NLD)
-        all_N = behind_NL[:, -1]
-        places_NL = (behind_NL - letters_NL) / np.maximum(1, all_N)[:, None]
-        return Text(keys_NLD, values_NLD, layout.lengths, all_N, places_NL)
+        values_NLD = _through(self.value, padded_NLD)
+        return Text(values_NLD, layout.lengths, behind_NL[:, -1], behind_NL - letters_NL / 2)
 
-    def forward(self, before_NFM: Tensor, text: Text, steps: np.ndarray) -> Told:
-        """What follows each step, all of which are there, as in learning; `before` are the frames that it follows, and
-        each sound has so many `steps`, (N,)."""
-        # At the mean pace of all a slow sound would end behind its text, and attention would learn to look elsewhere
-        # than where the step is: while it speaks it would then leave words out, or say them twice.
-        return self.go_on(before_NFM, text, None, 0, text.letters / steps)[0]
+    def forward(self, before_NFM: Tensor, text: Text) -> Told:
+        """What follows each step, all of which are there, as in learning; `before` are the frames that it follows."""
+        return self.go_on(before_NFM, text, None)[0]
 
-    def go_on(
-        self,
-        before_NFM: Tensor,
-        text: Text,
-        kept: list[Tensor] | None,
-        steps: int,
-        pace: np.ndarray | None = None,
-        seen: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> tuple[Told, list[Tensor]]:
-        """The same for steps that follow `steps` others, of which the convolutions have `kept` what they need.
-
-        `pace` are the letters of a step of each text, (N,), if not the mean; `seen` are the first token that may be
-        looked at and the one behind the last, (N,) each.
-        """
-        if pace is None:
-            pace = np.full(before_NFM.shape[0], self.pace)
-        held = iter(kept or [None] * (2 * _BLOCKS))
-        keeps = []
+    def go_on(self, before_NFM: Tensor, text: Text, kept: list[Tensor] | None) -> tuple[Told, list[Tensor]]:
+        """The same for steps that follow others, of which `kept` is what is needed: the inputs of the convolutions, and
+        where in the text they have come to."""
+        *inputs, at_N1 = kept or [None] * (2 * _BLOCKS + 1)
+        held, keeps = iter(inputs), []
         x_NFD = F.dropout(F.relu(_through(self.first, before_NFM)), _FORGOTTEN, training=self.training)
         x_NFD = F.dropout(F.relu(_through(self.second, x_NFD)), _FORGOTTEN, training=self.training)
         for block in self.before:
             x_NFD, keep = block(x_NFD, next(held))
             keeps.append(keep)
-        mixed_NFD, looked_NFL = self._look(x_NFD, text, pace[:, None] * (steps + np.arange(x_NFD.shape[1])), seen)
-        x_NFD = (x_NFD + _through(self.mixed, mixed_NFD)) * _HALF
+        looked_NFL, at_NF = self._look(x_NFD, text, at_N1)
+        x_NFD = (x_NFD + _through(self.mixed, paddle.matmul(looked_NFL, text.values))) * _HALF
         for block in self.behind:
             x_NFD, keep = block(self.dropout(x_NFD), next(held))
             keeps.append(keep)
         last_NF = _through(self.last, x_NFD).squeeze(-1)
-        return Told(_through(self.frames, x_NFD), last_NF, x_NFD, looked_NFL), keeps
+        return Told(_through(self.frames, x_NFD), last_NF, x_NFD, looked_NFL), [*keeps, at_NF[:, -1:]]
 
-    def _look(
-        self, x_NFD: Tensor, text: Text, places_NF: np.ndarray, seen: tuple[np.ndarray, np.ndarray] | None
-    ) -> tuple[Tensor, Tensor]:
-        asked_NFD = _through(self.query, x_NFD + _waves(places_NF, self._width))
-        scores_NFL = paddle.matmul(asked_NFD, text.keys, transpose_y=True) / math.sqrt(self._width)
-        first, behind = seen or (np.zeros_like(text.lengths), text.lengths)
-        place_L = np.arange(text.keys.shape[1])
-        inside_NL = (place_L >= first[:, None]) & (place_L < np.minimum(behind, text.lengths)[:, None])
-        scores_NFL = scores_NFL + paddle.to_tensor(np.where(inside_NL, 0.0, _OUTSIDE).astype(np.float32)).unsqueeze(1)
-        looked_NFL = F.softmax(scores_NFL, axis=-1)
-        return paddle.matmul(looked_NFL, text.values), looked_NFL
+    def _look(self, x_NFD: Tensor, text: Text, at_N1: Tensor | None) -> tuple[Tensor, Tensor]:
+        """How much each step looks at each token, (N, F, L), and behind how many letters it is, (N, F); those before
+        have come to `at`, or there are none."""
+        # Both are one where nothing is learnt yet.
+        far_NF, narrow_NF = (F.softplus(part) / math.log(2) for part in _through(self.moves, x_NFD).unbind(-1))
+        at_NF = paddle.cumsum(self.pace * far_NF, axis=1)
+        if at_N1 is not None:
+            at_NF = at_NF + at_N1
+        middles_NL = paddle.to_tensor(text.middles.astype(np.float32))
+        away_NFL = middles_NL.unsqueeze(1) - at_NF.unsqueeze(-1)
+        inside_NL = np.arange(middles_NL.shape[1]) < text.lengths[:, None]
+        outside_NL = paddle.to_tensor(np.where(inside_NL, 0.0, _OUTSIDE).astype(np.float32))
+        scores_NFL = outside_NL.unsqueeze(1) - 0.5 * narrow_NF.unsqueeze(-1) * away_NFL * away_NFL
+        return F.softmax(scores_NFL, axis=-1), at_NF
 
 
 class Bridge(nn.Layer):
@@ -199,7 +183,7 @@ class VoiceHead(nn.Layer):
             if isinstance(layer, _Widening):
                 layer.begin()
         with paddle.no_grad():
-            paddle.assign(self.decoder.key.weight, self.decoder.query.weight)
+            paddle.assign(paddle.zeros_like(self.decoder.moves.weight), self.decoder.moves.weight)
 
 
 def letters_of(tokenizer: Tokenizer) -> np.ndarray:
@@ -261,14 +245,6 @@ def strides(hop: int) -> tuple[int, int]:
     """Two factors of a hop, as near to each other as there are."""
     low = max(factor for factor in range(1, math.isqrt(hop) + 1) if hop % factor == 0)
     return hop // low, low
-
-
-def _waves(places: np.ndarray, width: int) -> Tensor:
-    """Sines and cosines of places, (..., D).  Vaswani et al. (2017, arXiv 1706.03762), section 3.5."""
-    lengths = 10000 ** (-np.arange(0, width, 2) / width)
-    angles = places[..., None] * lengths
-    found = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)[..., :width]
-    return paddle.to_tensor(found.astype(np.float32))
 
 
 def _through(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -46,7 +46,8 @@ def frame_loss(told: Told, text: Text, frames_NFM: np.ndarray, steps: np.ndarray
     apart_NF = (told.frames - paddle.to_tensor(frames_NFM)).abs().mean(-1)
     last_NF = (np.arange(longest) == steps[:, None] - 1).astype(np.float32)
     wrong_NF = F.binary_cross_entropy_with_logits(told.last, paddle.to_tensor(last_NF), reduction="none")
-    away_NFL = text.places[:, None] - (np.arange(longest) / np.maximum(1, steps[:, None]))[..., None]
+    place_NL = text.middles / np.maximum(1, text.letters)[:, None]
+    away_NFL = place_NL[:, None] - ((np.arange(longest) + 0.5) / np.maximum(1, steps[:, None]))[..., None]
     costs_NFL = paddle.to_tensor((1 - np.exp(-(away_NFL**2) / (2 * _WIDE**2))).astype(np.float32))
     return ((apart_NF + wrong_NF + (told.looked * costs_NFL).sum(-1)) * share_NF).sum()
 

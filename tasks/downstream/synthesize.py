@@ -228,7 +228,7 @@ class Synthesize(SoundTask):
         text = head.decoder.read(hidden_TD, batch.ids, batch.layout)
         frames_NFM, steps = self._in_steps(batch)
         before_NFM = np.pad(frames_NFM, ((0, 0), (1, 0), (0, 0)))[:, :-1]
-        return head.decoder(_tensor(before_NFM), text, steps), text, frames_NFM, steps
+        return head.decoder(_tensor(before_NFM), text), text, frames_NFM, steps
 
     def sound_loss(self, head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, batch: Packed) -> Tensor:
         """The loss of the vocoder on a stretch of each sound, which begins where the sound's name decides."""

@@ -130,26 +130,37 @@ def test_steps_one_by_one_are_those_of_the_whole() -> None:
     decoder = model.head.decoder
     text = decoder.read(paddle.to_tensor(normal(4, 32)), ids("red blue"), Layout.of_lengths([4]))
     before = paddle.to_tensor(normal(1, 9, decoder.frames.weight.shape[1]))
-    whole = decoder(before, text, text.letters / decoder.pace)
+    whole = decoder(before, text)
     kept, found = None, []
     for step in range(9):
-        told, kept = decoder.go_on(before[:, step : step + 1], text, kept, step)
+        told, kept = decoder.go_on(before[:, step : step + 1], text, kept)
         found.append(told.states.numpy())
     np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
     assert task.voice.reduction * task.features.features == before.shape[2]
 
 
-@pytest.mark.parametrize("steps", [12, 25, 60])
 @paddle.no_grad()
-def test_attention_to_a_sound_begins_near_the_diagonal_however_slowly_it_was_spoken(steps: int) -> None:
-    model, _ = voice()
+def looked_at(model: FinetunedModel, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many letters lie before the middle of the token that each step looks at most, and of each token."""
     decoder = model.head.decoder
-    decoder.eval()
     text = decoder.read(paddle.zeros([6, 32]), ids("red blue green red"), Layout.of_lengths([6]))
-    told = decoder(paddle.zeros([1, steps, decoder.frames.weight.shape[1]]), text, np.array([steps]))
-    looked_F = told.looked.numpy()[0].argmax(-1)
-    spoken_F = text.letters[0] * np.arange(steps) / steps  # letters in the steps before each
-    behind_L = text.places[0] * text.letters[0]
-    away_F = np.abs(behind_L[looked_F] - spoken_F)
-    nearest_F = np.abs(behind_L[:, None] - spoken_F).min(0)
-    np.testing.assert_allclose(away_F, nearest_F, atol=1.5)
+    told = decoder(paddle.to_tensor(normal(1, steps, decoder.frames.weight.shape[1])), text)
+    return text.middles[0][told.looked.numpy()[0].argmax(-1)], text.middles[0]
+
+
+def test_before_anything_is_learnt_attention_goes_through_the_text_as_fast_as_is_spoken_in_the_mean() -> None:
+    model, _ = voice()
+    found_F, middles_L = looked_at(model, 30)
+    there_F = model.head.decoder.pace * np.arange(1, 31)
+    np.testing.assert_allclose(np.abs(found_F - there_F), np.abs(middles_L[:, None] - there_F).min(0), atol=1e-5)
+    assert found_F[-1] == middles_L[-1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_attention_never_goes_back_whatever_was_learnt_and_heard(seed: int) -> None:
+    model, _ = voice()
+    weight = model.head.decoder.moves.weight
+    paddle.assign(paddle.to_tensor(3 * normal(*weight.shape, seed=seed)), weight)
+    found_F, _ = looked_at(model, 60)
+    assert (np.diff(found_F) >= 0).all()
+    assert found_F[0] < found_F[-1]
