@@ -2,14 +2,16 @@
 
   python benchmarks/synthesis.py --data DATA --output runs/synthesis [--recognizer RUN] [--seeds 0] [--epochs 24 8]
 
-DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz).  Strings of 2 to 5 digits
-of one speaker are learnt from the recordings 5 to 49, letter by letter, and spoken beside strings of those from 0 to 4.
+DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Strings of 2 to 5 digits of
+one speaker are learnt from the recordings 5 to 49, letter by letter, and spoken beside strings of those from 0 to 4.
 `wavenet` learns all of it, and so does `phonemes`, which reads how words sound (nltk_corpora/cmudict.zip); from the
 voice of the former `flow` learns to make all samples at once, and so do `no apart`, without the regularization of the
-divergence, and `no spectra`, without the loss on spectra.  --epochs are those of the first two and of the flows.  RUN
-is one of benchmarks/recognition.py, which learnt from recordings of all speakers and from nothing that was made
-here.  What is done is kept, so that the command goes on where it was cut; what came out of each arm is a small file
-under `--records` (by default in OUTPUT).
+divergence, and `no spectra`, without the loss on spectra. --epochs are those of the first two and of the flows. RUN is
+one of benchmarks/recognition.py, which learnt from recordings of all speakers and from nothing that was made here: it
+is asked for what the voice says, for the recordings of the same strings, and, to tell which half of a voice is at
+fault, for the decoder's frames, of which Griffin and Lim's method (1984) makes sound in the vocoder's place. What is
+done is kept, so that the command goes on where it was cut; what came out of each arm is a small file under `--records`
+(by default in OUTPUT).
 
 Set before the first run: held-out samples have a likelihood at least 0.2 nats better than by linear prediction of order
 16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, at most 1.3 times as far
@@ -36,11 +38,13 @@ from evidence import kept, slug
 from fine_tuned import fine_tuned, knows_nothing, letter_pieces
 from recognition import RATE, SHORT, WORDS, read_table, said
 from scipy.linalg import solve_toeplitz
+from scipy.signal import lfilter
 
+from ernie.audio.features import PREEMPHASIS, mel_bank
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labelled.row import Row
-from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder
+from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, steps_of
 from ernie.model.voice_loss import Stretch, conditioners, likelihood_loss, magnitudes, stretches
 from ernie.text.pronounce import read_dictionary
 from ernie.train.settings import AdamConfig
@@ -65,6 +69,7 @@ ARMS: dict[str, dict[str, Any]] = {
 ORDER, FRAME = 16, 240  # of the linear prediction: samples that it sees, samples of a frame with weights of its own
 LOUDER = 3.0  # decibels
 STEPS = 60  # whose gradients are looked at
+TURNS = 40  # of Griffin and Lim's method
 
 
 def main() -> None:
@@ -254,10 +259,36 @@ def misunderstood(run: Path, strings: Path, recognizer: Path) -> dict[str, float
     for place, sound in enumerate(spoken[:3]):
         soundfile.write(run / f"spoken-{place}.wav", np.array(sound["array"], np.float32), RATE)
     right = [text for _, text in rows]
+    frames = [{"array": without_vocoder(voice, text), "sampling_rate": RATE} for text in right]
     found = {}
-    for name, sounds in (("spoken", spoken), ("recorded", [str(file) for file, _ in rows])):
+    for name, sounds in (("spoken", spoken), ("frames", frames), ("recorded", [str(file) for file, _ in rows])):
         found[name] = wer(right, [answer["transcript"] for answer in hears.predict([{"audio": s} for s in sounds])])
     return found
+
+
+@paddle.no_grad()
+def without_vocoder(voice: FinetunedModel, text: str) -> list[float]:
+    """A text as the voice's decoder tells its frames, and Griffin and Lim's method what they sound like."""
+    task, head = voice.task, voice.head
+    assert isinstance(task, Synthesize)
+    assert task.around is not None
+    batch = pack([task.example(Row({"text": text}), voice.tokenizer).samples[0]])
+    read = head.decoder.read(task.encode(voice.ernie, head, batch, voice.task_id), batch.ids, batch.layout)
+    config, (mean, deviation) = task.features, task.around.mean_and_deviation()
+    told_FM = np.concatenate([told.frames.numpy().reshape(-1, config.bins) for told in steps_of(head, read)])
+    transformed, width, hop = 2 * (config.frequencies - 1), config.window_samples, config.hop_samples
+    bank_KM = np.linalg.pinv(mel_bank(config.rate, transformed, config.bins).toarray())
+    powers_FK = np.exp(told_FM * deviation + mean) @ bank_KM.T
+    magnitudes_FK = np.sqrt(np.maximum(powers_FK, 0))
+    window = np.hanning(width)
+    places = hop * np.arange(len(told_FM))[:, None] + np.arange(width)
+    weights = np.bincount(places.ravel(), np.tile(window**2, len(told_FM)))
+    phases_FK = np.random.default_rng(0).uniform(0, 2 * np.pi, magnitudes_FK.shape)
+    for _ in range(TURNS):
+        parts = np.fft.irfft(magnitudes_FK * np.exp(1j * phases_FK), transformed)[:, :width] * window
+        sound = np.bincount(places.ravel(), parts.ravel()) / np.maximum(weights, 1e-3)
+        phases_FK = np.angle(np.fft.rfft(sound[places] * window, transformed))
+    return list(map(float, np.clip(lfilter([1], [1, -PREEMPHASIS], sound), -1, 1)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from scipy import sparse
 from ernie.errors import UserError
 
 _FLOOR = 1e-10  # of a power, before its logarithm
-_PREEMPHASIS = 0.97
+PREEMPHASIS = 0.97  # of the sample before, which is taken off each
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class FeatureStream:
         if not count:
             return replace(state, waiting=held), np.zeros((0, config.features), np.float32)
         before = np.concatenate([[np.float32(state.last)], held[:-1]])
-        sharp = held - np.float32(_PREEMPHASIS) * before
+        sharp = held - np.float32(PREEMPHASIS) * before
         windows = np.lib.stride_tricks.sliding_window_view(sharp, config.window_samples)[: count * hop : hop]
         found_FM = _spectra(config, windows)
         used = count * hop
