@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,14 +26,14 @@ from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
-from ernie.train.trainer import Trainer
+from ernie.train.trainer import StepReport, Trainer
 from finetune.checkpoint import Course, Evaluation, TrialCheckpoints, read_course, set_model, set_trainer
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
 
-Progress = Callable[[int, dict[str, str]], None]  # the step that is done, a few figures
+Progress = Callable[[int, StepReport, float], None]  # the number of the step, what it did, tokens a second so far
 
 
 def finetune(
@@ -81,18 +82,19 @@ def finetune(
         packs = micro_batches(train.examples, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
-        course.step, loss = number + 1, report.losses["task"]
-        course.losses.append(loss)
+        course.step = number + 1
+        if not report.skipped:
+            course.losses.append(report.losses["task"])
         course.tokens += sum(packed.layout.tokens for _, packed in batches)
         course.seconds += time.perf_counter() - began
         if progress is not None:
-            progress(number, {"loss": f"{loss:.4f}", "tokens/s": f"{course.tokens / course.seconds:,.0f}"})
+            progress(number, report, course.tokens / course.seconds)
         is_over = False
         if step.scored:
             if world.splits:
                 world.gather(whole, model)
             scores = world.by_first("scoring", lambda: task.scores(dev.rows, whole.answers(dev.examples)))
-            loss = float(np.mean(course.losses))
+            loss = float(np.mean(course.losses)) if course.losses else math.nan
             evaluations.append(Evaluation(course.step, step.epochs, scores, loss, course.seconds))
             course.losses.clear()
             if evaluated is not None:

@@ -16,16 +16,19 @@ from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.panels import BLUE, MUTED, PAPER, Label, count_axis, margin_labels, panels, style
 from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.report.words import duration, percent, plural
+from ernie.train.log import METRICS_FILE, read_records
 from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
+from finetune.folder import TRIALS_FOLDER
 from finetune.latency import Point
 from finetune.prepare import Prepared, describe
-from finetune.trial import Result, best_point, spreads
+from finetune.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS = 20  # more make a table that nobody reads
 _TOUCHING = 0.15  # tokens: a distance this near to whole sentences is not drawn beside them
+_STRETCHES = 60  # of a trial's steps, whose mean losses are drawn
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
 
@@ -39,7 +42,7 @@ def write_report(
     pictures = folder / FOLDER
     pictures.mkdir(exist_ok=True)
     with style():
-        chapters = write_chapters(_chapters(result, latency), pictures)
+        chapters = write_chapters(_chapters(folder, result, latency), pictures)
     parts = [
         page.paragraph(_sentence(config, result)),
         table("scores", result.score_rows()),
@@ -66,12 +69,12 @@ def _sentence(config: FinetuneConfig, result: Result) -> str:
     )
 
 
-def _chapters(result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
+def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
     note = (
         "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
-        "was chosen. The loss is the mean since the evaluation before."
+        f"was chosen. The loss is the mean of stretches of steps, at most {_STRETCHES} of them."
     )
-    yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(result))
+    yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(folder, result))
     if latency:
         note = (
             f"How well the model translates when it stays so many tokens behind the source, over {latency[0].rows:,} "
@@ -95,25 +98,39 @@ def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     return figure
 
 
-def _draw_course(result: Result) -> Figure:
+def _draw_course(folder: Path, result: Result) -> Figure:
     trials = [trial for trial in result.trials if trial.point == result.point]
     figure, (scores, losses) = panels([f"dev · {result.metric}", "training loss"], 1.6)
-    for axes, name in ((scores, result.metric), (losses, "loss")):
-        for trial in [*(t for t in trials if t is not result.best), result.best]:
-            chosen = trial is result.best
-            steps = [record["step"] for record in trial.curve]
-            values = [record[name] for record in trial.curve]
-            look: dict[str, Any] = (
-                {"color": BLUE, "linewidth": 1.8} if chosen else {"color": MUTED, "linewidth": 0.8, "alpha": 0.7}
-            )
-            axes.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **look)
-            if name != "loss":
-                place = steps.index(trial.best_step)
-                axes.plot(steps[place], values[place], "o", color=look["color"], markersize=5, clip_on=False)
+    for trial in [*(t for t in trials if t is not result.best), result.best]:
+        chosen = trial is result.best
+        look: dict[str, Any] = (
+            {"color": BLUE, "linewidth": 1.8} if chosen else {"color": MUTED, "linewidth": 0.8, "alpha": 0.7}
+        )
+        steps = [record["step"] for record in trial.curve]
+        values = [record[result.metric] for record in trial.curve]
+        scores.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **look)
+        place = steps.index(trial.best_step)
+        scores.plot(steps[place], values[place], "o", color=look["color"], markersize=5, clip_on=False)
+        means = _mean_losses(folder / TRIALS_FOLDER / trial.name, trial)
+        losses.plot(*zip(*means, strict=True), marker="o" if len(means) == 1 else "", markersize=4, **look)
+    for axes in (scores, losses):
         count_axis(axes, 0, max(trial.steps for trial in trials), "steps")
-        last = result.best.curve[-1][name] if name == "loss" else result.best.headline(result.metric)
-        margin_labels(axes, [Label(last, f"{last:.3f}", BLUE, bold=True)])
+    best = result.best.headline(result.metric)
+    margin_labels(scores, [Label(best, f"{best:.3f}", BLUE, bold=True)])
+    margin_labels(losses, [Label(means[-1][1], f"{means[-1][1]:.3f}", BLUE, bold=True)])
     return figure
+
+
+def _mean_losses(place: Path, trial: Trial) -> list[tuple[int, float]]:
+    """The mean loss of each stretch of a trial's steps, and the last step of it."""
+    there = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
+    records = [record for record in there if not record["skipped"]]
+    if not records:  # the log was removed, or is of a version that logged evaluations only
+        return [(record["step"], record["loss"]) for record in trial.curve]
+    stretches = np.array_split(np.arange(len(records)), min(len(records), _STRETCHES))
+    return [
+        (records[stretch[-1]]["step"], float(np.mean([records[n]["loss"] for n in stretch]))) for stretch in stretches
+    ]
 
 
 def _grid(result: Result) -> list[str]:

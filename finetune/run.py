@@ -31,6 +31,7 @@ from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.world import World
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
+from ernie.train.trainer import StepReport
 from finetune.answers import write_dev_answers
 from finetune.card import write_card
 from finetune.checkpoint import FOLDER as CHECKPOINTS
@@ -184,8 +185,10 @@ class _Runner:
         train, dev = self.splits["train"], self.splits["dev"]
         steps = len(planned_steps(train.examples, settings, seed))
 
-        def log_step(step: int, shown: dict[str, str]) -> None:
-            log.progress(step, **shown)
+        def log_step(step: int, report: StepReport, pace: float) -> None:
+            loss = report.losses["task"]
+            log.record("step", step + 1, loss=loss, gradient_norm=report.gradient_norm, skipped=report.skipped)
+            log.progress(step, **{"loss": f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
 
         def stop() -> None:
             if self.world.any(asked()):

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from ernie.cli import main
 from ernie.config import to_dict
+from ernie.train.log import read_records
 from finetune.config import load
 from finetune.model import FinetunedModel
 from finetune.trial import Result, Trial
@@ -84,9 +85,20 @@ class TestFolder:
     def test_every_evaluation_is_in_the_log_and_in_the_curve(self, work: Path) -> None:
         assert finetune("--quiet", "--set", "train.evaluations=2") == 0
         trial = json.loads(trial_file(work / "run", "seed=0").read_text(encoding="utf-8"))
-        log = (work / "run" / "trials" / "seed=0" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        assert [json.loads(line)["step"] for line in log] == [record["step"] for record in trial["curve"]]
+        log = read_records(work / "run" / "trials" / "seed=0", "evaluation")
+        assert [record["step"] for record in log] == [record["step"] for record in trial["curve"]]
         assert [record["step"] for record in trial["curve"]] == [8 * k for k in range(1, 11)]
+
+    def test_every_step_is_in_the_log_and_an_evaluation_tells_the_mean_loss_of_those_before(self, work: Path) -> None:
+        place = work / "done" / "trials" / "seed=0"
+        steps, evaluations = read_records(place, "step"), read_records(place, "evaluation")
+        assert [record["step"] for record in steps] == list(range(1, evaluations[-1]["step"] + 1))
+        begin = 0
+        for evaluation in evaluations:
+            losses = [record["loss"] for record in steps[begin : evaluation["step"]]]
+            assert evaluation["loss"] == pytest.approx(statistics.mean(losses), rel=1e-6)
+            begin = evaluation["step"]
+        assert all(record["gradient_norm"] > 0 and not record["skipped"] for record in steps)
 
 
 class TestGivenAgain:
@@ -96,6 +108,12 @@ class TestGivenAgain:
         assert finetune(output="done") == 0
         assert "seed=0: was done before, accuracy " in capsys.readouterr().err
         assert [file.stat().st_mtime_ns for file in files] == before
+
+    def test_a_run_whose_logs_were_removed_still_has_a_report(self, work: Path) -> None:
+        (work / "done" / "trials" / "seed=0" / "metrics.jsonl").unlink()
+        (work / "done" / "report.html").unlink()
+        assert finetune("--quiet", output="done") == 0
+        assert "training loss" in (work / "done" / "report.html").read_text(encoding="utf-8")
 
     def test_with_more_seeds_the_missing_ones_are_run(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert finetune("--seeds", "3", output="done") == 0
