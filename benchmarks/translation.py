@@ -346,7 +346,8 @@ def draw(points: dict[str, list[dict[str, float]]], file: Path) -> None:
     if "full" in points:
         whole = 100 * statistics.median(one["bleu"] for one in points["full"])
         panel.axhline(whole, color="grey", linestyle="--")
-        panel.annotate("whole sentences", (0.99, 0.97), xycoords="axes fraction", ha="right", va="top", color="grey")
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "top"}
+        panel.annotate("whole sentences", (0, whole), (6, -5), color="grey", **place)
     panel.set(xlabel="average lagging, tokens", ylabel="BLEU")
     panel.grid(alpha=0.3)
     panel.legend(loc="lower right")
