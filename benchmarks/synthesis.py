@@ -61,6 +61,7 @@ STRINGS = {"train": 1200, "dev": 1, "test": 40}
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
 ARMS: dict[str, dict[str, Any]] = {
     "wavenet": {},
+    "end to end": {"end_to_end": True},
     "phonemes": {},
     "flow": {"vocoder": "flow"},
     "no apart": {"vocoder": "flow", "apart": 0.0},

@@ -71,6 +71,7 @@ def finetune(
         patience=20,
         seed=seed,
         rate_factors=factors,
+        clipped_apart=[f"head.{part}." for part in task.clipped_apart],
         loss_scale=scale,
         world=world,
     )

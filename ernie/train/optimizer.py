@@ -36,12 +36,13 @@ class Optimizer:
         self._steps: dict[str, int] = {}
 
     @paddle.no_grad()
-    def step(self, rate: float, scale: float = 1.0) -> None:
-        """Update with the gradients times `scale`, then forget them."""
-        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scale))
+    def step(self, rate: float, scales: Mapping[str, float] | None = None) -> None:
+        """Update with the gradients times `scales`, by the parameters' names, then forget them."""
+        scales = scales or {}
+        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales))
         self.clear()
 
-    def _update(self, learning: Sequence[Tensor], rate: float, scale: float) -> None:
+    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float]) -> None:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
@@ -57,7 +58,7 @@ class Optimizer:
                 epsilon=config.epsilon,
                 power1=config.beta1**taken,
                 power2=config.beta2**taken,
-                gradient_scale=scale,
+                gradient_scale=scales.get(name, 1.0),
             )
             adamw(step, values, *self._moments[name])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,10 @@ class StepReport:
 class Trainer:
     """Trains a layer with AdamW.
 
-    `clip` is the largest gradient norm (0 for no limit).  A step whose loss or gradient is not finite changes
-    nothing; after `patience` of them in a row `step` raises TrainingStopped.  `rate_factors` multiply the rate of
+    `clip` is the largest gradient norm (0 for no limit), of the parameters whose names begin as one of `clipped_apart`
+    and of the others each by itself: a loss of its own, from which nothing else learns, may have gradients of another
+    size.  A step whose loss or gradient is not finite changes nothing; after `patience` of them in a row `step` raises
+    TrainingStopped.  `rate_factors` multiply the rate of
     the parameters they name.  `loss_scale`, for training in fp16, finds its own value; steps that are skipped
     meanwhile do not count against the patience.  `world` are the processes that train together, each of which is
     given the same batches and learns from its share of them.
@@ -53,6 +55,7 @@ class Trainer:
         patience: int,
         seed: int,
         rate_factors: Mapping[str, float] | None = None,
+        clipped_apart: Sequence[str] = (),
         loss_scale: LossScale | None = None,
         world: World | None = None,
     ):
@@ -62,6 +65,9 @@ class Trainer:
         self.bad_steps = 0  # in a row
         self.loss_scale = loss_scale
         self._clip = clip
+        names = self.optimizer.parameters
+        apart = {name for name in names if name.startswith(tuple(clipped_apart))}
+        self._groups = [set(names) - apart, apart] if clipped_apart else [set(names)]
         self._patience = patience
         self._seed = seed
 
@@ -99,16 +105,24 @@ class Trainer:
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
         self._world.sum_gradients(parameters)
         self._world.at(doing="the update")
-        report.gradient_norm = self._world.gradient_norm(parameters) / scale
+        norms = [self._norm(group) / scale for group in self._groups]
+        report.gradient_norm = math.hypot(*norms)
         if math.isfinite(report.gradient_norm) and _has_finite_losses(report):
-            excess = report.gradient_norm / self._clip if self._clip else 0.0
-            self.optimizer.step(rate, (1 / excess if excess > 1 else 1.0) / scale)
+            scales = {}
+            for group, norm in zip(self._groups, norms, strict=True):
+                excess = norm / self._clip if self._clip else 0.0
+                scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
+            self.optimizer.step(rate, scales)
             self.bad_steps = 0
             if self.loss_scale:
                 self.loss_scale.rise()
         else:
             self._skip(step, batches, report)
         return report
+
+    def _norm(self, group: Collection[str]) -> float:
+        named = self.optimizer.parameters.items()
+        return self._world.gradient_norm([parameter for name, parameter in named if name in group])
 
     def _dropout_key(self, step: int, number: int) -> int:
         return order.key(self._seed, "dropout", step, number)

@@ -96,6 +96,12 @@ class FinetuneTask(ABC):
         """The names of the measures that are used, the deciding one first."""
         return self.metrics or tuple(self.measures)[: self.usual]
 
+    @property
+    def clipped_apart(self) -> tuple[str, ...]:
+        """The parts of the head that learn from a loss of their own, from which nothing else learns: of another size
+        than the others, their gradients are clipped by themselves."""
+        return ()
+
     def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds can be spread in every way
         """Raise UserError for a way of spreading a run over processes that this kind has not."""
 

@@ -46,13 +46,15 @@ class Synthesize(SoundTask):
 
     Words are written as `dictionary`, a file as the CMU dictionary, says; without one, and for words that it lacks, as
     they are.  A decoder makes frames of `features`, and `voice` says what makes sound of them.  With `vocoder: wavenet`
-    all of it learns together, sound from stretches of `crop` seconds, and noise of `dither` times the deviation of the
-    samples is added to those that the WaveNet sees, so that it learns to make up for errors of its own (Valin and
-    Skoglund, 2019, arXiv 1810.11846, section 3.5).  With `flow` nothing learns but a flow, which makes all samples at
-    once: from the voice of the run `teacher`, by the divergence between the two, to which `apart` times the squared
-    difference of the logarithms of their deviations is added, and by `spectral` times how far the spectra of what it
-    makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` are the letters of a
-    step of the decoder and `loudness` the deviation of the samples, in the mean of the rows to learn from unless given.
+    all of it learns at the same time, sound from stretches of `crop` seconds, and noise of `dither` times the deviation
+    of the samples is added to those that the WaveNet sees, so that it learns to make up for errors of its own (Valin
+    and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With `end_to_end` the decoder and the encoder learn from the
+    samples, too, as in the paper, and otherwise from frames alone.  With `flow` nothing learns but a flow, which makes
+    all samples at once: from the voice of the run `teacher`, by the divergence between the two, to which `apart` times
+    the squared difference of the logarithms of their deviations is added, and by `spectral` times how far the spectra
+    of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` are the
+    letters of a step of the decoder and `loudness` the deviation of the samples, in the mean of the rows to learn from
+    unless given.
     """
 
     text: str = "text"
@@ -63,6 +65,7 @@ class Synthesize(SoundTask):
     teacher: Path | None = None
     crop: float = 0.5
     dither: float = 0.0
+    end_to_end: bool = False
     apart: float = 4.0
     spectral: float = 1.0
     longest: float = 10.0
@@ -96,6 +99,10 @@ class Synthesize(SoundTask):
                 f"features.normalize: {self.features.normalize} takes the loudness from what is to be said; choose "
                 "global or none"
             )
+
+    @property
+    def clipped_apart(self) -> tuple[str, ...]:
+        return () if self.end_to_end else ("bridge", "wavenet")
 
     @property
     def step_samples(self) -> int:
@@ -217,7 +224,8 @@ class Synthesize(SoundTask):
         from ernie.model.voice_loss import frame_loss
 
         told, text, frames_NFM, steps = self.told(head, hidden_TD, batch)
-        total = self.sound_loss(head, told.states, steps, batch)
+        states_NFD = told.states if self.end_to_end else told.states.detach()
+        total = self.sound_loss(head, states_NFD, steps, batch)
         if self.vocoder == "wavenet":
             total = total + frame_loss(told, text, frames_NFM, steps)
         return Loss(total, batch.layout.sequences, None, batch.labels["steps"].values)

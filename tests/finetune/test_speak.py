@@ -17,11 +17,13 @@ from toys import COLOURS, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
+from ernie.data.batch import pack
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
-from ernie.model.weights import arrays
+from ernie.model.voice_loss import frame_loss
+from ernie.model.weights import arrays, set_weights
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.loop import finetune
@@ -237,6 +239,45 @@ def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
         np.testing.assert_array_equal(arrays(model.head)[name], value)
     one, other = (np.concatenate(list(TextSpeaker(m, "wavenet").speak("red blue"))) for m in (model, learnt()))
     np.testing.assert_array_equal(one, other)
+
+
+def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
+    """The gradients that a voice learns by, of the samples or without them; empty ones are left out."""
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, end_to_end=end_to_end)
+    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    batch = task.drawn(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
+    model = FinetunedModel(tiny_encoder(), task)
+    set_weights(model.ernie, arrays(learnt().ernie), "the voice")
+    set_weights(model.head, arrays(learnt().head), "the voice")
+    model.eval()
+    hidden_TD = task.encode(model.ernie, model.head, batch, model.task_id)
+    if sound:
+        task.judge(model.head, hidden_TD, batch).total.backward()
+    else:
+        told, text, frames_NFM, steps = task.told(model.head, hidden_TD, batch)
+        frame_loss(told, text, frames_NFM, steps).backward()
+    return {name: value.grad.numpy() for name, value in model.named_parameters() if value.grad is not None}
+
+
+def test_only_end_to_end_the_decoder_and_the_encoder_learn_from_the_samples() -> None:
+    apart, whole, frames = _gradients(False, True), _gradients(True, True), _gradients(False, False)
+    vocoder = {name for name in apart if name not in frames}
+    others = set(frames)
+    assert set(apart) == set(whole) == vocoder | others
+    for name in vocoder:
+        np.testing.assert_allclose(apart[name], whole[name], rtol=1e-5, atol=1e-7)
+    for name in others:
+        np.testing.assert_allclose(apart[name], frames[name], rtol=1e-5, atol=1e-7)
+    # What is clipped by itself is what learns from the samples alone.
+    assert vocoder == {name for name in apart if name.startswith(("head.bridge.", "head.wavenet."))}
+    assert TOYS["synthesize"].task.clipped_apart == ("bridge", "wavenet")
+    assert not replace(TOYS["synthesize"].task, end_to_end=True).clipped_apart
+    # Nothing lies behind the states that tell frames and the end, so these learn alike.
+    differ = {name for name in others if np.abs(whole[name] - frames[name]).max() > 1e-3 * np.abs(frames[name]).max()}
+    assert {name for name in others if "decoder.frames" in name or "decoder.last" in name}.isdisjoint(differ)
+    assert any(name.startswith("head.decoder.behind") for name in differ)
+    assert any(name.startswith("ernie") for name in differ)
 
 
 def test_a_stretch_that_is_shorter_than_a_window_is_refused() -> None:

@@ -232,6 +232,22 @@ def test_gradients_are_clipped_to_the_norm_that_was_set(clip: float) -> None:
     assert used == pytest.approx(min(raw, clip) if clip else raw, rel=1e-4)
 
 
+def test_what_is_clipped_apart_does_not_shrink_the_gradients_of_the_rest() -> None:
+    model = TwoTasks()
+    raw = gradients(model, (1.0, "red", batch(8)))
+    apart = {name for name in raw if name.startswith("heads.red.")}
+    norms = [norm({name: raw[name] for name in group}) for group in (set(raw) - apart, apart)]
+    clip = sum(norms) / 2  # between the two: one of them is clipped, and the other is not
+    assert norms[0] != pytest.approx(norms[1], rel=0.1)
+    own = Trainer(model, ADAM, clip=clip, patience=3, seed=0, clipped_apart=["heads.red."])
+    report = own.step(0, [("red", batch(8))], model.loss, 0.1)
+    assert report.gradient_norm == pytest.approx(norm(raw), rel=1e-5)
+    state = own.optimizer.state()
+    for group, before in zip((set(raw) - apart, apart), norms, strict=True):
+        used = norm({name: state[f"{name}/moment1"] for name in group}) / (1 - ADAM.beta1)
+        assert used == pytest.approx(min(before, clip), rel=1e-4)
+
+
 def test_a_step_repeats_itself_without_its_past_dropout_included() -> None:
     finals = []
     for past in (0, 5):
