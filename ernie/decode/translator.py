@@ -33,7 +33,8 @@ _PENALTY = 0.6  # of short hypotheses: Wu et al., 2016 (arXiv 1609.08144), secti
 class Progress:
     """How far a stream is: tokens `read` after [CLS], [SEP] being the last where it has `ended`; tokens `written`.
 
-    `delays` are how many tokens were read before each that is written.  It is `done` when nothing follows.
+    `delays` are how many tokens were read before each that is written.  It is `done` when nothing follows.  `waited` is
+    how many tokens more than the policy asks for have been read, because the likeliest token was the end.
     """
 
     read: tuple[int, ...] = ()
@@ -41,6 +42,7 @@ class Progress:
     delays: tuple[int, ...] = ()
     ended: bool = False
     done: bool = False
+    waited: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +203,7 @@ class TokenTranslator:
     def _reads(self, one: Progress) -> int:
         """How many tokens are to be read before the next one is written."""
         most = len(one.read) if one.ended else self._ernie.config.max_positions
-        return int(self._policy.reads(np.array([len(one.written)]), np.array([most]))[0])
+        return min(most, int(self._policy.reads(np.array([len(one.written)]), np.array([most]))[0]) + one.waited)
 
     def _is_over(self, one: Progress) -> bool:
         return one.ended and self._reads(one) == len(one.read)
@@ -212,19 +214,27 @@ class TokenTranslator:
         return min(_LONGER * len(one.read) + _MORE, most) if one.ended else most
 
     def _step(self, state: Translations, ready: list[int]) -> Translations:
-        """Write one token in each of these streams."""
+        """Write one token in each of these streams, or find that there is nothing to write before more is read.
+
+        A sentence is not over before its source is: what is learnt from targets that are shorter than their sources is
+        to end them early, and a token forced in the end's place would be noise.
+        """
         progress = state.progress
         reads = np.array([self._reads(progress[n]) for n in ready])
         state, source = self._source(state, ready, reads)
         now = np.isin(np.arange(state.streams), ready).astype(np.int64)
         scores_NV, own = self._scores([progress[n] for n in ready], Layout.of_lengths(now), source, state.own)
         changed = list(progress)
+        remembers = np.arange(state.streams, 2 * state.streams)  # of the memories before this step and behind it
         for n, read, scores_V in zip(ready, reads, scores_NV, strict=True):
-            one = progress[n]
-            if not self._is_over(one):
-                scores_V[self._end] = -np.inf  # a sentence is not over before its source is
-            token = int(scores_V.argmax())
-            changed[n] = self._with_token(one, token, int(read))
+            one, token = progress[n], int(scores_V.argmax())
+            if token == self._end and not self._is_over(one):
+                changed[n] = replace(one, waited=one.waited + 1)
+                remembers[n] = n  # its last token will be looked from again, with more of the source in sight
+            else:
+                changed[n] = self._with_token(one, token, int(read))
+        if (remembers < state.streams).any():
+            own = Memory.joined([state.own, own]).chosen(remembers)
         return replace(state, progress=tuple(changed), own=own)
 
     def _with_token(self, one: Progress, token: int, read: int) -> Progress:

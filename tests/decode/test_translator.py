@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -122,7 +124,74 @@ def test_it_reads_as_much_as_the_policy_says_before_each_token(policy: WaitK, ca
     (one,) = at_once(translator(policy, causal), texts([9])).progress
     steps = np.arange(len(one.written))
     assert one.written
+    assert one.waited == 0
     assert one.delays == tuple(policy.reads(steps, np.full(len(steps), 10)))
+
+
+@contextmanager
+def inclined_to_end(more: float) -> Iterator[None]:
+    """The end is likelier for a while."""
+    ernie, head = model()
+    kept = head.bias.numpy().copy()
+    raised = kept.copy()
+    raised[ernie.tokenizer.sep_id] += more
+    head.bias.set_value(paddle.to_tensor(raised))
+    try:
+        yield
+    finally:
+        head.bias.set_value(paddle.to_tensor(kept))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("policy", POLICIES[:4], ids=str)
+def test_where_the_end_is_the_likeliest_it_reads_on_and_tells_what_it_would_have_told_from_there(
+    policy: WaitK, causal: bool
+) -> None:
+    sources, gone_on = texts([9, 6, 9, 4, 7]), 0
+    for more in (1.0, 2.0):
+        with inclined_to_end(more):
+            decoder = translator(policy, causal)
+            for source, one in zip(sources, at_once(decoder, sources).progress, strict=True):
+                assert (one.written, one.delays, one.waited) == told_step_by_step(policy, causal, source)
+                gone_on += bool(one.waited and one.written)
+                state, written = decoder.begin(), []
+                for token in source:
+                    state, (new,) = decoder.push(state, [np.array([token])])
+                    written += new
+                state, (new,) = decoder.finish(state)
+                assert tuple(written + new) == one.written
+    assert gone_on > 1
+
+
+def told_step_by_step(policy: WaitK, causal: bool, source: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """What is written, and after how many tokens each, and how many were waited for, without anything being kept."""
+    ernie, head = model()
+    begin, end = ernie.tokenizer.cls_id, ernie.tokenizer.sep_id
+    written: list[int] = []
+    delays: list[int] = []
+    waited, length = 0, len(source) + 1
+    while len(written) < 2 * length + 10:
+        reads = min(length, int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited)
+        layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
+        kind = "causal" if causal else "prefixes"
+        vectors = learnt_vectors(kind, [source], np.array([begin, *written]), layout, seen)
+        scores = head.scores(paddle.to_tensor(vectors[-1:]))[0]
+        scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id]] = -np.inf
+        token = int(scores.argmax())
+        if token == end and reads == length:
+            break
+        if token == end:
+            waited += 1
+        else:
+            written.append(token)
+            delays.append(reads)
+    return tuple(written), tuple(delays), waited
+
+
+def test_a_model_that_would_only_end_writes_nothing() -> None:
+    with inclined_to_end(1e4):
+        (one,) = at_once(translator(WaitK(1)), texts([6])).progress
+    assert (one.written, one.done, one.waited) == ((), True, 6)
 
 
 @pytest.mark.parametrize("kind", ["causal", "prefixes"])
