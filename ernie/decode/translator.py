@@ -230,7 +230,7 @@ class TokenTranslator:
             one, token = progress[n], int(scores_V.argmax())
             if token == self._end and not self._is_over(one):
                 changed[n] = replace(one, waited=one.waited + 1)
-                remembers[n] = n  # its last token will be looked from again, with more of the source in sight
+                remembers[n] = n  # from the same token again, once more of the source is there
             else:
                 changed[n] = self._with_token(one, token, int(read))
         if (remembers < state.streams).any():

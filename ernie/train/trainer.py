@@ -40,10 +40,9 @@ class Trainer:
     `clip` is the largest gradient norm (0 for no limit), of the parameters whose names begin as one of `clipped_apart`
     and of the others each by itself: a loss of its own, from which nothing else learns, may have gradients of another
     size.  A step whose loss or gradient is not finite changes nothing; after `patience` of them in a row `step` raises
-    TrainingStopped.  `rate_factors` multiply the rate of
-    the parameters they name.  `loss_scale`, for training in fp16, finds its own value; steps that are skipped
-    meanwhile do not count against the patience.  `world` are the processes that train together, each of which is
-    given the same batches and learns from its share of them.
+    TrainingStopped.  `rate_factors` multiply the rate of the parameters they name.  `loss_scale`, for training in fp16,
+    finds its own value; steps that are skipped meanwhile do not count against the patience.  `world` are the processes
+    that train together, each of which is given the same batches and learns from its share of them.
     """
 
     def __init__(
