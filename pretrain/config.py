@@ -241,7 +241,7 @@ def _with_scheduled(tree: Value) -> Value:
         entries = schedule.data.get(key)
         for entry in entries.data if entries is not None and isinstance(entries.data, list) else []:
             names = entry.data if isinstance(entry.data, dict) else [entry.data]
-            for name in names:
+            for name in names if not isinstance(entry.data, list) else ():  # which is told as what it is
                 where = names[name].where if isinstance(names, dict) else entry.where
                 named.setdefault(str(name), Value(None, where))
     given = tree.data.get("objectives")

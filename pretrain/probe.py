@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import Source, TooLittleText
-from ernie.errors import UserError, about
-from ernie.metrics import Score
+from ernie.errors import UserError, about, nearest
+from ernie.metrics import METRICS, Score
 from ernie.train.evaluate import evaluate
 from pretrain.config import PretrainConfig
 from pretrain.feeds import sources
 from pretrain.model import MultiTaskModel
+
+_HOLD_OUT = "Or hold out more when the corpus is built (held_out: 0.05)."
 
 
 class Probe:
@@ -26,13 +29,29 @@ class Probe:
         for source in sources(config, corpus, held_out=True):
             with about("held-out documents"):
                 try:
-                    self._batches[source.name] = first_batches(source, config.probe.batches)
+                    batches = first_batches(source, config.probe.batches)
                 except TooLittleText as error:
-                    raise UserError(f"{error} Or hold out more when the corpus is built (held_out: 0.05).") from None
+                    raise UserError(f"{error} {_HOLD_OUT}") from None
+            if not any(batch.targets for batch in batches):
+                raise UserError(
+                    f"task '{source.name}' has samples of held-out documents, and not one label in them to be measured "
+                    f"by. Take the task out of the schedule. {_HOLD_OUT}"
+                )
+            self._batches[source.name] = batches
+            _check_metrics(source.name, config.objectives[source.name].metrics)
 
     def measure(self, model: MultiTaskModel, name: str) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first."""
         return evaluate(model, partial(model.loss, name), self._batches[name], model.objectives[name].metrics)
+
+
+def _check_metrics(name: str, metrics: Sequence[str]) -> None:
+    """Raise UserError for metrics that there are not: else a stage would be learnt before it is told."""
+    if isinstance(metrics, str) or not metrics:
+        raise UserError(f"task '{name}': expected names of metrics, as (\"accuracy\",), found {metrics!r}")
+    for metric in metrics:
+        if metric not in METRICS:
+            raise UserError(f"task '{name}': there is no metric '{metric}'.{nearest(metric, METRICS)}")
 
 
 def first_batches(source: Source, wanted: int) -> list[Packed]:

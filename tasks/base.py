@@ -19,6 +19,7 @@ import numpy as np
 
 from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Sample, Tokens
+from ernie.errors import UserError
 from ernie.registry import Registry
 from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
@@ -83,6 +84,11 @@ class PretrainTask(ABC):
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         """Samples about items[0]; the rest of the window supplies strangers.  All randomness comes from `rng`."""
 
+    def check_sample(self, sample: Sample) -> None:
+        """Raise UserError for a sample that cannot be learnt from."""
+        if len(sample) > self.length:
+            raise UserError(f"a sample has {len(sample)} tokens, and none may have more than `length`, {self.length}")
+
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
         """What turns the encoder's output into logits."""
@@ -112,10 +118,33 @@ class ClassifierTask(PretrainTask):
         """How many classes there are: `classes`, unless it depends on the fields."""
         return self.classes
 
+    def check_sample(self, sample: Sample) -> None:
+        super().check_sample(sample)
+        if "label" not in sample.labels:
+            names = ", ".join(sample.labels) or "none"
+            raise UserError(
+                f"a sample has no label called 'label' (it has: {names}); give it by single(..., label=...)"
+            )
+        labels = np.asarray(sample.labels["label"])
+        if labels.dtype.kind not in "iu":
+            raise UserError(f"labels are of the type {labels.dtype}; expected integers, from 0")
+        values = labels[labels != IGNORE]
+        if values.size and not 0 <= values.min() <= values.max() < self.class_count():
+            odd = values.min() if values.min() < 0 else values.max()
+            raise UserError(
+                f"a label is {odd}, and the task has {self.class_count()} classes; labels count from 0, and `classes` "
+                "of the task says how many there are"
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTask(ClassifierTask):
     """A task with one label a sequence: a classifier on [CLS]."""
+
+    def check_sample(self, sample: Sample) -> None:
+        super().check_sample(sample)
+        if (shape := np.shape(sample.labels["label"])) != ():
+            raise UserError(f"a label has the shape {shape}; a SequenceTask has one label a sequence, a number")
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
@@ -134,6 +163,14 @@ class SequenceTask(ClassifierTask):
 @dataclass(frozen=True, kw_only=True)
 class TokenTask(ClassifierTask):
     """A task with one label a token: a classifier on the labelled tokens."""
+
+    def check_sample(self, sample: Sample) -> None:
+        super().check_sample(sample)
+        if (shape := np.shape(sample.labels["label"])) != sample.ids.shape:
+            raise UserError(
+                f"the labels have the shape {shape}, and the sample {len(sample)} tokens; a TokenTask has a label a "
+                "token, IGNORE (of ernie.data.document) for those that count for nothing"
+            )
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
@@ -171,5 +208,8 @@ def pair(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray, max_len: i
 
 
 def _framed(label: int | np.ndarray) -> int | np.ndarray:
-    of_tokens = isinstance(label, np.ndarray) and label.ndim == 1
-    return np.pad(label, 1, constant_values=IGNORE) if of_tokens else label
+    if not isinstance(label, np.ndarray) or label.ndim != 1:
+        return label
+    # Of booleans, and of integers without a sign, IGNORE would become a class.
+    signed = label.astype(np.int64) if label.dtype.kind in "biu" else label
+    return np.pad(signed, 1, constant_values=IGNORE)

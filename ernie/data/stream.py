@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ import numpy as np
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.runtime import begin_worker
 from ernie.text.tokenizer import Tokenizer
 
@@ -41,6 +42,8 @@ class SampleTask(Protocol):
     def window(self) -> int: ...
 
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]: ...
+
+    def check_sample(self, sample: Sample) -> None: ...
 
 
 class TooLittleText(UserError):
@@ -64,7 +67,10 @@ class Source:
     mixed: int = MIXED
 
     def named_samples(self, epoch: int, first: int, last: int) -> Iterator[tuple[tuple[int, int, int], Sample]]:
-        """The samples of the items at places [first, last) of an epoch's order, each with its name."""
+        """The samples of the items at places [first, last) of an epoch's order, each with its name.
+
+        Raises UserError for one that its task cannot learn from.
+        """
         size = len(self.items)
         window = self.task.window
         places = np.arange(first, last + window - 1) % size
@@ -73,8 +79,23 @@ class Source:
             index = int(indices[k])
             rng = order.generator(self.seed, self.name, epoch, index)
             items = [self.items[int(i)] for i in indices[k : k + window]]
-            for number, sample in enumerate(self.task.samples(items, self.tokenizer, rng)):
+            with self._told(index):
+                samples = list(self.task.samples(items, self.tokenizer, rng))
+                for sample in samples:
+                    self.task.check_sample(sample)
+            for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
+
+    @contextmanager
+    def _told(self, index: int) -> Iterator[None]:
+        """Errors say which task it is, and which item its samples were made from."""
+        try:
+            with about(f"task '{self.name}', item {index} of its documents"):
+                yield
+        except UserError:
+            raise
+        except Exception as error:
+            raise RuntimeError(f"task '{self.name}' failed at item {index} of its documents: {error!r}") from error
 
     def batches(self, epoch: int, first: int, last: int) -> list[Packed]:
         """The batches of one block."""

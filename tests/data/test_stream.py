@@ -21,8 +21,15 @@ from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 
 
+class Unchecked:
+    """A task to which all samples are good."""
+
+    def check_sample(self, sample: Sample) -> None:
+        pass
+
+
 @dataclass(frozen=True)
-class Pieces:
+class Pieces(Unchecked):
     """A task: each item, a number, gives as many samples as its last digit says; their first token is the item."""
 
     window: int = 1
@@ -34,7 +41,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Silent:
+class Silent(Unchecked):
     """A task that finds nothing, but in one item."""
 
     speaks_at: int = -1
@@ -124,7 +131,7 @@ def test_the_window_holds_strangers_also_at_the_end_of_an_epoch() -> None:
 
 def test_batches_that_follow_one_another_are_of_many_documents() -> None:
     @dataclass(frozen=True)
-    class Books:
+    class Books(Unchecked):
         window: int = 1
 
         def samples(self, items: Sequence[int], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
@@ -159,8 +166,9 @@ def test_an_error_in_a_task_reaches_whoever_asks_for_a_batch() -> None:
     feed = Feed([replace(source(), items=[1, 2, 3, 5] * 50)])
     batches = feed.stream("pieces")
     batches.source.items[:] = ["not a number"] * 200  # type: ignore[index]
-    with pytest.raises(TypeError):
+    with pytest.raises(RuntimeError, match=r"task 'pieces' failed at item \d+ of its documents: TypeError") as found:
         next(batches)
+    assert isinstance(found.value.__cause__, TypeError)
     feed.close()
 
 

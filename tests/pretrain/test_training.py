@@ -247,6 +247,32 @@ def test_a_task_from_outside_the_library_trains(
     }
 
 
+@pytest.mark.parametrize(
+    ("line", "with_", "expected"),
+    [
+        ('("macro_f1", "accuracy")', '("macro_fl",)', "there is no metric 'macro_fl'. Did you mean 'macro_f1'?"),
+        ('("macro_f1", "accuracy")', '("accuracy")', "expected names of metrics"),
+        ("(shuffled != ids).astype(np.int64)", "np.full(len(ids), -1)", "not one label in them to be measured by"),
+        ("(shuffled != ids).astype(np.int64)", "np.full(len(ids), 2)", "a label is 2, and the task has 2 classes"),
+    ],
+)
+def test_what_is_wrong_with_a_task_of_ones_own_is_told_before_anything_is_learnt(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, with_: str, expected: str
+) -> None:
+    text = (ROOT / "examples" / "shuffled_words.py").read_text(encoding="utf-8")
+    assert line in text
+    (tmp_path / "own_words.py").write_text(text.replace(line, with_).replace('task("shuffled', 'task("own'))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    schedule = ["--set", "schedule.tasks=[knowledge_masking, own_words]"]
+    process = started(config, tmp_path / "run", "--set", "plugins=[own_words]", *schedule)
+    error = process.communicate()[1]
+    assert process.returncode == 2, error
+    assert "task 'own_words'" in error
+    assert expected in error
+    assert "Traceback" not in error
+    assert not read_records(tmp_path / "run", "step") if (tmp_path / "run" / "metrics.jsonl").exists() else True
+
+
 def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again(finished: tuple[Path, Path]) -> None:
     _, run = finished
     card = (run / "README.md").read_text()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 from helpers import document, numbered
@@ -9,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tasks.objectives  # noqa: F401 - registers the tasks
-from ernie.data.document import IGNORE
+from ernie.data.document import IGNORE, Sample
+from ernie.data.stream import Source
 from ernie.errors import UserError
-from tasks.base import PretrainTask, pair, pretrain_tasks, single
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import PretrainTask, SequenceTask, TokenTask, pair, pretrain_tasks, single
 from tasks.passages import sentence_groups, stretches
 
 TOKENIZER = numbered()
@@ -26,6 +31,12 @@ def test_a_single_sample_is_framed_and_its_token_labels_with_it() -> None:
     assert sample.segments.tolist() == [0, 0, 0, 0]
     assert sample.labels["token"].tolist() == [IGNORE, 1, 0, IGNORE]  # type: ignore[union-attr]
     assert sample.labels["sequence"] == 3
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.uint8, np.uint16, np.int8, np.int64])
+def test_labels_of_every_kind_of_integer_leave_the_special_tokens_out(kind: type) -> None:
+    sample = single(TOKENIZER, np.array([7, 8, 9]), label=np.array([0, 1, 0]).astype(kind))
+    assert np.asarray(sample.labels["label"]).tolist() == [IGNORE, 0, 1, 0, IGNORE]
 
 
 def test_a_pair_has_two_segments() -> None:
@@ -90,3 +101,78 @@ def test_the_longest_sample_is_the_tasks_own_or_the_default() -> None:
     cls = PretrainTask.variant("capitalization", {})[0]
     assert cls(max_len=40).length == 40
     assert cls().length == 128
+
+
+# ---------------------------------------------------------------------------------------- samples that are wrong
+
+
+class OfTokens(TokenTask):
+    """Two-way classification of each token."""
+
+    classes: ClassVar[int] = 2
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        yield items[0](tokenizer)
+
+
+class OfSequences(SequenceTask):
+    """Three-way classification of each sequence."""
+
+    classes: ClassVar[int] = 3
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        yield items[0](tokenizer)
+
+
+class Forgetful(OfSequences):
+    """One that does not say how many classes there are."""
+
+    classes: ClassVar[int] = 0
+
+
+def framed(label: Any, length: int = 4, key: str = "label") -> Callable[[Tokenizer], Sample]:
+    return lambda tokenizer: Sample(np.full(length, 7), np.zeros(length, np.int64), {key: label})
+
+
+def looked_at(task: PretrainTask, *made: Callable[[Tokenizer], Sample]) -> int:
+    return Source("own", task, list(made), TOKENIZER, seed=0, budget=64).items_per_block()
+
+
+@pytest.mark.parametrize(
+    ("task", "label"),
+    [(OfTokens(), np.array([IGNORE, 0, 1, IGNORE])), (OfTokens(), np.full(4, IGNORE)), (OfSequences(), 2)],
+)
+def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: Any) -> None:
+    assert looked_at(task, framed(label)) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "made", "sentence"),
+    [
+        (OfSequences(max_len=16), framed(1, 17), "has 17 tokens, and none may have more than `length`, 16"),
+        (OfSequences(), framed(1, key="kind"), r"has no label called 'label' \(it has: kind\)"),
+        (OfSequences(), framed(3), "a label is 3, and the task has 3 classes"),
+        (OfSequences(), framed(-2), "a label is -2, and the task has 3 classes"),
+        (OfSequences(), framed(0.5), "labels are of the type float64; expected integers"),
+        (OfSequences(), framed(np.array([0, 1, 2, 0])), "has one label a sequence"),
+        (OfTokens(), framed(1), r"the labels have the shape \(\), and the sample 4 tokens"),
+        (OfTokens(), framed(np.array([0, 1, 0])), r"the labels have the shape \(3,\), and the sample 4 tokens"),
+        (OfTokens(), framed(np.array([True, False, True, True])), "labels are of the type bool; expected integers"),
+        (Forgetful(), framed(0), "a label is 0, and the task has 0 classes"),
+    ],
+)
+def test_a_sample_that_cannot_be_learnt_from_is_told_with_task_and_document(
+    task: PretrainTask, made: Callable[[Tokenizer], Sample], sentence: str
+) -> None:
+    good = framed(np.array([IGNORE, 0, 1, IGNORE]) if isinstance(task, TokenTask) else 0)
+    others = [] if isinstance(task, Forgetful) else [good, good]
+    with pytest.raises(UserError, match=f"task 'own', item {len(others)} of its documents: .*{sentence}"):
+        looked_at(task, *others, made)
+
+
+def test_an_error_of_a_task_s_own_names_task_and_document() -> None:
+    def fails(tokenizer: Tokenizer) -> Sample:
+        raise ZeroDivisionError("no words")
+
+    with pytest.raises(RuntimeError, match=r"task 'own' failed at item 0 .*ZeroDivisionError\('no words'\)"):
+        looked_at(OfSequences(), fails)
