@@ -21,6 +21,7 @@ from ernie.train.checkpoint import Checkpoints
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
 from pretrain.feeds import label_files, learnt
+from pretrain.schedule import Schedule
 
 CONFIG, ORIGIN, CHECKPOINTS, MODEL = "config.yaml", "origin.json", "checkpoints", "model"
 _ORIGIN_KEYS = {
@@ -78,6 +79,16 @@ def resumed(config: PretrainConfig, folder: Path) -> None:
     made = read_origin(folder)
     made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed}]
     put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
+
+
+def drawn_otherwise(config: PretrainConfig, folder: Path, steps: int) -> int | None:
+    """The first of the `steps` that a run has done, from 0, for which the schedule draws other tasks by now; None if
+    there is none."""
+    before, now = (Schedule(given.schedule, given.train.micro_batches) for given in (read_config(folder), config))
+    if before.digest() == now.digest():
+        return None
+    both = range(min(steps, len(before), len(now)))
+    return next((step for step in both if before[step].draws != now[step].draws), None)
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
+_OTHER_PAST = (
+    "schedule: by this one step {:,}, which is done, would have drawn other tasks; the table that stands in the run's "
+    "configuration from now on is not what was learnt, and `ernie verify` will say so. To learn something behind what "
+    "is done, keep its stages as they were, under schedule.stages, and append one"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +114,11 @@ def _train(
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None and step < steps:
+                other = world.by_first("comparing schedules", lambda: folder.drawn_otherwise(config, output, step))
                 world.by_first("going on", lambda: folder.resumed(config, output))
                 log.say(f"going on from step {step} of {steps}")
+                if other is not None:
+                    log.say(_OTHER_PAST.format(other + 1))
             with computing(config.train.precision, config.train.amp_level):
                 finished = train(run)
             if not finished:

@@ -26,7 +26,7 @@ from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 from pretrain import folder
-from pretrain.config import DataConfig
+from pretrain.config import DataConfig, load
 from pretrain.feeds import sources
 from pretrain.probe import first_batches
 from pretrain.verify import Certificate
@@ -477,6 +477,32 @@ def test_a_card_does_not_promise_the_same_bytes_of_a_run_that_was_extended(
     assert {key: again[key] for key in first if key != "resumed"} == {
         key: value for key, value in first.items() if key != "resumed"
     }
+
+
+def test_a_stage_is_appended_to_what_is_done_and_another_past_is_told(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    allowed = ["--allow-change", "schedule", "--allow-change", "objectives"]
+    table = load(config).schedule.table
+    done = sum(sum(stage.values()) for stage in table)
+    for stages, is_other in (
+        ([*table, {"knowledge_masking": 2, "token_document": 4}], False),
+        ([*table[:-1], {**table[-1], "knowledge_masking": table[-1]["knowledge_masking"] + 6}], True),
+    ):
+        copy = shutil.copytree(run, tmp_path / f"run-{len(stages)}")
+        tree = yaml.safe_load(config.read_text())
+        tree["schedule"] = {"stages": [dict(stage) for stage in stages]}
+        (tmp_path / "longer.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
+        capsys.readouterr()
+        assert main(["pretrain", str(tmp_path / "longer.yaml"), "--output", str(copy), *allowed]) == 0
+        said = capsys.readouterr().err
+        assert f"going on from step {done} of {done + 6}" in said
+        assert ("which is done, would have drawn other tasks" in said) is is_other
+        assert main(["verify", str(copy), "--quiet"]) == is_other
+        drawn = [task for record in read_records(copy, "step") for task in record["samples"]]
+        if not is_other:
+            assert sorted(drawn[done:]) == ["knowledge_masking"] * 2 + ["token_document"] * 4
 
 
 def test_an_objective_that_is_never_drawn_is_left_out_but_for_a_head_that_others_share(
