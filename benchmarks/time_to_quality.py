@@ -17,7 +17,8 @@ with other work, and saving is not counted.  What an arm has after every part of
 by the same command (`--at` names some of the parts, for less), and asked for the same held-out words, all of which are
 hidden: the losses of training cannot be compared, as ours shows every tenth word that is to be told.  What is done is
 kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under
-`--records` (by default in OUTPUT), and all that are there make the table.  `--search` gives transformers a tenth of the
+`--records` (by default in OUTPUT), and all that are there make the table; the seconds of a step lie beside them, and
+are measured where there are none.  `--search` gives transformers a tenth of the
 time for each of some batches and learning rates first, and says which of them has the lowest loss.
 
 Set before the first run: continual has what transformers has at the end within a third of the time, and ends above it.
@@ -167,7 +168,7 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
 
 def paces(arguments: argparse.Namespace) -> dict[str, float]:
     """The seconds of a step of each arm, of the peer for each of its batches: medians of rounds in turns, once."""
-    place = arguments.output / "paces.json"
+    place = (arguments.records or arguments.output / "records") / "paces.json"
     if not place.exists():
         found: dict[str, list[float]] = {}
         for turn in range(ROUNDS):
@@ -187,7 +188,9 @@ def paces(arguments: argparse.Namespace) -> dict[str, float]:
                 run = arguments.output / "trials" / f"{peer_at(rows)}-{turn}"
                 theirs(arguments, run, 0, TRIAL, 1, rows, CHOSEN[1])
                 found.setdefault(peer_at(rows), []).append(statistics.mean(their_log(run, "seconds")[WARM:]))
-        place.write_text(json.dumps({name: statistics.median(seconds) for name, seconds in found.items()}) + "\n")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        medians = {name: statistics.median(seconds) for name, seconds in found.items()}
+        place.write_text(json.dumps(medians, indent=1) + "\n", encoding="utf-8")
     return json.loads(place.read_text(encoding="utf-8"))
 
 
