@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 from ernie.errors import UserError, nearest
@@ -91,6 +94,22 @@ def import_plugins(modules: object) -> None:
                 f"plugins: the module '{name}' cannot be imported: {type(error).__name__}: {error}. "
                 "Is its folder on the Python path (PYTHONPATH, or an installed package)?"
             ) from error
+
+
+def plugin_sources(modules: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of the source of each module of a `plugins:` list that is imported: of all of it, if a package."""
+    found = {}
+    for name in modules:
+        module = sys.modules[name]
+        folders = [Path(folder) for folder in getattr(module, "__path__", ())]
+        files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+        if not files and module.__file__ and Path(module.__file__).is_file():  # one in an archive has none
+            files = [Path(module.__file__)]
+        digest = hashlib.sha256()
+        for file in files:
+            digest.update(f"{file.name}\n".encode() + file.read_bytes())
+        found[name] = digest.hexdigest()
+    return found
 
 
 def _place(item: object) -> str:

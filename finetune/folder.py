@@ -11,11 +11,13 @@ from pathlib import Path
 
 from ernie.beside import beside, put, put_text
 from ernie.config import differences, dump, to_dict
+from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
+from ernie.registry import plugin_sources
 from ernie.train.alone import alone
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, load
@@ -85,15 +87,14 @@ def read_inputs(folder: Path) -> dict[str, str]:
         raise UserError(f"{folder / ORIGIN_FILE}: is missing or damaged ({error}); choose another --output") from None
 
 
-def inputs_of(ernie: ErnieModel, splits: Mapping[str, Prepared]) -> dict[str, str]:
-    """Fingerprints of an encoder and of the rows of each split, under the keys of a configuration."""
-    rows = {name: split.rows for name, split in splits.items()}
-    return {"model": encoder_fingerprint(ernie), **rows_fingerprints(rows)}
+def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], plugins: Sequence[str]) -> dict[str, str]:
+    """Fingerprints of what a run learns from: the encoder's, those of each split's rows, and of the plug-ins' code.
 
-
-def rows_fingerprints(splits: Mapping[str, Sequence[Row]]) -> dict[str, str]:
-    """Fingerprints of the rows of each split, under the keys of a configuration."""
-    return {f"data.{name}": _of_rows(rows) for name, rows in splits.items()}
+    They have the names of keys of a configuration.
+    """
+    rows = {f"data.{name}": _of_rows(split.rows) for name, split in splits.items()}
+    code = {f"plugins.{name}": digest for name, digest in plugin_sources(plugins).items()}
+    return {"model": encoder, **rows, **code}
 
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:

@@ -37,7 +37,7 @@ from finetune.card import write_card
 from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import TRIALS_FOLDER, claimed, identity, inputs_of, keep_model, kept_trial
+from finetune.folder import TRIALS_FOLDER, claimed, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
 from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
@@ -69,7 +69,7 @@ def run(
         say(describe(split))
         for remark in split.remarks:
             say(f"note: {remark}")
-    inputs = inputs_of(ernie, splits)
+    inputs = inputs_of(encoder_fingerprint(ernie), splits, config.plugins)
     with ExitStack() as held:
         world.by_first("opening the run", lambda: held.enter_context(claimed(config, inputs, folder)))
         del ernie  # each trial loads its own, and two at a time would be one too many

@@ -16,7 +16,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
-from finetune.folder import CONFIG_FILE, encoder_fingerprint, read_inputs, rows_fingerprints
+from finetune.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
 from finetune.prepare import NEEDED, read_splits
 from finetune.run import run
 from finetune.trial import SCORES_FILE
@@ -169,8 +169,7 @@ def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, A
         return None
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
-        rows = rows_fingerprints({name: split.rows for name, split in read_splits(config.data).items()})
-        if read_inputs(folder) != {"model": encoder, **rows}:
+        if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config.plugins):
             return None
         done = len(scores["trials"])
     except (ValueError, TypeError, KeyError, UserError):  # written by something else, or not to its end

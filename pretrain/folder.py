@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from ernie.registry import plugin_sources
 from ernie.saved import read_json
 from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints
@@ -32,7 +33,8 @@ _ORIGIN_KEYS = {
     "machine": (str,),
 }
 # Keys that change nothing of what is learnt: a resumed run may have others.
-_FREE = ("output", "tensorboard", "save", "probe", "data.workers", "plugins", "parallel")
+_PLUGINS = "plugins"
+_FREE = ("output", "tensorboard", "save", "probe", "data.workers", _PLUGINS, "parallel")
 
 
 @contextmanager
@@ -66,7 +68,12 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
             "away to begin anew"
         )
     corpus.verify()
-    made = {"corpus": corpus.fingerprint, "files": label_files(config), "data": _counts(config, corpus)}
+    made = {
+        "corpus": corpus.fingerprint,
+        "files": label_files(config),
+        "plugins": plugin_sources(config.plugins),
+        "data": _counts(config, corpus),
+    }
     # The origin first: by it the folder is known as that of a run, whenever this is killed.
     put_text(folder / ORIGIN, json.dumps({**made, **origin(), "resumed": []}, indent=2) + "\n")
     put_text(folder / CONFIG, dump(config))
@@ -75,8 +82,11 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
 def resumed(config: PretrainConfig, folder: Path) -> None:
     """Write down that a run goes on, under which configuration, by what, and which keys are others now."""
     changed = sorted(_changed(config, folder, ()))
-    put_text(folder / CONFIG, dump(config))
     made = read_origin(folder)
+    if _other_plugins(config, made):
+        changed.append(_PLUGINS)
+    made["plugins"] = plugin_sources(config.plugins)
+    put_text(folder / CONFIG, dump(config))
     made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed}]
     put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
 
@@ -162,4 +172,16 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
             "Choose another --output, or name the keys that may differ: "
             + " ".join(f"--allow-change {key}" for key in changed)
         )
+    if _PLUGINS not in may_change and (others := _other_plugins(config, read_origin(folder))):
+        raise UserError(
+            f"plugins: the code of {', '.join(others)} was changed since the run in {folder} began, so that what it "
+            f"has learnt and what it would learn are not the same; put it back, choose another --output, or go on with "
+            f"--allow-change {_PLUGINS}"
+        )
     _check_unchanged(config, corpus, folder)
+
+
+def _other_plugins(config: PretrainConfig, made: Mapping[str, Any]) -> list[str]:
+    """The plug-ins whose code is another than when the run last began."""
+    known = made.get("plugins", {})  # by name; a run from before they were written down has none
+    return [name for name, digest in plugin_sources(config.plugins).items() if known.get(name, digest) != digest]

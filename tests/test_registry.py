@@ -9,7 +9,7 @@ import pytest
 from helpers import install
 
 from ernie.errors import UserError, nearest
-from ernie.registry import Registry, import_plugins
+from ernie.registry import Registry, import_plugins, plugin_sources
 
 
 def test_what_was_registered_is_found_with_its_place() -> None:
@@ -109,3 +109,23 @@ def test_plugins_are_imported_and_a_broken_one_is_an_error(tmp_path: Path, monke
     assert builtins.test_plugin_loaded  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="PYTHONPATH"):
         import_plugins(["no_such_plugin"])
+
+
+def test_the_source_of_a_plugin_has_another_fingerprint_when_any_of_it_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "one_file.py").write_text("rate = 1\n")
+    (tmp_path / "whole_lab" / "words").mkdir(parents=True)
+    for part in ("__init__.py", "words/__init__.py", "words/phrases.py"):
+        (tmp_path / "whole_lab" / part).write_text("")
+    names = ["one_file", "whole_lab"]
+    import_plugins(names)
+    before = plugin_sources(names)
+    assert plugin_sources(names) == before
+    (tmp_path / "whole_lab" / "words" / "phrases.py").write_text("longest = 4\n")  # which nothing has imported yet
+    after = plugin_sources(names)
+    assert after["one_file"] == before["one_file"]
+    assert after["whole_lab"] != before["whole_lab"]
+    (tmp_path / "one_file.py").write_text("rate = 2\n")
+    assert plugin_sources(names)["one_file"] != before["one_file"]

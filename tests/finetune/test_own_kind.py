@@ -55,6 +55,25 @@ def test_it_learns_and_a_new_process_answers_with_it(folder: Path) -> None:
     assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
 
 
+def test_trials_of_a_kind_that_was_edited_since_are_not_taken_for_its_own(folder: Path) -> None:
+    (folder / "marks.py").write_text(
+        (ROOT / "examples" / "grades.py").read_text(encoding="utf-8").replace('task("grade"', 'task("mark"'),
+        encoding="utf-8",
+    )
+    config = (
+        CONFIG.replace("[grades]", "[marks]").replace("kind: grade", "kind: mark").replace("epochs: 16", "epochs: 1")
+    )
+    (folder / "marks.yaml").write_text(config, encoding="utf-8")
+    asked = ("-m", "ernie.cli", "finetune", "marks.yaml", "--output", "run", "--quiet")
+    assert python(*asked, cwd=folder, path=[folder]).returncode == 0
+    assert python(*asked, cwd=folder, path=[folder]).returncode == 0
+    with (folder / "marks.py").open("a", encoding="utf-8") as file:
+        file.write("# edited\n")
+    done = python(*asked, cwd=folder, path=[folder])
+    assert done.returncode == 2
+    assert "learnt from something else under the same name: plugins.marks changed since" in done.stderr
+
+
 def test_a_grade_off_the_scale_is_named_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "train.tsv").open("a", encoding="utf-8") as file:
         file.write("a good film\t6\n")

@@ -273,6 +273,37 @@ def test_what_is_wrong_with_a_task_of_ones_own_is_told_before_anything_is_learnt
     assert not read_records(tmp_path / "run", "step") if (tmp_path / "run" / "metrics.jsonl").exists() else True
 
 
+def test_a_task_of_ones_own_that_was_edited_is_not_gone_on_with_unasked(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin, run = tmp_path / "edited_words.py", tmp_path / "run"
+    text = (
+        (ROOT / "examples" / "shuffled_words.py").read_text(encoding="utf-8").replace('task("shuffled', 'task("edited')
+    )
+    plugin.write_text(text, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    file = tmp_path / "plain.yaml"
+    file.write_text(re.sub(r"schedule:\n.*\n.*\n", "", config.read_text(encoding="utf-8")), encoding="utf-8")
+
+    def went(stages: str, *more: str) -> tuple[int, str]:
+        words = ("--set", "plugins=[edited_words]", "--set", f"schedule={{stages: [{stages}]}}", *more)
+        process = started(file, run, *words)
+        return process.wait(), process.communicate()[1]
+
+    first, both = "{edited_words: 2}", "{edited_words: 2}, {edited_words: 1, knowledge_masking: 1}"
+    appended = ("--allow-change", "schedule", "--allow-change", "objectives")
+    assert went(first) == (0, "")
+    plugin.write_text(text + "# no word of it is the same\n", encoding="utf-8")
+    status, error = went(both, *appended)
+    assert status == 2
+    assert "plugins: the code of edited_words was changed since the run in" in error
+    assert "--allow-change plugins" in error
+    assert went(both, *appended, "--allow-change", "plugins")[0] == 0
+    assert "plugins" in folder.read_origin(run)["resumed"][0]["changed"]
+    assert "resumed with another `objectives.knowledge_masking`, `plugins`" in (run / "README.md").read_text()
+    assert went(both)[0] == 0  # what was allowed once is the run's from then on
+
+
 def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again(finished: tuple[Path, Path]) -> None:
     _, run = finished
     card = (run / "README.md").read_text()
