@@ -198,6 +198,11 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     Raises UserError with all mistakes of the file.
     """
     tree = read(find_config(path, "finetune"), overrides)
+    if tree.get("schedule") is not None and tree.get("task") is None:
+        raise UserError(
+            f"{path}: has a `schedule` and no `task`: it is a configuration for `ernie pretrain`, which checks it with "
+            "--check"
+        )
     import_plugins(tree.get("plugins"))
     config = build(FinetuneConfig, tree)
     if not saved:

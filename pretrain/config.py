@@ -215,6 +215,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
     Raises ConfigError with every mistake in it.
     """
     tree = read(find_config(path, "pretrain"), overrides)
+    if tree.get("task") is not None and tree.get("schedule") is None:
+        raise UserError(f"{path}: has a `task` and no `schedule`: it is a configuration for `ernie finetune`")
     import_plugins(tree.get("plugins"))
     return complete(build(PretrainConfig, _with_scheduled(tree)))
 

@@ -40,9 +40,10 @@ class Probe:
             self._batches[source.name] = batches
             _check_metrics(source.name, config.objectives[source.name].metrics)
 
-    def measure(self, model: MultiTaskModel, name: str) -> dict[str, Score]:
-        """The objective's metrics, by name, the headline first."""
-        return evaluate(model, partial(model.loss, name), self._batches[name], model.objectives[name].metrics)
+    def measure(self, model: MultiTaskModel, name: str, most: int | None = None) -> dict[str, Score]:
+        """The objective's metrics, by name, the headline first; of the first batches only, if `most` says how many."""
+        batches = [batch for batch in self._batches[name] if batch.targets][:most]
+        return evaluate(model, partial(model.loss, name), batches, model.objectives[name].metrics)
 
 
 def _check_metrics(name: str, metrics: Sequence[str]) -> None:

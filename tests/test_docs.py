@@ -33,13 +33,14 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages take for granted: texts, labelled rows, a configuration of that name (a tiny one), and a run."""
+    """What the pages take for granted: texts, rows, the examples, a configuration of that name (a tiny one), a run."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "texts").mkdir()
     made_up_text(folder / "texts" / "stories.txt")
     (folder / "films").mkdir()
     for name in ("train", "dev", "new"):
         (folder / "films" / f"{name}.tsv").write_text("review\tverdict\ngood film\tpraise\ndull film\tblame\n")
+    shutil.copytree(ROOT / "examples", folder / "examples")
     built = build_corpus(folder / "texts" / "stories.txt", folder / "made")
     (folder / "configs" / "pretrain").mkdir(parents=True)
     config = folder / "configs" / "pretrain" / "ernie2-en.yaml"

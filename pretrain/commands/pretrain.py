@@ -6,6 +6,7 @@ A run that was interrupted goes on where it stopped when the same command is giv
 not been interrupted.  SIGTERM and Ctrl-C save first.
 
   ernie data build --input texts/ --tokenizer tokenizer/ --output corpus/
+  ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --check
   ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --output runs/first
   ernie report runs/first
 """
@@ -47,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         help="let a resumed run differ in this key, or in all keys under it (repeatable)",
     )
+    parser.add_argument(
+        "--check", action="store_true", help="look at the corpus, the tasks' samples and one step of each, and end"
+    )
     add_processes(parser)
     add_quiet(parser)
 
@@ -63,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     config = overridden(load(arguments.config, arguments.set), arguments, "output", "seed")
     output = config.output
-    if output is None:
+    if output is None and not arguments.check:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     layout = config.parallel.over(max(ranks(), arguments.processes))
     require_paddle()
@@ -73,6 +77,15 @@ def main(arguments: argparse.Namespace) -> int:
 
     from ernie.parallel.layout import Sizes
 
+    if arguments.check:
+        from pretrain.check import check
+
+        layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
+        print(f"ok: {arguments.config} has no unknown or mistyped key", flush=True)
+        for line in check(config, corpus):
+            print(line, flush=True)
+        return 0
+    assert output is not None
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
     layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))

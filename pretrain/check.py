@@ -1,0 +1,157 @@
+"""What can be found out about a pretraining run in some seconds: its corpus, what its tasks make of it, one step."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ernie.data.document import IGNORE, Sample
+from ernie.data.shards import Corpus
+from ernie.data.stream import Source
+from ernie.errors import UserError
+from ernie.kernels.precision import computing
+from ernie.model.heads import MaskedTokenHead
+from ernie.report.words import percent, plural
+from ernie.train.trainer import Trainer
+from pretrain.config import PretrainConfig
+from pretrain.feeds import sources
+from pretrain.model import MultiTaskModel, build_model
+from pretrain.probe import Probe
+from pretrain.schedule import Schedule
+from tasks.base import ClassifierTask
+
+_LOOKED = 200  # documents that each task makes samples of
+_TOKENS = 1024  # of the batch that is tried
+_SHOWN = 40  # tokens of the sample that is shown
+_CLASSES = 20  # at most, whose shares are listed
+_ONE_SIDED = 0.95  # the share of one class from which on there is little to learn from the others
+_RARE = 0.5  # the share of documents that give nothing from which on it is worth a note
+
+
+def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
+    """Check corpus, tasks and one step of each; yields a line for each thing found.  Raises UserError for what is
+    wrong."""
+    schedule = Schedule(config.schedule, config.train.micro_batches)
+    yield (
+        f"ok: {config.corpus}: {plural(len(corpus.train), 'document')} to learn from, {len(corpus.held_out):,} held "
+        f"out, {plural(corpus.tokenizer.vocab_size, 'token')} in the vocabulary"
+    )
+    yield f"ok: {plural(len(schedule), 'step')} in {plural(len(schedule.table), 'stage')}"
+    model = build_model(config, corpus.tokenizer)
+    shape = model.ernie.config
+    yield f"ok: an encoder of {shape.layers} layers, width {shape.hidden_size}"
+    probe = Probe(config, corpus)
+    trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=1, seed=config.seed)
+    for step, source in enumerate(sources(config, corpus, held_out=False)):
+        yield f"{source.name}:"
+        yield from (f"  {line}" for line in _samples(source, model))
+        yield f"  {_tried(config, source, step, model, trainer)}"
+        yield f"  ok: measured on held-out documents by {', '.join(probe.measure(model, source.name, most=1))}"
+
+
+def _samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
+    """What a task makes of some documents, and whether it makes the same of them again."""
+    looked = min(_LOOKED, len(source.items))
+    source.items_per_block()  # raises where there are too few documents, or none that gives anything
+    drawn, again = (list(source.named_samples(0, 0, looked)) for _ in range(2))
+    if [_bytes(sample) for _, sample in drawn] != [_bytes(sample) for _, sample in again]:
+        raise UserError(
+            f"task '{source.name}': made twice of the same documents its samples are not the same, so that no run "
+            "could be repeated or gone on with. All randomness has to come from the generator that `samples` is given, "
+            "and nothing may be remembered between two calls"
+        )
+    samples = [sample for _, sample in drawn]
+    if not samples:
+        yield f"note: none of {plural(looked, 'document')} gives a sample; others do"
+        return
+    lengths = [len(sample) for sample in samples]
+    giving = len({index for (_, index, _), _ in drawn})
+    yield (
+        f"ok: {plural(looked, 'document')} give {plural(len(samples), 'sample')} of {min(lengths)} to {max(lengths)} "
+        f"tokens, {np.mean(lengths):.0f} in the mean, and the same ones when asked again"
+    )
+    if looked - giving > _RARE * looked:
+        yield f"note: {looked - giving:,} of these documents give none"
+    task = model.objectives[source.name]
+    if isinstance(task, ClassifierTask):
+        yield from _classes(samples, task.class_count())
+    yield "one of them, as the model sees it, with what it is asked for:"
+    tells_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
+    usual = next(sample for sample in samples if len(sample) >= np.mean(lengths))
+    yield f"  {_shown(usual, source, tells_tokens)}"
+
+
+def _bytes(sample: Sample) -> list[bytes]:
+    """All of a sample, to be compared."""
+    labels = [name.encode() + np.asarray(sample.labels[name]).tobytes() for name in sorted(sample.labels)]
+    return [sample.ids.tobytes(), sample.segments.tobytes(), *labels]
+
+
+def _classes(samples: list[Sample], count: int) -> Iterator[str]:
+    """How the labels fall on the classes."""
+    found: Counter[int] = Counter()
+    for sample in samples:
+        labels = np.atleast_1d(sample.labels["label"])
+        found.update(labels[labels != IGNORE].tolist())
+    total = sum(found.values())
+    if not total:
+        yield "note: not one label in these samples"
+        return
+    shares = ", ".join(f"{label} {percent(found[label] / total)}" for label in sorted(found)[:_CLASSES])
+    yield f"ok: {plural(total, 'label')}: {shares}" + (" and more" if len(found) > _CLASSES else "")
+    missing = [str(label) for label in range(count) if label not in found]
+    if missing:
+        names = ", ".join(missing[:_CLASSES]) + (" and more" if len(missing) > _CLASSES else "")
+        yield f"note: of {count} classes these do not occur: {names}"
+    label, most = found.most_common(1)[0]
+    if most > _ONE_SIDED * total:
+        yield f"note: {percent(most / total)} of the labels are {label}; there is little to learn from the others"
+
+
+def _shown(sample: Sample, source: Source, tells_tokens: bool) -> str:
+    """The beginning of a sample, a token's label behind it."""
+    words = [source.tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
+    told = []
+    for name, label in sample.labels.items():
+        values = np.asarray(label)
+        if values.shape != sample.ids.shape:
+            told.append(f"{name} {values.tolist()}")
+            continue
+        for place in np.flatnonzero(values[:_SHOWN] != IGNORE):
+            wanted = source.tokenizer.tokens[int(values[place])] if tells_tokens else values[place]
+            words[place] = f"{words[place]}/{wanted}"
+    more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
+    return " ".join([*words]) + more + (f": {', '.join(told)}" if told else "")
+
+
+def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskModel, trainer: Trainer) -> str:
+    """One step of a task on a small batch."""
+    task = model.objectives[source.name]
+    small = replace(source, budget=max(task.length, min(source.budget, _TOKENS)))
+    per_look = min(_LOOKED, len(source.items))
+    batches = (
+        batch
+        for first in range(0, len(source.items), per_look)
+        for batch in small.batches(0, first, min(len(source.items), first + per_look))
+    )
+    batch = next((batch for batch in batches if batch.targets), None)
+    if batch is None:
+        raise UserError(f"task '{source.name}': there is not one label to learn from in its samples")
+    began = time.monotonic()
+    with computing(config.train.precision, config.train.amp_level):
+        report = trainer.step(step, [(source.name, batch)], model.loss, config.train.rate.peak)
+    loss = report.losses[source.name]
+    if report.skipped:
+        raise UserError(
+            f"task '{source.name}': the first step has the loss {loss} and a gradient of {report.gradient_norm:g}"
+        )
+    even = f" ({math.log(task.class_count()):.3f} if all were alike)" if isinstance(task, ClassifierTask) else ""
+    return (
+        f"ok: one step on {plural(batch.layout.tokens, 'token')}, {plural(batch.targets, 'label')}: loss {loss:.3f}"
+        f"{even}, {time.monotonic() - began:.1f} s"
+    )

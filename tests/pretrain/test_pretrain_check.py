@@ -1,0 +1,98 @@
+"""`ernie pretrain --check`: what a run would learn from, and what is wrong with it, before it costs anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, python
+
+from ernie.cli import main
+
+
+def test_what_every_task_makes_of_the_corpus_is_listed_and_nothing_is_written(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pretrain", str(config), "--check"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == f"ok: {config} has no unknown or mistyped key"
+    assert "ok: 24 steps in 3 stages\n" in shown
+    head, *parts = re.split(r"^(\w+):$", shown, flags=re.MULTILINE)
+    assert "ok: an encoder of 1 layers, width 32" in head
+    assert parts[::2] == ["knowledge_masking", "capitalization", "sentence_reordering"]
+    for part in parts[1::2]:
+        assert re.search(r"  ok: [\d,]+ documents give [\d,]+ samples of \d+ to 48 tokens, \d+ in the mean", part)
+        assert re.search(r"  ok: one step on \d+ tokens, \d+ labels: loss \d\.\d{3}", part)
+    masked, capitals, reordered = parts[1::2]
+    assert "[MASK]/" in masked
+    assert re.search(r"ok: [\d,]+ labels: 0 \d+%, 1 [\d.]+%\n", capitals)
+    assert re.search(r"\(1\.099 if all were alike\)", reordered)
+    assert re.search(r": label [012]\n", reordered)
+    assert "ok: measured on held-out documents by f1" in capitals
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], tuple[int, str, str]]:
+    """Checks a run of the task of the example, edited; gives the exit status, what was shown, and what was told."""
+
+    def checked(line: str, with_: str) -> tuple[int, str, str]:
+        text = (ROOT / "examples" / "shuffled_words.py").read_text(encoding="utf-8")
+        assert line in text
+        text = text.replace(line, with_).replace('task("shuffled_words")', 'task("mine")')
+        (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+        words = ("--set", "plugins=[mine]", "--set", "schedule.tasks=[mine]", "--check")
+        done = python("-m", "ernie.cli", "pretrain", str(config), *words, cwd=tmp_path, path=[tmp_path])
+        return done.returncode, done.stdout, done.stderr
+
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("line", "with_", "told"),
+    [
+        ("rng.random(len(ids))", "np.random.random(len(ids))", "made twice of the same documents its samples are not"),
+        ("rng.random(len(ids))", "rng.normally(len(ids))", "failed at item"),
+        ("astype(np.int64))", "astype(np.float64))", "labels are of the type float64; expected integers"),
+        ("label=", "lable=", "a sample has no label called 'label' (it has: lable)"),
+        ("self.length - 2", "self.length + 2", "tokens, and none may have more than `length`, 48"),
+        ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
+    ],
+)
+def test_what_is_wrong_with_a_task_of_ones_own_is_told(
+    own: Callable[[str, str], tuple[int, str, str]], line: str, with_: str, told: str
+) -> None:
+    status, _, error = own(line, with_)
+    assert told in error
+    assert "mine" in error
+    assert status == (1 if told.startswith("failed") else 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "with_", "noted"),
+    [
+        ("classes: ClassVar[int] = 2", "classes: ClassVar[int] = 4", "note: of 4 classes these do not occur: 2, 3"),
+        ("share: float = 0.15", "share: float = 0.02", "of the labels are 0; there is little to learn from the others"),
+        ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
+    ],
+)
+def test_what_is_only_odd_about_it_is_noted(
+    own: Callable[[str, str], tuple[int, str, str]], line: str, with_: str, noted: str
+) -> None:
+    status, shown, error = own(line, with_)
+    assert status == 0, error
+    assert noted in shown
+    assert "ok: measured on held-out documents by macro_f1, accuracy" in shown
+
+
+def test_a_configuration_of_the_other_kind_is_sent_to_its_command(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(config)]) == 2
+    assert "it is a configuration for `ernie pretrain`, which checks it with --check" in capsys.readouterr().err
+    (tmp_path / "task.yaml").write_text("task: {kind: classify, text: a, label: b}\n", encoding="utf-8")
+    assert main(["pretrain", str(tmp_path / "task.yaml"), "--check"]) == 2
+    assert "it is a configuration for `ernie finetune`" in capsys.readouterr().err
