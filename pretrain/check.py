@@ -46,7 +46,7 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     shape = model.ernie.config
     yield f"ok: an encoder of {shape.layers} layers, width {shape.hidden_size}"
     probe = Probe(config, corpus)
-    trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=1, seed=config.seed)
+    trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=2, seed=config.seed)
     for step, source in enumerate(sources(config, corpus, held_out=False)):
         yield f"{source.name}:"
         yield from (f"  {line}" for line in _samples(source, model))
@@ -126,7 +126,7 @@ def _shown(sample: Sample, source: Source, tells_tokens: bool) -> str:
             wanted = source.tokenizer.tokens[int(values[place])] if tells_tokens else values[place]
             words[place] = f"{words[place]}/{wanted}"
     more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
-    return " ".join([*words]) + more + (f": {', '.join(told)}" if told else "")
+    return " ".join(words) + more + (f": {', '.join(told)}" if told else "")
 
 
 def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskModel, trainer: Trainer) -> str:
@@ -148,7 +148,8 @@ def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskMo
     loss = report.losses[source.name]
     if report.skipped:
         raise UserError(
-            f"task '{source.name}': the first step has the loss {loss} and a gradient of {report.gradient_norm:g}"
+            f"task '{source.name}': its first step has the loss {loss:g} and a gradient of the norm "
+            f"{report.gradient_norm:g}; is the model to start from damaged, or the task's own loss?"
         )
     even = f" ({math.log(task.class_count()):.3f} if all were alike)" if isinstance(task, ClassifierTask) else ""
     return (

@@ -59,6 +59,12 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         ("astype(np.int64))", "astype(np.float64))", "labels are of the type float64; expected integers"),
         ("label=", "lable=", "a sample has no label called 'label' (it has: lable)"),
         ("self.length - 2", "self.length + 2", "tokens, and none may have more than `length`, 48"),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def loss(self, head, hidden_TD, batch):\n"
+            "        return super().loss(head, hidden_TD * float('inf'), batch)",
+            "its first step has the loss nan and a gradient of the norm nan",
+        ),
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )
