@@ -15,6 +15,7 @@ from ernie.data.read_lines import Line
 from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
+from ernie.text.whole import HALF, is_whole
 
 
 def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -112,8 +113,8 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     if not isinstance(title, str):
         return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
     title = " ".join(title.split())
-    if not (_is_unicode(text) and _is_unicode(title)):
-        return Dropped(place, "invalid UTF-8", "the text holds half a surrogate pair, which stands for no character")
+    if not (is_whole(text) and is_whole(title)):
+        return Dropped(place, "invalid UTF-8", f"the text holds {HALF}")
     headings = row.get(fields.headings) or []
     if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
@@ -144,14 +145,6 @@ def _lines_of(paragraphs: Any, numbers: list[int]) -> frozenset[int]:
     for paragraph in paragraphs:
         begins.append(begins[-1] + 1 + str(paragraph).count("\n"))
     return frozenset(begins[number] for number in numbers if 0 <= number < len(paragraphs))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _spans(given: Any, size: int) -> np.ndarray | str:

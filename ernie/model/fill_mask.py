@@ -11,11 +11,12 @@ import paddle.nn.functional as F
 
 from ernie.data.batch import pack
 from ernie.data.document import Sample
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
 from ernie.text.subword import SPACE
 from ernie.text.tokenizer import Tokenizer
+from ernie.text.whole import whole
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -39,6 +40,8 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
         )
     if top < 1:
         raise UserError(f"top: expected at least 1, found {top}")
+    with about("the text"):
+        whole(text)
     parts = _parts(tokenizer, text)
     sample = _sample(tokenizer, parts, model.config.max_positions)
     with evaluating(model):

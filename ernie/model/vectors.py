@@ -12,10 +12,11 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import Remark, UserError
+from ernie.errors import Remark, UserError, about
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
+from ernie.text.whole import whole
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -76,8 +77,9 @@ def _samples(tokenizer: Tokenizer, texts: Sequence[Text], max_len: int) -> list[
 
 
 def _token_ids(tokenizer: Tokenizer, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
-    if isinstance(text, str):
-        return tokenizer.encode(text).ids, None
-    if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
-        return tokenizer.encode(text[0]).ids, tokenizer.encode(text[1]).ids
+    with about(f"text {index}"):
+        if isinstance(text, str):
+            return tokenizer.encode(whole(text)).ids, None
+        if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
+            return tokenizer.encode(whole(text[0])).ids, tokenizer.encode(whole(text[1])).ids
     raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")

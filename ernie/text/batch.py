@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.frame import frame, kept
+from ernie.text.whole import whole
 
 if TYPE_CHECKING:
     from ernie.text.tokenizer import Tokenizer
@@ -49,6 +50,8 @@ def _checked(texts: str | Sequence[str], name: str) -> list[Any]:
     for index, text in enumerate(found):
         if not isinstance(text, str):
             raise UserError(f"{name} {index}: expected a text, found {text!r:.60}")
+        with about(f"{name} {index}"):
+            whole(text)
     return found
 
 

@@ -189,6 +189,8 @@ def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None
     [
         ({"texts": ["a", 3]}, "text 1: expected a text or a pair of texts, found 3"),
         ({"texts": [("a", "b", "c")]}, "text 0: expected a text or a pair of texts, found ('a', 'b', 'c')"),
+        ({"texts": ["a", "b \ud83d"]}, "text 1: holds half a surrogate pair, which stands for no character"),
+        ({"texts": [("a", "\udc00")]}, "text 0: holds half a surrogate pair, which stands for no character"),
         ({"texts": ["a"], "pooling": "max"}, "pooling: expected one of mean, cls, pooler, found 'max'"),
         ({"texts": ["a"], "batch_tokens": 0}, "batch_tokens: expected at least 1, found 0"),
         ({"texts": ["a"], "max_len": 13}, "max_len: expected from 3 to the model's 12 positions, found 13"),
@@ -247,6 +249,7 @@ def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
     ("text", "top", "message"),
     [
         ("the cat", 5, "the text has no [MASK] to fill: 'the cat'"),
+        ("the \ud83d [MASK]", 5, "the text: holds half a surrogate pair, which stands for no character"),
         ("a " * 12 + "[MASK]", 5, "the text has 15 tokens, this model has 12 positions; shorten it"),
         ("the [MASK]", 0, "top: expected at least 1, found 0"),
     ],

@@ -97,6 +97,7 @@ def test_a_single_text_is_a_batch_of_one() -> None:
     [
         ({"texts": []}, "there is no text in the batch"),
         ({"texts": ["a", None]}, "text 1: expected a text, found None"),
+        ({"texts": ["a", "\ud83d"]}, "text 1: holds half a surrogate pair, which stands for no character"),
         ({"texts": ["a"], "text_pairs": [3]}, "text pair 0: expected a text, found 3"),
         ({"texts": ["a"], "text_pairs": ["b", "c"]}, "expected as many text_pairs as texts, found 2 and 1"),
         ({"texts": ["a"], "max_len": 2}, "max_len: expected at least 3, found 2"),

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ernie.data.raw import Place
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
+from ernie.text.whole import whole
 
 
 class Row(dict[str, Any]):
@@ -56,11 +57,8 @@ def spelled(cell: Any) -> str:
 
 
 def _whole(column: str, text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UserError(f"column '{column}': holds half a surrogate pair, which stands for no character") from None
-    return text
+    with about(f"column '{column}'"):
+        return whole(text)
 
 
 _PLACE = re.compile(r"\{([^{}]+)\}")

@@ -1,0 +1,23 @@
+"""Text that has characters only: what JSON may hold half of, half a surrogate pair, no tokenizer can read."""
+
+from __future__ import annotations
+
+from ernie.errors import UserError
+
+HALF = "half a surrogate pair, which stands for no character"
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text can be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def whole(text: str) -> str:
+    """The text.  Raises UserError when it holds what stands for no character."""
+    if not is_whole(text):
+        raise UserError(f"holds {HALF}")
+    return text
