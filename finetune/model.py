@@ -5,7 +5,7 @@ Legend: T packed tokens, N sequences, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,14 @@ class FinetunedModel(nn.Layer):
         """The loss of one batch, from the encoder's vectors."""
         return self.task.judge(self.head, hidden_TD, batch)
 
-    def predict(self, rows: Iterable[Row | dict[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
+    def predict(self, rows: Iterable[Row | Mapping[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
 
-        Raises UserError for a row that lacks a column, with its place, after the answers to the rows before it.
+        A row holds its cells by column.  Raises UserError for one that lacks a column, with its place, after the
+        answers to the rows before it, and for what is no row.
         """
-        for group in in_groups(row if isinstance(row, Row) else Row(row) for row in rows):
+        column = getattr(self.task, "text", "text")
+        for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
             yield from self.answer_group(group, batch_tokens)
 
     def answer_group(self, rows: Sequence[Row], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
@@ -122,3 +124,11 @@ class FinetunedModel(nn.Layer):
 def _without_labels(example: Example) -> Example:
     samples = tuple(Sample(one.ids, one.segments, sound=one.sound) for one in example.samples)
     return replace(example, samples=samples)
+
+
+def _as_row(row: Any, number: int, column: str) -> Row:
+    if isinstance(row, Row):
+        return row
+    if not isinstance(row, Mapping):
+        raise UserError(f"row {number}: expected its cells by column, such as {{'{column}': ...}}, found {row!r:.60}")
+    return Row(row)

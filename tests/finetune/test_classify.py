@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import paddle
 import pytest
@@ -148,6 +150,15 @@ def test_a_saved_model_answers_as_before(tmp_path) -> None:
     model.save(tmp_path)
     asked = rows(20, 3)
     assert list(FinetunedModel.load(tmp_path).predict(asked)) == list(model.predict(asked))
+
+
+@pytest.mark.parametrize("asked", [["a good film"], {"text": "a good film"}])
+def test_what_is_no_row_is_a_sentence_and_the_rows_before_it_are_answered(asked: Any) -> None:
+    model = FinetunedModel(encoder(), TASK)
+    answers = model.predict([*rows(2, 0), *asked])
+    assert len([next(answers), next(answers)]) == 2
+    with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found '"):
+        next(answers)
 
 
 def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:
