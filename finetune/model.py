@@ -24,7 +24,7 @@ from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
 from ernie.model.weights import load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
-from finetune.rows import in_groups
+from finetune.rows import in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
 
@@ -65,13 +65,17 @@ class FinetunedModel(nn.Layer):
         """The loss of one batch, from the encoder's vectors."""
         return self.task.judge(self.head, hidden_TD, batch)
 
-    def predict(self, rows: Iterable[Row | Mapping[str, Any]], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
+    def predict(
+        self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[Answer]:
         """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
 
-        A row holds its cells by column.  Raises UserError for one that lacks a column, with its place, after the
-        answers to the rows before it, and for what is no row.
+        A row holds its cells by column; a text is a row of the column that the task reads.  Raises UserError for a row
+        that lacks a column, with its place, after the answers to the rows before it, and for what is no row.
         """
-        column = getattr(self.task, "text", "text")
+        if isinstance(rows, str | Mapping):
+            raise UserError(f"expected several rows, such as a list, found {rows!r:.60}")
+        column = read_column(self.task)
         for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
             yield from self.answer_group(group, batch_tokens)
 
@@ -129,6 +133,8 @@ def _without_labels(example: Example) -> Example:
 def _as_row(row: Any, number: int, column: str) -> Row:
     if isinstance(row, Row):
         return row
+    if isinstance(row, str):
+        return Row({column: row})
     if not isinstance(row, Mapping):
         raise UserError(f"row {number}: expected its cells by column, such as {{'{column}': ...}}, found {row!r:.60}")
     return Row(row)

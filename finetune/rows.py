@@ -33,10 +33,14 @@ def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[R
 
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
-    rows = file_rows(name, options)
-    column = next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
-    for row in rows:
+    column = read_column(task)
+    for row in file_rows(name, options):
         yield Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
+
+
+def read_column(task: FinetuneTask) -> str:
+    """The column that a task reads, or the first of them."""
+    return next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
 
 
 def file_rows(name: str, options: RowOptions) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -152,13 +153,25 @@ def test_a_saved_model_answers_as_before(tmp_path) -> None:
     assert list(FinetunedModel.load(tmp_path).predict(asked)) == list(model.predict(asked))
 
 
-@pytest.mark.parametrize("asked", [["a good film"], {"text": "a good film"}])
-def test_what_is_no_row_is_a_sentence_and_the_rows_before_it_are_answered(asked: Any) -> None:
-    model = FinetunedModel(encoder(), TASK)
-    answers = model.predict([*rows(2, 0), *asked])
+def test_what_is_no_row_is_a_sentence_and_the_rows_before_it_are_answered() -> None:
+    answers = FinetunedModel(encoder(), TASK).predict([*rows(2, 0), 3])  # type: ignore[list-item]
     assert len([next(answers), next(answers)]) == 2
-    with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found '"):
+    with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found 3$"):
         next(answers)
+
+
+def test_a_text_is_a_row_of_the_column_that_is_read() -> None:
+    asked = rows(3, 0)
+    task = replace(TASK, text="review")
+    model = FinetunedModel(encoder(), task)
+    answers = list(model.predict([{"review": row["text"]} for row in asked]))
+    assert list(model.predict([row["text"] for row in asked])) == answers
+
+
+@pytest.mark.parametrize("asked", ["a good film", {"text": "a good film"}])
+def test_a_single_row_is_not_taken_for_several(asked: Any) -> None:
+    with pytest.raises(UserError, match=r"^expected several rows, such as a list, found .*a good film"):
+        next(FinetunedModel(encoder(), TASK).predict(asked))
 
 
 def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:
