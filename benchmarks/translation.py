@@ -201,11 +201,12 @@ def asked(label: str) -> list[tuple[str, int | None, int]]:
     hypotheses that are followed once a sentence is over."""
     if label == "several":
         return [(f"several, asked for {k}", k, 1) for k in DISTANCES]
-    whole = [(label, None, 1)]
+    whole: list[tuple[str, int | None, int]] = [(label, None, 1)]
     if label == "full":
         whole.append((f"full, beam of {BEAM}", None, BEAM))
-    early = [(f"{label}, early {k}", k, 1) for k in DISTANCES]
-    return whole + early if label in ("full", "one-way") else whole
+    if label in ("full", "one-way"):
+        whole += [(f"{label}, early {k}", k, 1) for k in DISTANCES]
+    return whole
 
 
 def scored(run: Path, label: str, files: dict[str, str]) -> dict[str, Any]:
@@ -337,6 +338,7 @@ def draw(points: dict[str, list[dict[str, float]]], file: Path) -> None:
         "learnt": "wait-",
         "several distances learnt": "several",
         "asked of a whole-sentence model": "full, early",
+        "asked of one that encodes one way": "one-way, early",
     }
     for label, prefix in families.items():
         found = [
