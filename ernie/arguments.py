@@ -54,12 +54,12 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """--precision, for commands that compute without a configuration of their own."""
+    """--precision, for commands that ask a model; None where it is not given."""
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
-        default="auto",
-        help="in which products are computed (default: bf16 where the machine has it, else fp32)",
+        help="in which products are computed (default: fp32 for a run that learnt in it, else bf16 where the machine "
+        "has it)",
     )
 
 

@@ -35,7 +35,7 @@ def read_dev_answers(folder: Path) -> list[dict[str, Any]]:
 
 def confusion(records: Sequence[dict[str, Any]], labels: Sequence[str]) -> list[list[int]]:
     """How often a label that was right (row) was answered as a label (column)."""
-    counts = Counter((spelled(record["right"]), record["label"]) for record in records)
+    counts = Counter((spelled(record["right"]).strip(), record["label"]) for record in records)
     return [[counts[right, answered] for answered in labels] for right in labels]
 
 

@@ -219,6 +219,8 @@ def _check_effects(config: FinetuneConfig) -> None:
         raise UserError("grid: a value stands twice; each is tried once for every seed")
     if config.grid.batch and config.train.batch_tokens:
         raise UserError("grid: batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
+    if config.train.patience and not config.train.evaluations:
+        raise UserError("train.patience: has no effect with train.evaluations 0, which scores once all is learnt")
     if config.train.rate.each_stage:
         raise UserError("train.rate.each_stage: fine-tuning has one stage; leave it out")
 

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from ernie.beside import beside, put, put_text
-from ernie.config import differences, dump, to_dict
+from ernie.config import differences, dump, read, to_dict
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
+from ernie.data.shards import file_sha256
 from ernie.errors import UserError
+from ernie.kernels.precision import WantedForInference
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
@@ -24,6 +28,7 @@ from finetune.config import FinetuneConfig, load
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.trial import SCORES_FILE
+from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TASK_FILE
 
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
@@ -87,34 +92,39 @@ def read_inputs(folder: Path) -> dict[str, str]:
         raise UserError(f"{folder / ORIGIN_FILE}: is missing or damaged ({error}); choose another --output") from None
 
 
-def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], plugins: Sequence[str]) -> dict[str, str]:
-    """Fingerprints of what a run learns from: the encoder's, those of each split's rows, and of the plug-ins' code.
+def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:
+    """Fingerprints of what a run learns from: the encoder's, those of each split's rows and of what they name, of the
+    task's own files, and of the plug-ins' code.
 
     They have the names of keys of a configuration.
     """
-    rows = {f"data.{name}": _of_rows(split.rows) for name, split in splits.items()}
-    code = {f"plugins.{name}": digest for name, digest in plugin_sources(plugins).items()}
-    return {"model": encoder, **rows, **code}
+    task = config.task
+    rows = {f"data.{name}": _of_rows(split.rows, task) for name, split in splits.items()}
+    files = {f"task.{field}": file_sha256(file) for field in task.files if (file := getattr(task, field)) is not None}
+    code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
+    return {"model": encoder, **rows, **files, **code}
 
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:
-    """A fingerprint of an encoder's weights and tokenizer, without the parts that a checkpoint may lack."""
-    digest = hashlib.sha256(ernie.tokenizer.fingerprint.encode() if ernie.tokenizer else b"")
+    """A fingerprint of an encoder's shape, dropout, weights and tokenizer."""
+    tokenizer = ernie.tokenizer.fingerprint if ernie.tokenizer else ""
+    digest = hashlib.sha256(json.dumps([tokenizer, to_dict(ernie.config)]).encode())
     for name, values in sorted(arrays(ernie).items()):
-        if name.startswith(("embedding.token.", "encoder.")):
-            digest.update(values.data)
+        digest.update(name.encode() + values.tobytes())
     return digest.hexdigest()
 
 
-def _of_rows(rows: Sequence[Row]) -> str:
+def _of_rows(rows: Sequence[Row], task: FinetuneTask) -> str:
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(json.dumps(row, default=_written).encode() + b"\n")
+        digest.update(json.dumps(row, default=_written).encode() + task.named_by(row) + b"\n")
     return digest.hexdigest()
 
 
 def _written(cell: object) -> str:
     """What stands for a cell that JSON does not know, such as the bytes of a sound."""
+    if isinstance(cell, np.ndarray):
+        cell = cell.tobytes()
     return hashlib.sha256(cell).hexdigest() if isinstance(cell, bytes) else str(cell)
 
 
@@ -131,6 +141,16 @@ def kept_trial(folder: Path) -> str:
     """The name of the trial whose model the folder keeps, "" when it keeps none."""
     file = folder / MODEL_FOLDER / _TRIAL_FILE
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def precision_of(folder: Path, asked: WantedForInference | None) -> WantedForInference:
+    """In which products are computed where a run's model is asked: as was asked for, or fp32 if it has learnt so.
+
+    Other precisions may not be those of the machine that asks.
+    """
+    if asked is not None or not (folder / CONFIG_FILE).is_file():
+        return asked or "auto"
+    return "fp32" if (read(folder / CONFIG_FILE).get("train") or {}).get("precision") == "fp32" else "auto"
 
 
 def read_run(folder: Path) -> FinetuneConfig:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TextIO
 
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError, about
+from ernie.text.whole import whole
 from finetune.model import FinetunedModel
 from tasks.downstream.base import Answer
 
@@ -39,7 +40,9 @@ def write_answers(
                 if form == "tsv" and not names:
                     names = list(record)
                     out.write("\t".join(names) + "\n")
-                out.write((_tsv(record) if form == "tsv" else _json(record)) + "\n")
+                line = _tsv(record) if form == "tsv" else _json(record)
+                with about(row.place):
+                    out.write(whole(line) + "\n")
         finally:
             out.flush()
 

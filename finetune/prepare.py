@@ -11,7 +11,7 @@ import numpy as np
 
 from ernie.data.labelled.read import Split, raise_faults, read_split
 from ernie.data.labelled.row import Fault, Row
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
@@ -66,7 +66,16 @@ def prepare_all(
 
 def read_splits(data: DataConfig) -> dict[str, Split]:
     """The rows of all splits.  Raises UserError with the rows of all of them that cannot be used."""
-    return _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
+    splits = _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
+    columns = {column for split in splits.values() for row in split.rows for column in row}
+    for name in splits:
+        options = data.options(name)
+        where = f"data.per_split.{name}" if name in data.per_split else "data"
+        for key in ("join", "values", "skip"):
+            for column in getattr(options, key):
+                if column not in columns:
+                    raise UserError(f"{where}.{key}: no row has a column '{column}'.{nearest(column, columns)}")
+    return splits
 
 
 def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:

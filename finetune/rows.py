@@ -34,7 +34,7 @@ def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[R
     Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
     """
     column = read_column(task)
-    for row in file_rows(name, options):
+    for row in file_rows(name, options, column):
         yield Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
 
 
@@ -43,9 +43,9 @@ def read_column(task: FinetuneTask) -> str:
     return next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
 
 
-def file_rows(name: str, options: RowOptions) -> Iterator[Row]:
-    """The same as they are."""
-    return _usable(_standard_input(options) if name == "-" else read_rows(name, options), options)
+def file_rows(name: str, options: RowOptions, column: str = "") -> Iterator[Row]:
+    """The same as they are; a line of names with this column among them is known by it."""
+    return _usable(_standard_input(options, column) if name == "-" else read_rows(name, options), options)
 
 
 def in_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -97,7 +97,7 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
             raise item
 
 
-def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
+def _standard_input(options: RowOptions, column: str) -> Iterator[Row | Fault]:
     form = options.format
     if form in ("parquet", "json", "squad"):
         raise UserError(f"--format {form}: cannot be read from standard input; give a file")
@@ -107,7 +107,14 @@ def _standard_input(options: RowOptions) -> Iterator[Row | Fault]:
         if first is None:
             return iter(())
         text = first.text or ""
-        form = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "text"
+        names = [name.strip('"') for name in text.split(",")]
+        if text.strip() == "[" or text.startswith("[{"):
+            raise UserError(
+                "standard input: begins as a JSON document does; give a file, or its rows as JSON lines, or "
+                "--format text if it is text"
+            )
+        lines_of_names = column in names and len(names) > 1
+        form = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv" if lines_of_names else "text"
         return parse_lines("standard input", chain([first], lines), form, options)
     return parse_lines("standard input", lines, form, options)
 

@@ -69,7 +69,7 @@ def run(
         say(describe(split))
         for remark in split.remarks:
             say(f"note: {remark}")
-    inputs = inputs_of(encoder_fingerprint(ernie), splits, config.plugins)
+    inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
     with ExitStack() as held:
         world.by_first("opening the run", lambda: held.enter_context(claimed(config, inputs, folder)))
         del ernie  # each trial loads its own, and two at a time would be one too many
@@ -116,6 +116,12 @@ def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
     return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
 
 
+def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
+    """An encoder; what its checkpoint lacks, such as a pooler, is drawn by the seed."""
+    paddle.seed(order.key(seed, "encoder") % 2**31)
+    return ErnieModel.from_pretrained(path)
+
+
 def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     """The encoder that a configuration names; what its checkpoint lacks, such as a pooler, is drawn by the seed.
 
@@ -123,8 +129,7 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
     """
     if not config.model:
         raise UserError("model: which encoder? Give --model, or the key `model`")
-    paddle.seed(order.key(seed, "encoder") % 2**31)
-    ernie = ErnieModel.from_pretrained(config.model)
+    ernie = read_encoder(config.model, seed)
     if ernie.tokenizer is None:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
     config.task.check_fits(ernie.config.max_positions, config.model)

@@ -12,13 +12,12 @@ from ernie.config import dump, read
 from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
-from ernie.model.ernie import ErnieModel
 from ernie.shipped import configs
 from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
 from finetune.prepare import NEEDED, read_splits
-from finetune.run import run
+from finetune.run import read_encoder, run
 from finetune.trial import SCORES_FILE
 
 _NOT_ASKED_FOR = "not asked for"
@@ -89,7 +88,7 @@ def run_suite(
 
     A task that fails says so in its outcome and the others go on.  Raises UserError when there is no such model.
     """
-    encoder = encoder_fingerprint(ErnieModel.from_pretrained(model))
+    encoder = encoder_fingerprint(read_encoder(model))
     for name, given in suite.configs.items():
         config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
         tell = say if name in suite.chosen else _say_nothing
@@ -169,7 +168,7 @@ def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, A
         return None
     try:
         scores = json.loads(file.read_text(encoding="utf-8"))
-        if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config.plugins):
+        if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config):
             return None
         done = len(scores["trials"])
     except (ValueError, TypeError, KeyError, UserError):  # written by something else, or not to its end

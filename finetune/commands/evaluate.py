@@ -32,7 +32,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import read_run
+    from finetune.folder import precision_of, read_run
 
     config = read_run(arguments.run)
     with about("--split"):  # of files, too: they are read as that split is
@@ -53,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to be judged by")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
-    with computing(arguments.precision):
+    with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
     if arguments.answers is not None:
         lines = (json.dumps(answer, ensure_ascii=False) for answer in answers)

@@ -1,8 +1,8 @@
 """Answer rows with a fine-tuned model: one line of output for each row, in the rows' order, as they are read.
 
 Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
-told by the file's name or by --format; `-` is standard input (JSON lines, TSV or lines of text, told by its first
-line).  Output is JSON lines, or TSV with --to tsv.
+told by the file's name or by --format; `-` is standard input (JSON lines, TSV, CSV whose first line has the name of
+the column that the task reads, or lines of text, told by its first line).  Output is JSON lines, or TSV with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import read_run
+    from finetune.folder import precision_of, read_run
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -82,7 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
     model = FinetunedModel.load(arguments.run)
     if arguments.submission is not None:
         assert config is not None
-        with computing(arguments.precision):
+        with computing(precision_of(arguments.run, arguments.precision)):
             written = write_submission(model, config, arguments.submission)
         print(*written, sep="\n")
         return 0
@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> int:
         split_rows(config, arguments.split) if config is not None else input_rows(arguments.input, options, model.task)
     )
     groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
-    with computing(arguments.precision):
+    with computing(precision_of(arguments.run, arguments.precision)):
         write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     return 0
 

@@ -39,6 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
+    from finetune.folder import precision_of
 
     if "-" in arguments.texts and len(arguments.texts) > 1:
         raise UserError("-: standard input is one text; give it alone")
@@ -51,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
     texts = standard_texts() if arguments.texts == ["-"] else arguments.texts
     told = None if arguments.quiet else sys.stderr
-    with computing(arguments.precision):
+    with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.output == Path("-"):
             into_stream(speaker, texts, sys.stdout.buffer, told)
         else:

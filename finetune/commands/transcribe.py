@@ -34,6 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
+    from finetune.folder import precision_of
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
@@ -47,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     model = FinetunedModel.load(arguments.run)
     told = None if arguments.quiet else sys.stderr
-    with computing(arguments.precision):
+    with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:
             from_samples(model, standard_input(), sys.stdout, told)
         else:

@@ -43,6 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
+    from finetune.folder import precision_of
 
     for name in ("wait_k", "beam"):
         value = getattr(arguments, name)
@@ -56,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
     latency = sys.stderr if arguments.show_latency else None
-    with computing(arguments.precision):
+    with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.by == "line":
             by_line(translator, standard_texts(), sys.stdout, latency)
         else:

@@ -72,6 +72,10 @@ class FinetuneTask(ABC):
     files: ClassVar[tuple[str, ...]] = ()  # the fields that name files which answering needs: a model takes them along
     variant_key: ClassVar[str] = "kind"
 
+    def named_by(self, row: Row) -> bytes:
+        """What tells whether the files that a row names are still the same; nothing, where it names none."""
+        return b""
+
     @property
     def variant_name(self) -> str | None:
         """The name under which its class is registered."""

@@ -12,7 +12,7 @@ from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
-from tasks.downstream.labels import check_labels, collected, found_in, index_of
+from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.measures import accuracy, f1, macro_f1, matthews
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ class Classify(TextTask):
     def learnt_from(self, rows: Sequence[Row]) -> Classify:
         if self.labels:
             return self
-        return replace(self, labels=collected(found_in(rows, lambda row: [row.text(self.label)])))
+        return replace(self, labels=collected(found_in(rows, lambda row: [label_in(row, self.label)])))
 
     def truth(self, row: Row) -> int:
-        return index_of(row.text(self.label), self.labels)
+        return index_of(label_in(row, self.label), self.labels)
 
     target = truth
 

@@ -24,6 +24,11 @@ def index_of(label: str, labels: Sequence[str]) -> int:
     raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
 
 
+def label_in(row: Row, column: str) -> str:
+    """The label in a column: white space around it is none of it."""
+    return row.text(column).strip()
+
+
 def is_number(label: str) -> bool:
     """Whether a label is a whole number."""
     return label.removeprefix("-").isdecimal()

@@ -10,6 +10,8 @@ import pytest
 from processes import started, wait_until
 
 from ernie.cli import main
+from ernie.model.ernie import ErnieModel
+from finetune.folder import precision_of
 from finetune.model import FinetunedModel
 
 
@@ -159,6 +161,14 @@ class TestSignals:
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
         ("train.rate.each_stage=true", "rate.each_stage: fine-tuning has one stage"),
         ("plugins=5", "plugins: expected a list"),
+        ("train={patience: 1, evaluations: 0}", "train.patience: has no effect with train.evaluations 0"),
+        ("data.skip={lable: ['-']}", "data.skip: no row has a column 'lable'. Did you mean 'label'?"),
+        ("data.values={txt: {a: b}}", "data.values: no row has a column 'txt'. Did you mean 'text'?"),
+        ("data.per_split={dev: {join: {words: ' '}}}", "data.per_split.dev.join: no row has a column 'words'"),
+        (
+            "data.columns=[text, label]",
+            "train.tsv:1: this line names the columns as `columns` does; leave",
+        ),
     ],
 )
 def test_settings_without_an_effect_are_refused(
@@ -167,6 +177,40 @@ def test_settings_without_an_effect_are_refused(
     words = ["--set", change, *(["--set", "train.batch_tokens=64"] if "batch" in change else [])]
     assert main(["check", "task.yaml", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_white_space_around_a_label_is_none_of_it(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (work / "train.tsv").read_text(encoding="utf-8")
+    (work / "train.tsv").write_text(text.replace("\tblame\n", "\tblame \n", 20), encoding="utf-8")
+    assert main(["check", "task.yaml"]) == 0
+    assert "ok: labels: blame, praise" in capsys.readouterr().out.splitlines()
+
+
+def test_trials_are_of_one_encoder_all_of_it_and_its_dropout(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    again = ["finetune", "task.yaml", "--output", "done", "--quiet"]
+    assert main(again) == 0
+    file = work / "encoder" / "config.json"
+    before = file.read_text(encoding="utf-8")
+    shape = json.loads(before)
+    dropout = next(key for key in shape if key.endswith("dropout") or key.endswith("dropout_prob"))
+    file.write_text(json.dumps({**shape, dropout: 0.5}), encoding="utf-8")
+    assert main(again) == 2
+    assert "learnt from something else under the same name: model changed since" in capsys.readouterr().err
+    file.write_text(before, encoding="utf-8")
+    model = ErnieModel.from_pretrained(work / "encoder")
+    model.embedding.position.weight.set_value(model.embedding.position.weight * 2)
+    model.save_pretrained(work / "encoder")
+    assert main(again) == 2
+    assert "model changed since" in capsys.readouterr().err
+
+
+def test_a_run_that_learnt_in_fp32_is_asked_in_fp32(work: Path) -> None:
+    assert precision_of(work / "done", None) == "auto"
+    words = ["--set", "train.precision=fp32", "--set", "train.epochs=1", "--output", "run", "--quiet"]
+    assert main(["finetune", "task.yaml", *words]) == 0
+    assert precision_of(work / "run", None) == "fp32"
+    assert precision_of(work / "run", "bf16") == "bf16"
+    assert precision_of(work / "run" / "model", None) == "auto"
 
 
 def test_a_column_without_anything_in_it_is_not_called_missing(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,6 +149,18 @@ def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFix
     assert said_there.err.count("real-time factor") == 2
 
 
+def test_another_recording_under_the_same_name_is_told_apart(tmp_path: Path) -> None:
+    task, row = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
+    assert task.named_by(row) == b""  # which is told when it is read
+    soundfile.write(tmp_path / "a.wav", sound_of := spoken(), 8000)
+    before = task.named_by(row)
+    assert task.named_by(row) == before
+    sound_of[len(sound_of) // 2] += 0.1  # no longer, and the same at both ends
+    soundfile.write(tmp_path / "a.wav", sound_of, 8000)
+    assert task.named_by(row) != before
+    assert task.named_by(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""  # a cell of the row itself
+
+
 def test_a_list_of_files_is_answered_line_by_line(tmp_path: Path) -> None:
     from finetune.rows import input_rows
 

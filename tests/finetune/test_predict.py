@@ -88,7 +88,7 @@ class TestInput:
         assert main(["predict", "done", *words]) == 2
         assert says in capsys.readouterr().err
 
-    @pytest.mark.parametrize("suffix", ["tsv", "jsonl", "txt"])
+    @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt"])
     def test_standard_input_is_told_by_its_first_line(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, suffix: str
     ) -> None:
@@ -96,6 +96,20 @@ class TestInput:
         with (work / "asked").open(encoding="utf-8") as file:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-")) == RIGHT
+
+    def test_a_json_document_on_standard_input_is_not_answered_as_text(
+        self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for content in ('[{"text": "a film"}]\n', '[\n  {"text": "a film"}\n]\n'):
+            (work / "asked").write_text(content, encoding="utf-8")
+            with (work / "asked").open(encoding="utf-8") as file:
+                monkeypatch.setattr("sys.stdin", file)
+                assert main(["predict", "done", "--input", "-"]) == 2
+            assert "standard input: begins as a JSON document does" in capsys.readouterr().err
+        (work / "asked").write_text("[sic] a good film\n", encoding="utf-8")
+        with (work / "asked").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert labels(predict("--input", "-")) == ["praise"]
 
     def test_no_rows_give_no_lines(self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (work / "nothing.tsv").write_text("", encoding="utf-8")
@@ -140,6 +154,15 @@ class TestOutput:
 
 
 class TestFaults:
+    def test_a_column_to_keep_that_cannot_be_written_is_named_with_its_row(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (work / "a.jsonl").write_text('{"text": "bad", "note": "x"}\n{"text": "bad", "note": "\\ud800"}\n')
+        assert main(["predict", "done", "--input", "a.jsonl", "--keep", "note"]) == 2
+        said = capsys.readouterr()
+        assert len(said.out.splitlines()) == 1
+        assert "a.jsonl:2: holds half a surrogate pair" in said.err
+
     @pytest.mark.parametrize(
         ("name", "content", "sentence"),
         [
@@ -157,6 +180,7 @@ class TestFaults:
                 b'{"text": "bad"}\n{"text": "\\ud800"}\n',
                 "a.jsonl:2: column 'text': holds half a surrogate pair",
             ),
+            ("a.jsonl", b'{"text": "bad"}\n{"text": NaN}\n', "a.jsonl:2: column 'text': expected text, found nothing"),
         ],
     )
     @pytest.mark.parametrize("standard_input", [False, True])

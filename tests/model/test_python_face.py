@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import paddle
@@ -20,6 +22,7 @@ from ernie.errors import UserError
 from ernie.kernels.cpu.room import taken
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
+from ernie.model.inference import evaluating
 from ernie.text.train import train_sentencepiece
 
 WORDS = "the cat dog river sees finds paris in a".split()
@@ -181,6 +184,34 @@ def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None
     assert all(parameter.grad is None for parameter in model.parameters())
     with pytest.raises(UserError):
         model.encode([3])  # type: ignore[list-item]
+    assert model.training
+
+
+def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
+    model = make()
+    texts = [f"the cat sees {'a dog ' * (n % 3)}" for n in range(12)]
+    wanted = model.encode(texts)
+    model.train()
+    model.embedding.eval()  # each layer has a mode of its own
+    entered, leave = Event(), Event()
+
+    def other() -> None:
+        with evaluating(model):
+            entered.set()
+            assert leave.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(other)
+        assert entered.wait(60)
+        with evaluating(model):
+            leave.set()
+            asked.result()
+            assert not model.training  # who came first has gone, this one has not
+    assert model.training
+    assert not model.embedding.training
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: model.encode(texts), range(20)):
+            close(found, wanted)
     assert model.training
 
 

@@ -33,6 +33,8 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             continue  # between rows; where there is one column, an empty line is a row
         elif not columns:
             columns = _header(place, cells, options)
+        elif place.line == 1 and options.columns and cells[: len(columns)] == columns:
+            raise UserError(f"{place}: this line names the columns as `columns` does; leave `columns` out")
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
             yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}")
         else:

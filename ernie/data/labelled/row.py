@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,8 +30,10 @@ class Row(dict[str, Any]):
     def text(self, column: str) -> str:
         """The cell of a column as text (see `spelled`).  Raises UserError when there is none, or no text in it."""
         cell = self.cell(column)
-        if not isinstance(cell, (str, int, float)):
-            raise UserError(f"column '{column}': expected text, found {'nothing' if cell is None else repr(cell)}")
+        # pandas has a number that is none in the place of an empty cell.
+        nothing = cell is None or (isinstance(cell, float) and math.isnan(cell))
+        if nothing or not isinstance(cell, (str, int, float)):
+            raise UserError(f"column '{column}': expected text, found {'nothing' if nothing else repr(cell)}")
         return _whole(column, spelled(cell))
 
     def texts(self, column: str, what: str = "texts") -> list[str]:
