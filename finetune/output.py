@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
@@ -23,10 +24,10 @@ def write_answers(
 ) -> None:
     """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
-    A column that is called like a part of the answer is kept as `given_NAME`.  TSV begins with a line of names; white
-    space in a cell becomes one space.  What JSON has no word for, such as a date, is written as text.  Raises UserError
-    for a row that cannot be answered, after the lines of the rows before it, and where two columns to keep would have
-    one name.
+    A column that is called like a part of the answer is kept as `given_NAME`. TSV begins with a line of names; white
+    space in a cell becomes one space. What JSON has no word for, such as a date, is written as text, and a number that
+    is none, which is what tables have for an empty cell, as null. Raises UserError for a row that cannot be answered,
+    after the lines of the rows before it, and where two columns to keep would have one name.
     """
     names: list[str] = []
     for group in groups:
@@ -56,4 +57,13 @@ def _cell(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(_worded(value), ensure_ascii=False, default=str)
+
+
+def _worded(value: Any) -> Any:
+    """The same without the numbers that JSON has no word for, though Python writes NaN and Infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, dict):
+        return {name: _worded(part) for name, part in value.items()}
+    return [_worded(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -152,6 +152,12 @@ class TestOutput:
         cells = predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[1].split("\t")
         assert cells[:3] == ["a bad film", '{"ä": 1}', "blame"]
 
+    def test_a_line_is_json_also_where_a_cell_to_keep_is_a_number_that_is_none(self, work: Path, predict: Any) -> None:
+        (work / "a.jsonl").write_text('{"text": "bad", "note": NaN, "more": {"a": [1.5, -Infinity]}}\n')
+        (line,) = predict("--input", "a.jsonl", "--keep", "note", "more")
+        record = json.loads(line, parse_constant=pytest.fail)
+        assert (record["note"], record["more"]) == (None, {"a": [1.5, "-inf"]})
+
 
 class TestFaults:
     def test_a_column_to_keep_that_cannot_be_written_is_named_with_its_row(
