@@ -5,7 +5,8 @@ Legend: S samples of sound, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +19,9 @@ _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to
 _FULL = 1 << 15  # what stands for 1 in samples of 16 bits
 _TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another scale
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
+# What libsndfile has to say of a WAV, AIFF or AU file that holds another number of bytes than its header names.
+_BYTES = re.compile(r"^ *(?:data|SSND|Data Size) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE)
+_UNKNOWN = 0x7FFF0000  # bytes: who writes to a pipe names so many or more, not knowing how many there will be
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +50,28 @@ def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
     Messages call it `name`, by default its path.  Several channels are mixed, another rate is resampled; both are
-    remarked, and so are clipping and silence.  Raises UserError for a file that is missing, is no sound, or holds no
-    samples.
+    remarked, and so are clipping, silence, and that a file holds less than it says.  Raises UserError for a file that
+    is missing, is no sound, or holds no samples.
     """
     soundfile, name = require("soundfile"), name or str(file)
     if isinstance(file, (str, Path)) and not Path(file).exists():
         raise UserError(f"{file}: there is no such file")
     try:
-        samples_SC, found = soundfile.read(file, dtype="float32", always_2d=True)
+        with soundfile.SoundFile(file) as sound:
+            samples_SC, found = sound.read(sound.frames, "float32", always_2d=True), sound.samplerate
+            remarks = ["is cut off: its file ends too early"] if _is_cut(sound, len(samples_SC)) else []
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
     with about(name):
         _check_numbers(samples_SC)
-    return _wave(samples_SC, found, rate, name)
+    return _wave(samples_SC, found, rate, name, remarks)
+
+
+def _is_cut(sound: Any, read: int) -> bool:
+    """Whether a file has fewer samples than its header says, as after a download that was broken off."""
+    told = _BYTES.search(sound.extra_info)
+    return read < sound.frames or bool(told and int(told["there"]) < int(told["named"]) < _UNKNOWN)
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
@@ -105,10 +117,10 @@ def _check_numbers(samples: np.ndarray) -> None:
         )
 
 
-def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str) -> Wave:
+def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequence[str] = ()) -> Wave:
     if not len(samples_SC):
         raise UserError(f"{name}: holds no samples")
-    remarks = []
+    remarks = list(said)
     samples = samples_SC[:, 0]
     if samples_SC.shape[1] > 1:
         samples = samples_SC.mean(1)

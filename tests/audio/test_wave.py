@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import threading
 from pathlib import Path
 
@@ -66,6 +67,26 @@ def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "clipped.wav", np.clip(4 * tone(8000), -1, 1), 8000)
     assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("is silent",)
     assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("is clipped",)
+
+
+@pytest.mark.parametrize("name", ["tone.wav", "tone.aiff", "tone.au", "tone.mp3"])
+def test_a_file_that_ends_before_its_header_says_is_remarked(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    soundfile.write(file, tone(8000, seconds=8), 8000)
+    assert read_wave(file, 8000).remarks == ()
+    file.write_bytes(file.read_bytes()[:-2000])
+    assert read_wave(file, 8000).remarks == ("is cut off: its file ends too early",)
+
+
+@pytest.mark.parametrize("named", [0xFFFFFFFF, 0x7FFFFFFF - 36])
+def test_a_file_whose_writer_did_not_know_its_length_is_not_cut_off(tmp_path: Path, named: int) -> None:
+    file = tmp_path / "piped.wav"
+    soundfile.write(file, tone(8000), 8000)
+    written = bytearray(file.read_bytes())
+    written[40:44] = struct.pack("<I", named)  # the bytes of the samples, behind the word "data"
+    file.write_bytes(written)
+    wave = read_wave(file, 8000)
+    assert (len(wave.samples), wave.remarks) == (2000, ())
 
 
 def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
