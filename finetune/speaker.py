@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.labelled.row import Row
+from ernie.decode.stream import of_each
 from ernie.errors import UserError
 from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
@@ -100,7 +101,7 @@ class TextSpeaker:
 
     def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
         """More text of each stream; the sound (S,) of its sentences that are whole now."""
-        cut = [_whole(before, piece) for before, piece in zip(state.texts, pieces, strict=True)]
+        cut = [_whole(before, piece) for before, piece in zip(state.texts, of_each(state, pieces), strict=True)]
         return Waiting(tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:

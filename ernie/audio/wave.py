@@ -40,11 +40,6 @@ class Wave:
         """How long it is."""
         return len(self.samples) / self.rate
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether there is nothing to hear."""
-        return bool(np.abs(self.samples).max(initial=0) < _SILENT)
-
 
 def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.

@@ -19,7 +19,7 @@ from ernie.audio.lengths import STRIDE, vectors
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Reading, Spike, greedy, sure
 from ernie.decode.pieces import PieceWriter, Writing
-from ernie.decode.stream import part, under
+from ernie.decode.stream import of_each, part, under
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
@@ -152,7 +152,7 @@ class TokenRecognizer:
         Raises UserError for sound with more vectors than the encoder has positions, and for a stream that is over.
         """
         hearing = []
-        for one, piece in zip(state.hearing, pieces, strict=True):
+        for one, piece in zip(state.hearing, of_each(state, pieces), strict=True):
             if one.ended and len(piece):
                 raise UserError("the sound of this stream is over; begin another one")
             sound, more_FM = self._features.push(one.sound, piece)

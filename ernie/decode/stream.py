@@ -16,6 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.report.words import plural
 
 
 class State(Protocol):
@@ -65,7 +66,10 @@ class StreamDecoder(Protocol[S, In, Out]):
         """The state of streams of which nothing has come yet."""
 
     def push(self, state: S, pieces: Sequence[In]) -> tuple[S, list[Out]]:
-        """More input, a piece for each stream; the output of each that is committed now."""
+        """More input, a piece for each stream; the output of each that is committed now.
+
+        Raises UserError where there are more pieces than streams, or fewer.
+        """
 
     def finish(self, state: S) -> tuple[S, list[Out]]:
         """The input of all streams is over; the rest of their output."""
@@ -116,6 +120,14 @@ def load_state(kind: Restoring[Made], path: str | Path) -> Made:
     except _DAMAGED as error:
         name = getattr(kind, "__name__", type(kind).__name__)
         raise UserError(f"{path}: holds no state of the kind {name} ({error})") from None
+
+
+def of_each(state: State, pieces: Sequence[Made]) -> Sequence[Made]:
+    """The pieces, one for each stream of a state.  Raises UserError where there are more of them, or fewer."""
+    if isinstance(pieces, str) or len(pieces) != state.streams:
+        found = f"the text {pieces!r:.40}" if isinstance(pieces, str) else str(len(pieces))
+        raise UserError(f"expected a list of {plural(state.streams, 'piece')}, one for each stream, found {found}")
+    return pieces
 
 
 def under(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ernie.data.batch import Layout
-from ernie.decode.stream import part, under
+from ernie.decode.stream import of_each, part, under
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -134,7 +134,8 @@ class TokenTranslator:
 
         Raises UserError for a source with more tokens than the encoder has positions, and for one that is over.
         """
-        return self._go_on(state, [np.asarray(piece, np.int64) for piece in pieces], [False] * state.streams)
+        arrays = [np.asarray(piece, np.int64) for piece in of_each(state, pieces)]
+        return self._go_on(state, arrays, [False] * state.streams)
 
     def finish(self, state: Translations) -> tuple[Translations, list[list[int]]]:
         """All sources are over; the rest of what is written."""

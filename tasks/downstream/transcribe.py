@@ -173,7 +173,7 @@ class Transcribe(SoundTask):
         zeros = np.zeros(count, np.int64)
         sample = Sample(zeros, zeros, sound=partial(self.samples, row))
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
-        return Example((sample,), empty=wave.is_silent, odd=odd)
+        return Example((sample,), odd=odd)
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import paddle
@@ -277,6 +278,15 @@ def test_a_source_that_is_too_long_or_over_is_refused_in_a_sentence() -> None:
     state, _ = decoder.finish(state)
     with pytest.raises(UserError, match="is over"):
         decoder.push(state, texts([1]))
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [([[1, 2]], "found 1"), ([[1], [2], [3]], "found 3"), ("ein", "found the text 'ein'")]
+)
+def test_every_stream_wants_its_piece(given: Any, found: str) -> None:
+    decoder = translator(WaitK(1))
+    with pytest.raises(UserError, match=f"expected a list of 2 pieces, one for each stream, {found}"):
+        decoder.push(decoder.begin(2), given)
 
 
 def test_lengths_of_sources_do_not_count_their_first_token() -> None:

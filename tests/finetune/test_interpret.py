@@ -96,6 +96,12 @@ def test_streams_that_have_read_nothing_are_kept_too(translator: TextTranslator,
     assert translator.finish(translator.push(kept, ["blue", "red"])[0])[0].given == ("blau", "rot")
 
 
+@pytest.mark.parametrize("given", [["blue"], "blue", ["blue", "red", "red"]])
+def test_every_stream_wants_its_piece_of_text(translator: TextTranslator, given: list[str] | str) -> None:
+    with pytest.raises(UserError, match="expected a list of 2 pieces, one for each stream, found"):
+        translator.push(translator.begin(2), given)
+
+
 def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no state\n")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))

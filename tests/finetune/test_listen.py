@@ -292,6 +292,12 @@ def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
         SpeechRecognizer(model)
 
 
+def test_every_stream_wants_its_piece_of_sound() -> None:
+    recognizer = SpeechRecognizer(learnt())
+    with pytest.raises(UserError, match="expected a list of 1 piece, one for each stream, found 2"):
+        recognizer.push(recognizer.begin(), [spoken(), spoken()])
+
+
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(UserError, match="of the kind classify"):
         SpeechRecognizer(FinetunedModel(learnt().ernie, TOYS["classify"].task))

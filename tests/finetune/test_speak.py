@@ -201,6 +201,12 @@ def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
         np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(text))))
 
 
+def test_every_stream_wants_its_piece_of_text() -> None:
+    speaker = TextSpeaker(learnt())
+    with pytest.raises(UserError, match="expected a list of 2 pieces, one for each stream, found 1"):
+        speaker.push(speaker.begin(2), ["red "])
+
+
 class Dotted(FinetunedModel):
     """The voice, for texts with full stops, which it has not learnt: it does not say them."""
 
