@@ -297,10 +297,10 @@ def test_answers_are_plain_data_and_begin_with_the_answer_itself(toy: Toy, learn
         assert toy.task.answered(answer) is not None
 
 
-def test_rows_without_any_token_are_remarked_and_answered(toy: Toy, learnt: Learnt) -> None:
+def test_rows_with_nothing_in_them_are_remarked_and_answered(toy: Toy, learnt: Learnt) -> None:
     row = Row(unlabelled(toy, toy.rows(1)[0]) | toy.nothing)
     example = toy.task.example(row, TOKENIZER)
-    assert example.empty
+    assert example.empty or example.odd == ("sound that is silent",)
     (answer,) = learnt.model.answers([example])
     assert answer.keys() >= toy.perfect(toy.rows(1)[0]).keys()
 
