@@ -2,6 +2,7 @@
 
   python benchmarks/evidence.py ablation CORPUS --output runs/evidence [--base MODEL] [--data GLUE] [--seeds 0 1 2]
   python benchmarks/evidence.py tasks    CORPUS --output runs/evidence [--base MODEL] [--data GLUE] [--seeds 0 1 2]
+  python benchmarks/evidence.py alone    CORPUS --output runs/evidence [--base MODEL] [--data GLUE] [--seeds 0 1 2]
 
 CORPUS is a folder that `ernie data build` wrote.  All arms begin with one encoder that knows masked words: so there is
 something to forget, and passages mean something to it.  It is the folder MODEL, which has learnt from the same corpus,
@@ -20,6 +21,9 @@ Bayes for passages, each token's most frequent label for tokens), its 95 % inter
 embeddings change places, the held-out masked loss rises.  The interval is over documents, as is that of how far the
 task lies beyond counting on the same ones.  What a task changes downstream is told with its interval,
 whatever its sign.
+
+alone: each of the others without knowledge masking, as many steps of it as `tasks` has with the same `--steps`: what it
+costs a task to be learnt in turns with another.
 """
 
 from __future__ import annotations
@@ -89,6 +93,8 @@ def arms(experiment: str, steps: int) -> dict[str, dict[str, Any]]:
     if experiment == "ablation":
         methods = ("sequential", "joint", "continual")
         return {name: {"method": name, "steps_per_task": steps, "tasks": list(FOUR)} for name in methods}
+    if experiment == "alone":
+        return {name: {"stages": [{name: steps}]} for name in OTHERS}
     total = 2 * steps
     alone = {MASKED: {"stages": [{MASKED: total}]}}
     return alone | {name: {"stages": [{MASKED: total // 2, name: total - total // 2}]} for name in OTHERS}
@@ -97,7 +103,7 @@ def arms(experiment: str, steps: int) -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Run what is missing and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("experiment", choices=("ablation", "tasks"))
+    parser.add_argument("experiment", choices=("ablation", "tasks", "alone"))
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--data", type=Path, metavar="GLUE")
     parser.add_argument("--output", type=Path, required=True)
@@ -120,19 +126,19 @@ def main() -> None:
             begins = {"schedule": {"stages": [{MASKED: BASE}]}, **COMMON}
             base = pretrain(arguments.corpus, begins, arguments.output / "base", 0) / "model"
         model = {**COMMON["model"], "start_from": str(base.resolve())}
-        learnt = FOUR if arguments.experiment == "ablation" else (MASKED, arm)
+        learnt = {"ablation": FOUR, "tasks": (MASKED, arm), "alone": (arm,)}[arguments.experiment]
         objectives = {task: ADDED["objectives"][task] for task in learnt}
         tree = {"schedule": chosen[arm], **ADDED, "model": model, "objectives": objectives}
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         found = {task: measured(run, task) for task in (MASKED, *OTHERS)}
-        alone = arguments.experiment == "tasks" and arm != MASKED
-        counted = counting(run, arm) if alone else None
+        added = arguments.experiment != "ablation" and arm != MASKED
+        counted = counting(run, arm) if added else None
         return {
             "begins with": hidden_words(base, arguments.corpus),
             "measured": {task: [score.as_dict() for score in scores] for task, scores in found.items() if scores},
             "counting tokens": counted and counted.value,
             "beyond counting": counted and found[arm][-1].beyond(counted),
-            "task ids swapped": swapped(run) if alone else None,
+            "task ids swapped": swapped(run) if added and MASKED in learnt else None,
             "downstream": fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
 
@@ -237,12 +243,12 @@ def each_task(arms: dict[str, list[dict[str, Any]]]) -> str:
         above = sum(score["low"] > max(score["majority"], other) for score, other in zip(scores, counted, strict=True))
         value = spread([score["value"] for score in scores])
         majority = statistics.median(score["majority"] for score in scores)
-        swaps = "" if name == MASKED else spread([record["task ids swapped"] for record in records])
+        swaps = [record["task ids swapped"] for record in records]
         counts = "" if name == MASKED else f"{statistics.median(counted):.1%}"
         beyond = [] if name == MASKED else [record["beyond counting"] for record in records]
         differences = "; ".join(f"{low:+.1%} to {high:+.1%}" for low, high in beyond)
         cells = [name, scores[0]["name"], value, f"{majority:.1%}", counts, differences, f"{above} of {len(scores)}"]
-        cells.append(swaps)
+        cells.append("" if None in swaps else spread(swaps))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
