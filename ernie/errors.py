@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class UserError(ValueError):
@@ -25,6 +26,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" Known: {', '.join(names)}." if names else ""
+
+
+def check_there(folder: Path) -> None:
+    """Raise UserError where there is nothing of that name, before it is said what a folder lacks."""
+    if not folder.exists():
+        raise UserError(f"{folder}: there is no such folder")
 
 
 @contextmanager

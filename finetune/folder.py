@@ -16,7 +16,7 @@ from ernie.config import differences, dump, read, to_dict
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.data.shards import file_sha256
-from ernie.errors import UserError
+from ernie.errors import UserError, check_there
 from ernie.kernels.precision import WantedForInference
 from ernie.model.ernie import ErnieModel
 from ernie.model.weights import arrays
@@ -155,6 +155,7 @@ def precision_of(folder: Path, asked: WantedForInference | None) -> WantedForInf
 
 def read_run(folder: Path) -> FinetuneConfig:
     """The configuration of an existing run.  Raises UserError when the folder is none."""
+    check_there(folder)
     if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
         raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
     return replace(load(folder / CONFIG_FILE, saved=True), output=folder)

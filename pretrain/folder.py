@@ -14,7 +14,7 @@ from ernie.beside import PARTIAL, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
-from ernie.errors import UserError
+from ernie.errors import UserError, check_there
 from ernie.registry import plugin_sources
 from ernie.saved import read_json
 from ernie.train.alone import LOCK, alone
@@ -128,6 +128,7 @@ def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> No
 
 def read_config(folder: Path) -> PretrainConfig:
     """The configuration of an existing run.  Raises UserError when the folder is none."""
+    check_there(folder)
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
     config = load(folder / CONFIG)

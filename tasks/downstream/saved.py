@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import build, from_dict, to_dict
-from ernie.errors import UserError
+from ernie.errors import UserError, check_there
 from ernie.registry import import_plugins
 from tasks.downstream.base import FinetuneTask
 
@@ -26,6 +26,7 @@ def model_of(path: Path) -> Path:
     """As `find_model`.  Raises UserError where there is none."""
     folder = find_model(path)
     if folder is None:
+        check_there(path)
         raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
     return folder
 

@@ -178,3 +178,5 @@ def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:
     encoder().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"holds no fine-tuned model: there is no task\.json"):
         FinetunedModel.load(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere: there is no such folder"):
+        FinetunedModel.load(tmp_path / "nowhere")

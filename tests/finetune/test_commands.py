@@ -107,7 +107,8 @@ def test_a_folder_that_is_no_fine_tuning_run_is_one_sentence(
     (work / "pretrained" / "model").mkdir(parents=True)
     (work / "pretrained" / "config.yaml").write_text("corpus: here\n", encoding="utf-8")
     assert main([word.format(folder) for word in words]) == 2
-    assert capsys.readouterr().err == f"ernie: error: {folder}: is not the folder of a finished fine-tuning run\n"
+    said = "there is no such folder" if folder == "nowhere" else "is not the folder of a finished fine-tuning run"
+    assert capsys.readouterr().err == f"ernie: error: {folder}: {said}\n"
 
 
 class TestReport:

@@ -174,6 +174,8 @@ def test_a_report_can_be_made_again_as_the_run_goes_on(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: there is no such folder" in capsys.readouterr().err
 
 
 def test_a_damaged_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
