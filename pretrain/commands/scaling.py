@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pretrain.scaling.ladder import Rung
 
 SUMMARY = "fit a learning curve: how much text and how large a model an error needs"
-WIDTHS = (64, 128, 192, 256)
+SHARDS, WIDTHS = 6, (64, 128, 192, 256)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the runs and the figure")
-    parser.add_argument("--shards", type=int, default=6, metavar="N", help="shares of the text, each double (6)")
-    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS, metavar="W", help="of the encoder")
+    parser.add_argument("--shards", type=int, metavar="N", help=f"shares of the text, each double ({SHARDS})")
+    told = f"of the encoder ({', '.join(map(str, WIDTHS))})"
+    parser.add_argument("--widths", type=int, nargs="+", metavar="W", help=told)
     parser.add_argument("--error", type=float, metavar="E", help="in nats a token: what does it need?")
-    parser.add_argument(
-        "--plan", action="store_true", help="print the runs that it would take, and what each would, and stop"
-    )
+    told = "print the runs that it would take, and what each would, and stop"
+    parser.add_argument("--plan", action="store_const", const=True, help=told)
     add_quiet(parser)
 
 
@@ -61,6 +61,10 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.error is not None and not 0 < arguments.error < math.inf:
         raise UserError(f"--error: expected a number of nats above 0, found {arguments.error:g}")
     first, *others = arguments.what
+    if first.is_dir() or first.suffix == ".tsv":
+        for name in ("set", "shards", "widths", "plan"):
+            if getattr(arguments, name) not in (None, []):
+                raise UserError(f"--{name}: is for runs that are to be made, and {first} was measured; leave it out")
     if first.is_dir():
         points = [read_run(run) for run in arguments.what]
     elif others:
@@ -71,7 +75,8 @@ def main(arguments: argparse.Namespace) -> int:
         overridden = _Overridden(find_config(first, "pretrain"), arguments.set)
         if arguments.output is None:
             raise UserError("where should the runs go? Give --output DIR")
-        rungs = ladder(arguments.output, arguments.shards, arguments.widths, overridden.share)
+        shards = SHARDS if arguments.shards is None else arguments.shards
+        rungs = ladder(arguments.output, shards, arguments.widths or WIDTHS, overridden.share)
         overridden.config(rungs[0])  # its mistakes are told once, before anything is run
         if arguments.plan:
             print(markdown(costs(rungs, [overridden.config(rung) for rung in rungs])))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.report.words import plural
 
 RESAMPLES = 400
 STEEPEST = -1.0  # the exponent of a learning curve: no error falls faster than its text grows
@@ -114,7 +115,7 @@ def fit(
     needed = 4 if irreducible else 3
     if len(set(sizes)) < needed:
         raise UserError(
-            f"{len(set(sizes))} sizes are too few for a law of {needed - 1} numbers; measure {needed} or more"
+            f"{plural(len(set(sizes)), 'size')} cannot tell a law of {needed - 1} numbers; measure {needed} or more"
         )
     if min(*sizes, *errors) <= 0:
         raise UserError(f"sizes and errors have to be above 0, found {min(*sizes, *errors):g}")
