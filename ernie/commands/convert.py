@@ -12,6 +12,7 @@ gives the largest difference of each layer's outputs.  Nothing is written when o
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -40,8 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Convert: 0 when DST was written, 1 when the differences were too large."""
+    from ernie.errors import UserError
     from ernie.runtime import require_paddle
 
+    if not 0 <= arguments.tolerance < math.inf:
+        raise UserError(f"--tolerance: expected a difference of at least 0, found {arguments.tolerance:g}")
     require_paddle()
 
     from ernie.model.ernie import ErnieModel

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from ernie.errors import UserError
 from ernie.runtime import threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
@@ -31,6 +32,17 @@ _SAYS = "ernie: "  # how the lines begin that tell why a process ended
 def ranks() -> int:
     """Among how many processes Paddle's launcher has started this one; 1 where it was started by itself."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
+def check_restarts(restarts: int, processes: int) -> None:
+    """Raise UserError where a command cannot be started again so often."""
+    if restarts < 0:
+        raise UserError(f"--max-restarts: expected at least 0, found {restarts}")
+    if restarts and processes == 1:
+        raise UserError(
+            "--max-restarts: is for several processes; one that has failed goes on from its last checkpoint when its "
+            "command is given again"
+        )
 
 
 def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0, *, module: str = "ernie.cli") -> int:

@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when everything was trained, 1 when training broke down."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
-    from ernie.parallel.launch import launch, ranks
+    from ernie.parallel.launch import check_restarts, launch, ranks
     from ernie.runtime import require_paddle
     from finetune.config import load
 
@@ -51,6 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
     if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
     layout = config.parallel.over(max(ranks(), arguments.processes))
+    check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
 
     from ernie.parallel.world import World

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run it."""
     if (arguments.run / "trials").is_dir():
-        print(_of_finetuning(arguments.run, arguments.output))
+        print(_of_finetuning(arguments.run, arguments.output, arguments.downstream))
         return 0
 
     from pretrain.ledger import markdown
@@ -58,10 +58,12 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _of_finetuning(run: Path, output: Path | None) -> Path:
+def _of_finetuning(run: Path, output: Path | None, downstream: list[Path]) -> Path:
     """The page that a fine-tuning run drew when it was done, copied to `output` where that is given."""
     from ernie.errors import UserError
 
+    if downstream:
+        raise UserError(f"--downstream: is for the run that pretrained an encoder, and {run} is a fine-tuning run")
     page = run / "report.html"
     if not page.is_file():
         raise UserError(f"{run}: is a fine-tuning run that is not done; give its command 'ernie finetune' again")

@@ -120,6 +120,12 @@ class TestReport:
         assert main(["report", "done", "--output", "page.html"]) == 0
         assert (work / "page.html").read_bytes() == (work / "done" / "report.html").read_bytes()
 
+    def test_scores_of_other_runs_are_for_the_page_of_the_encoder(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["report", "done", "--downstream", "done"]) == 2
+        assert "--downstream: is for the run that pretrained an encoder" in capsys.readouterr().err
+
     def test_one_that_is_not_done_says_how_to_go_on(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (work / "done" / "report.html").unlink()
         assert main(["report", "done"]) == 2

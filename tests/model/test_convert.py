@@ -214,6 +214,16 @@ def test_the_command_prints_the_certificate_and_says_what_was_left_out(
     np.testing.assert_allclose(found, forward(weights(), SETTINGS, batch)[-2], rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("tolerance", ["-1", "nan", "inf"])
+def test_a_tolerance_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tolerance: str
+) -> None:
+    make(SHAPE).save_pretrained(tmp_path / "ours")
+    words = ["convert", str(tmp_path / "ours"), str(tmp_path / "there"), "--to", "hf", "--tolerance", tolerance]
+    assert main(words) == 2
+    assert "--tolerance: expected a difference of at least 0" in capsys.readouterr().err
+
+
 def test_the_command_fails_when_nothing_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(replace(SHAPE, layer_norm_epsilon=1e-3)).save_pretrained(tmp_path / "ours")
     assert main(["convert", str(tmp_path / "ours"), str(tmp_path / "there"), "--to", "paddlenlp"]) == 1

@@ -266,6 +266,21 @@ def test_a_run_with_restarts_comes_back_by_itself(
     assert main(["verify", str(output), "--quiet"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--max-restarts", "1"], "is for several processes"),
+        (["--max-restarts", "-1"], "expected at least 0, found -1"),
+    ],
+)
+def test_one_process_is_not_started_again(
+    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+) -> None:
+    assert main(["pretrain", str(spread), "--output", str(tmp_path / "run"), *words]) == 2
+    assert f"--max-restarts: {says}" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     done = pretrain(spread, output, "--processes", "2", "--max-restarts", "2")
