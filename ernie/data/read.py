@@ -34,12 +34,19 @@ def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
 
     A path is a file (without a suffix it is read as text), a folder (searched for files with one of SUFFIXES, or
     saved by the `datasets` library), a pattern with * or **, or a data set's name with "hf:" before it.  Raises
-    UserError for one that means nothing.
+    UserError for one that means nothing, and for a file that two of them mean.
     """
-    found: list[Input] = []
+    found: dict[str, tuple[Input, str]] = {}
     for path in map(str, paths):
-        found.extend(_find(path))
-    return found
+        for source in _find(path):
+            place = source.name if source.name.startswith("hf:") else str(Path(source.name).absolute())
+            if place in found:
+                raise UserError(
+                    f"{source.name}: is given twice, by {found[place][1]} and by {path}: its documents would count "
+                    "twice, and be learnt from where they are held out. Give it once"
+                )
+            found[place] = source, path
+    return [source for source, _ in found.values()]
 
 
 def read_documents(paths: Sequence[str | Path], options: ReadOptions | None = None) -> Iterator[RawDocument | Dropped]:

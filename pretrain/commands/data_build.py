@@ -20,6 +20,7 @@ import os
 
 from ernie import config as configuration
 from ernie.arguments import add_config, add_output, add_overwrite, add_quiet, add_set
+from ernie.errors import UserError
 from ernie.registry import import_plugins
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
@@ -69,5 +70,8 @@ def _config(arguments: argparse.Namespace) -> CorpusConfig:
     options = {name: getattr(arguments, name) for name in ("input", "tokenizer", "language")}
     given = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items() if value is not None]
     tree = configuration.read(arguments.config, [*given, *arguments.set])
+    for name in ("input", "tokenizer"):
+        if tree.get(name) is None:
+            raise UserError(f"the {name} is missing: give --{name} PATH, or the key `{name}` in a CONFIG")
     import_plugins(tree.get("plugins"))
     return configuration.build(CorpusConfig, tree)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import datasets
@@ -337,6 +338,12 @@ class TestInputs:
         put(tmp_path / make, "x")
         with pytest.raises(UserError, match=message):
             find_inputs([tmp_path / given_path])
+
+    @pytest.mark.parametrize("again", ["books/a.txt", "books/*.txt", "books"])
+    def test_a_file_that_two_paths_mean_is_an_error(self, tmp_path, again):
+        put(tmp_path / "books" / "a.txt", "x")
+        with pytest.raises(UserError, match=f"a.txt: is given twice, by .*books and by .*{re.escape(again)}: "):
+            find_inputs([tmp_path / "books", tmp_path / again])
 
     def test_a_file_that_may_not_be_read_is_an_error(self, tmp_path):
         (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")

@@ -59,8 +59,8 @@ class TestDataBuild:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--tokenizer", "tok"], "input: this key is required"),
-            (["--input", "in.txt"], "tokenizer: this key is required"),
+            (["--tokenizer", "tok"], "the input is missing: give --input PATH, or the key `input`"),
+            (["--input", "in.txt"], "the tokenizer is missing: give --tokenizer PATH"),
             (["--input", "none.txt", "--tokenizer", "tok"], "none.txt: there is no such file or folder"),
             (["--input", "in.txt", "--tokenizer", "none"], "none"),
             (["--input", "in.txt", "--tokenizer", "tok", "--set", "heldout=1"], "heldout: unknown key. Did you mean"),
