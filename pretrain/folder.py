@@ -14,7 +14,7 @@ from ernie.beside import PARTIAL, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
-from ernie.errors import UserError, check_there
+from ernie.errors import UserError, check_there, nearest
 from ernie.registry import plugin_sources
 from ernie.saved import read_json
 from ernie.train.alone import LOCK, alone
@@ -59,7 +59,13 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
-    if Checkpoints(folder / CHECKPOINTS).latest() is not None:
+    saved = Checkpoints(folder / CHECKPOINTS).latest() is not None
+    known = set(_keys(to_dict(config))) | (set(_keys(to_dict(read_config(folder)))) if saved else set())
+    for key in may_change:
+        if key not in known:
+            hint = nearest(key, (name for name in known if name.count(".") <= key.count(".")))
+            raise UserError(f"--allow-change {key}: there is no such key in the configuration.{hint}")
+    if saved:
         check_same(config, corpus, folder, may_change)
         return
     if (folder / MODEL).is_dir():
@@ -77,6 +83,13 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
     # The origin first: by it the folder is known as that of a run, whenever this is killed.
     put_text(folder / ORIGIN, json.dumps({**made, **origin(), "resumed": []}, indent=2) + "\n")
     put_text(folder / CONFIG, dump(config))
+
+
+def _keys(tree: Any, path: str = "") -> Iterator[str]:
+    """The paths of all keys of a plain tree, those of mappings too."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        yield path + key
+        yield from _keys(value, f"{path}{key}.")
 
 
 def resumed(config: PretrainConfig, folder: Path) -> None:

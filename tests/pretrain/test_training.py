@@ -186,6 +186,18 @@ def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tm
     assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
 
 
+def test_a_change_of_a_key_that_there_is_not_is_refused(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished
+    for output in (run, tmp_path / "fresh"):
+        assert pretrain(config, output, "--allow-change", "train.clipp") == 2
+        error = capsys.readouterr().err
+        assert "--allow-change train.clipp: there is no such key" in error
+        assert "train.clip" in error.replace("train.clipp", "")
+    assert not (tmp_path / "fresh" / "config.yaml").exists()
+
+
 def test_a_damaged_checkpoint_is_named_with_the_way_out(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
