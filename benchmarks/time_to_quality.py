@@ -18,8 +18,8 @@ by the same command (`--at` names some of the parts, for less), and asked for th
 hidden: the losses of training cannot be compared, as ours shows every tenth word that is to be told.  What is done is
 kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under
 `--records` (by default in OUTPUT), and all that are there make the table; the seconds of a step lie beside them, and
-are measured where there are none.  `--search` gives transformers a tenth of the
-time for each of some batches and learning rates first, and says which of them has the lowest loss.
+are measured where there are none.  `--search` gives transformers a fifth of the
+time for each of some learning rates first, and says which of them has the lowest loss.
 
 Set before the first run: continual has what transformers has at the end within a third of the time, and ends above it.
 """
@@ -66,9 +66,9 @@ ARMS: dict[str, tuple[dict[str, float], ...] | None] = {
     "masked": ({MASKED: 1.0},),
     "transformers": None,
 }
-# Rows of a batch and peak learning rate of the peer; those that --search tries, and those that are taken.
-TRIED = ((16, 1e-4), (16, 2e-4), (16, 5e-4), (16, 1e-3), (32, 2e-4), (32, 5e-4), (32, 1e-3))
-CHOSEN = (16, 1e-4)
+# The peer: rows of a batch, the peak learning rates that --search tries, and the one that is taken.
+ROWS, TRIED, CHOSEN = 16, (5e-5, 1e-4, 2e-4, 3e-4, 5e-4), 1e-4
+SEARCHED = 1 / 5  # of the time: for each of them
 PRECISION = "fp32"  # 1,024 tokens: 0.30 s, in bf16 0.41 s; not compiled 0.33 s and 0.59 s (torch 2.15)
 
 
@@ -151,12 +151,12 @@ def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
 
 def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) -> list[Part]:
     """What an arm has after each part of the time; it is pretrained where it was not."""
-    shares, pace = ARMS[arm], paces(arguments)[arm if ARMS[arm] else peer_at(CHOSEN[0])]
+    shares, pace = ARMS[arm], paces(arguments)[arm]
     count = arguments.parts
     steps = round(60 * arguments.minutes / pace / count / HUNDREDTHS) * count * HUNDREDTHS
     if shares is None:
         if not (run / f"part-{count}").is_dir():
-            theirs(arguments, run, seed, steps, count, *CHOSEN)
+            theirs(arguments, run, seed, steps, count, CHOSEN)
         models = [run / f"part-{n}" for n in range(1, count + 1)]
     else:
         # Stages end in checkpoints too, and none may go.
@@ -167,15 +167,17 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
 
 
 def paces(arguments: argparse.Namespace) -> dict[str, float]:
-    """The seconds of a step of each arm, of the peer for each of its batches: medians of rounds in turns, once."""
+    """The seconds of a step of each arm: medians of rounds in turns, once."""
     place = (arguments.records or arguments.output / "records") / "paces.json"
     if not place.exists():
         found: dict[str, list[float]] = {}
         for turn in range(ROUNDS):
             for arm, shares in ARMS.items():
-                if shares is None:
-                    continue
                 run = arguments.output / "trials" / f"{arm}-{turn}"
+                if shares is None:
+                    theirs(arguments, run, 0, TRIAL, 1, CHOSEN)
+                    found.setdefault(arm, []).append(statistics.mean(their_log(run, "seconds")[WARM:]))
+                    continue
                 tasks = {task: sum(stage.get(task, 0) for stage in shares) for task in shares[-1]}
                 pretrain(
                     arguments.corpus,
@@ -184,10 +186,6 @@ def paces(arguments: argparse.Namespace) -> dict[str, float]:
                     0,
                 )
                 found.setdefault(arm, []).append(step_seconds(run, tasks))
-            for rows in dict.fromkeys(rows for rows, _ in TRIED):
-                run = arguments.output / "trials" / f"{peer_at(rows)}-{turn}"
-                theirs(arguments, run, 0, TRIAL, 1, rows, CHOSEN[1])
-                found.setdefault(peer_at(rows), []).append(statistics.mean(their_log(run, "seconds")[WARM:]))
         place.parent.mkdir(parents=True, exist_ok=True)
         medians = {name: statistics.median(seconds) for name, seconds in found.items()}
         place.write_text(json.dumps(medians, indent=1) + "\n", encoding="utf-8")
@@ -208,12 +206,7 @@ def step_seconds(run: Path, tasks: dict[str, float]) -> float:
     return sum(share * statistics.median(found[task]) for task, share in tasks.items())
 
 
-def peer_at(rows: int) -> str:
-    """What the peer is called where its batches have so many rows."""
-    return f"transformers, {rows} rows"
-
-
-def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, parts: int, rows: int, peak: float) -> None:
+def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, parts: int, peak: float) -> None:
     """Pretrain with transformers on all training documents, one after the other."""
     corpus = Corpus.open(arguments.corpus)
     ids = arguments.output / "ids.npy"
@@ -227,7 +220,7 @@ def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, part
         "steps": steps,
         "parts": parts,
         "seed": seed,
-        "rows": rows,
+        "rows": ROWS,
         "length": LENGTH,
         "precision": PRECISION,
         "peak": peak,
@@ -242,16 +235,15 @@ def their_log(run: Path, key: str) -> list[float]:
 
 
 def search(arguments: argparse.Namespace) -> None:
-    """The loss that transformers ends with for some batches and learning rates, a tenth of the time each."""
-    print("| rows | peak | steps | loss of the last tenth |\n|---|---|---|---|")
-    for rows, peak in TRIED:
-        run = arguments.output / "search" / f"{rows}-{peak:g}"
+    """The loss that transformers ends with for some learning rates."""
+    steps = round(60 * arguments.minutes * SEARCHED / paces(arguments)["transformers"])
+    print(f"{steps:,} steps\n\n| peak | loss of the last tenth |\n|---|---|")
+    for peak in TRIED:
+        run = arguments.output / "search" / f"{peak:g}"
         if not (run / "part-1").is_dir():
-            theirs(arguments, run, 0, round(6 * arguments.minutes / paces(arguments)[peer_at(rows)]), 1, rows, peak)
+            theirs(arguments, run, 0, steps, 1, peak)
         losses = their_log(run, "loss")
-        print(
-            f"| {rows} | {peak:g} | {len(losses):,} | {statistics.mean(losses[-len(losses) // 10 :]):.3f} |", flush=True
-        )
+        print(f"| {peak:g} | {statistics.mean(losses[-steps // 10 :]):.3f} |", flush=True)
 
 
 def table(curves: dict[str, dict[int, Point]]) -> str:
