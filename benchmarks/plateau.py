@@ -10,7 +10,8 @@ hidden` sees none of the words that it is to tell, as by transformers' collator 
 deviation of 0.02, as BERT's; `as BERT` is the first three of these; `mixed` has batches of some hundred documents,
 `mixed throughout` of all.  `neighbours` is mixed and begins with heads that look at a token's neighbours
 (`ernie.model.beginning`); from it differ `neighbours, few documents` and `neighbours, all hidden`, and `neighbours and
-likeness`, which begins as ErnieModel does now: one more head looks at the same token elsewhere.
+likeness`, which begins as ErnieModel does now: one more head looks at the same token elsewhere.  `beta1 0.5`, `beta2
+0.999` and `both` are the last one with AdamW remembering less of the gradients' mean, more of their squares, or both.
 
 All are measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it
 has learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
@@ -58,6 +59,15 @@ class Arm:
 
 
 NEIGHBOURS = (begin_neighbours,)
+AS_NOW = (*NEIGHBOURS, begin_likeness)
+MOMENTS = {"beta1 0.5": {"beta1": 0.5}, "beta2 0.999": {"beta2": 0.999}, "both": {"beta1": 0.5, "beta2": 0.999}}
+
+
+def remembering(**adam: float) -> dict[str, Any]:
+    """The settings of a step with other moments than by default."""
+    return {**COMMON["train"], "adam": adam}
+
+
 ARMS = {
     "as it was": Arm(),
     "all hidden": Arm(changes={"objectives": HIDDEN}),
@@ -69,7 +79,8 @@ ARMS = {
     "neighbours": Arm(heads=NEIGHBOURS, changes={"data": SOME}),
     "neighbours, few documents": Arm(heads=NEIGHBOURS),
     "neighbours, all hidden": Arm(heads=NEIGHBOURS, changes={"data": SOME, "objectives": HIDDEN}),
-    "neighbours and likeness": Arm(heads=(*NEIGHBOURS, begin_likeness), changes={"data": SOME}),
+    "neighbours and likeness": Arm(heads=AS_NOW, changes={"data": SOME}),
+    **{name: Arm(heads=AS_NOW, changes={"data": SOME, "train": remembering(**adam)}) for name, adam in MOMENTS.items()},
 }
 
 
