@@ -11,7 +11,8 @@ deviation of 0.02, as BERT's; `as BERT` is the first three of these; `mixed` has
 `mixed throughout` of all.  `neighbours` is mixed and begins with heads that look at a token's neighbours
 (`ernie.model.beginning`); from it differ `neighbours, few documents` and `neighbours, all hidden`, and `neighbours and
 likeness`, which begins as ErnieModel does now: one more head looks at the same token elsewhere.  `beta1 0.5`, `beta2
-0.999` and `both` are the last one with AdamW remembering less of the gradients' mean, more of their squares, or both.
+0.999`, `beta2 0.9999` and `both` (the first two) are the last one with AdamW remembering less of the gradients' mean or
+more of their squares.
 
 All are measured by the same held-out words, all of them hidden: a word that a model is shown tells nothing of what it
 has learnt.  And of the same text it is told how much the vectors of its tokens differ, behind the embeddings and behind
@@ -60,7 +61,12 @@ class Arm:
 
 NEIGHBOURS = (begin_neighbours,)
 AS_NOW = (*NEIGHBOURS, begin_likeness)
-MOMENTS = {"beta1 0.5": {"beta1": 0.5}, "beta2 0.999": {"beta2": 0.999}, "both": {"beta1": 0.5, "beta2": 0.999}}
+MOMENTS = {
+    "beta1 0.5": {"beta1": 0.5},
+    "beta2 0.999": {"beta2": 0.999},
+    "beta2 0.9999": {"beta2": 0.9999},
+    "both": {"beta1": 0.5, "beta2": 0.999},
+}
 
 
 def remembering(**adam: float) -> dict[str, Any]:
