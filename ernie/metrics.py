@@ -58,8 +58,11 @@ class Score:
         return float(low), float(high)
 
     def is_worse_than(self, other: Score) -> bool:
-        """Whether it is worse than another score on the same items in all but 2.5 % of the draws."""
-        return self.beyond(other)[1] < 0
+        """Whether it is worse than another score on the same items in all but 2.5 % of the draws.
+
+        Of other items, as many as they may be, the draws do not belong together: then it is not known.
+        """
+        return self.count == other.count and self.beyond(other)[1] < 0
 
 
 def score(

@@ -248,6 +248,13 @@ def _with_scheduled(tree: Value) -> Value:
                 named.setdefault(str(name), Value(None, where))
     given = tree.data.get("objectives")
     written = given.data if given is not None and isinstance(given.data, dict) else {}
-    # An objective with `head_of` may name one that the schedule never draws by itself.
-    objectives = {**{name: written.get(name, value) for name, value in named.items()}, **written}
+    objectives: dict[str, Value] = {}
+    for name, value in named.items():
+        objectives[name] = entry = written.get(name, value)
+        # One whose head it trains may never be drawn by itself: it comes here, so that a task that is appended to the
+        # schedule has a task id behind it.
+        owner = entry.data.get("head_of") if isinstance(entry.data, dict) else None
+        if owner is not None and str(owner.data) in written:
+            objectives.setdefault(str(owner.data), written[str(owner.data)])
+    objectives |= {name: entry for name, entry in written.items() if name not in objectives}
     return Value({**tree.data, "objectives": Value(objectives, given.where if given else schedule.where)}, tree.where)

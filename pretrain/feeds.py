@@ -6,6 +6,9 @@ from ernie.data.shards import Corpus, Share, Split, file_sha256
 from ernie.data.stream import MIXED, Feed, Source, Stream
 from ernie.errors import UserError, about
 from pretrain.config import PretrainConfig
+from tasks.base import ClassifierTask, PretrainTask
+
+_FEW = 5  # classes that a message names
 
 
 def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
@@ -16,11 +19,28 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
         task = config.objectives[name].measured if held_out else config.objectives[name]
         with about(f"objectives.{name}"):
             task.check(corpus.tokenizer)
+            _check_classes(task, config.objectives.get(task.head_of), task.head_of)
         items = task.items(split, held_out=held_out)
         seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
         mixed = MIXED if held_out else config.data.mixed  # measured by the same samples, however they are learnt from
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))
     return found
+
+
+def _check_classes(task: PretrainTask, owner: PretrainTask | None, name: str) -> None:
+    """Raise UserError for a task that trains the head of another one, whose classes are others."""
+    if not isinstance(task, ClassifierTask) or not isinstance(owner, ClassifierTask):
+        return
+    ours, theirs = list(task.class_names()), list(owner.class_names())
+    if ours != theirs:
+        raise UserError(
+            f"head_of: {name} has {_told(theirs)}, this one {_told(ours)}; tasks that share a head have the same "
+            "classes in the same order"
+        )
+
+
+def _told(classes: list[str]) -> str:
+    return f"{len(classes)} classes ({', '.join(classes[:_FEW])}{', ...' if len(classes) > _FEW else ''})"
 
 
 def label_files(config: PretrainConfig) -> dict[str, str]:

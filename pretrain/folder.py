@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,7 +25,7 @@ from pretrain.config import PretrainConfig, load
 from pretrain.feeds import label_files, learnt
 from pretrain.schedule import Schedule
 
-CONFIG, ORIGIN, CHECKPOINTS, MODEL = "config.yaml", "origin.json", "checkpoints", "model"
+CONFIG, ORIGIN, CHECKPOINTS, MODEL, CARD = "config.yaml", "origin.json", "checkpoints", "model", "README.md"
 _ORIGIN_KEYS = {
     "corpus": (str,),
     "command": (list,),
@@ -32,24 +33,27 @@ _ORIGIN_KEYS = {
     "versions": (dict,),
     "machine": (str,),
 }
-# Keys that change nothing of what is learnt: a resumed run may have others.
-_PLUGINS = "plugins"
-_FREE = ("output", "tensorboard", "save", "probe", "data.workers", _PLUGINS, "parallel")
+# Keys that change nothing of what is learnt, nor of how it is measured: a resumed run may have others.
+_PLUGINS, _OURS = "plugins", "tasks"
+_FREE = ("output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
 @contextmanager
-def opened(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> Iterator[None]:
+def opened(
+    config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str], layout: str
+) -> Iterator[None]:
     """The run's folder, made ready for a fresh start or to go on, and kept from other processes meanwhile.
 
-    Where nothing was saved yet, a run begins anew.  Raises UserError when the folder holds something else, when another
-    process is at work on it, or when it has saved something under another configuration or of another corpus;
-    `may_change` names the keys (or key prefixes) that may differ.
+    `layout` says in words how the run is spread over processes.  Where nothing was saved yet, a run begins anew.
+    Raises UserError when the folder holds something else, when another process is at work on it, or when it has saved
+    something under another configuration or of another corpus; `may_change` names the keys (or key prefixes) that may
+    differ.
     """
     if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder):
-        _prepare(config, corpus, folder, may_change)
+        _prepare(config, corpus, folder, may_change, layout)
         yield
 
 
@@ -58,7 +62,7 @@ def _is_foreign(path: Path) -> bool:
     return path.name != LOCK and path.suffix != PARTIAL
 
 
-def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str]) -> None:
+def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str], layout: str) -> None:
     saved = Checkpoints(folder / CHECKPOINTS).latest() is not None
     known = set(_keys(to_dict(config))) | (set(_keys(to_dict(read_config(folder)))) if saved else set())
     for key in may_change:
@@ -76,9 +80,8 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
     corpus.verify()
     made = {
         "corpus": corpus.fingerprint,
-        "files": label_files(config),
-        "plugins": plugin_sources(config.plugins),
-        "data": _counts(config, corpus),
+        **_learns_from(config, corpus),
+        "layout": layout,
     }
     # The origin first: by it the folder is known as that of a run, whenever this is killed.
     put_text(folder / ORIGIN, json.dumps({**made, **origin(), "resumed": []}, indent=2) + "\n")
@@ -92,16 +95,35 @@ def _keys(tree: Any, path: str = "") -> Iterator[str]:
         yield from _keys(value, f"{path}{key}.")
 
 
-def resumed(config: PretrainConfig, folder: Path) -> None:
-    """Write down that a run goes on, under which configuration, by what, and which keys are others now."""
+def resumed(config: PretrainConfig, corpus: Corpus, folder: Path, layout: str) -> Path | None:
+    """Write down that a run goes on, under which configuration, by what, and which keys are others now.
+
+    `layout` says in words how it is spread over processes.  Of a run that was done, and whose schedule has become
+    longer, encoder and card are not those of the run any more: they are put aside, into the folder that is returned.
+    """
+    before = read_config(folder)
     changed = sorted(_changed(config, folder, ()))
     made = read_origin(folder)
     if _other_plugins(config, made):
         changed.append(_PLUGINS)
-    made["plugins"] = plugin_sources(config.plugins)
+    files = made.get("files", {})
+    made |= _learns_from(config, corpus)
+    made["files"] |= files  # also of tasks that were dropped
     put_text(folder / CONFIG, dump(config))
-    made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed}]
+    made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
     put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
+    return _put_aside(folder, len(Schedule(before.schedule)))
+
+
+def _put_aside(folder: Path, steps: int) -> Path | None:
+    if not (folder / MODEL).is_dir():
+        return None
+    aside = folder / f"{MODEL}-step-{steps:08d}"
+    shutil.rmtree(aside, ignore_errors=True)
+    (folder / MODEL).rename(aside)
+    if (folder / CARD).is_file():
+        (folder / CARD).rename(aside / CARD)
+    return aside
 
 
 def drawn_otherwise(config: PretrainConfig, folder: Path, steps: int) -> int | None:
@@ -155,6 +177,20 @@ def read_origin(folder: Path) -> dict[str, Any]:
     return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
 
 
+def _learns_from(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
+    """What a run learns from, besides which corpus it is."""
+    return {"files": label_files(config), "plugins": _code(config), "data": _counts(config, corpus)}
+
+
+def _code(config: PretrainConfig) -> dict[str, str]:
+    """The SHA-256 of the source of each plug-in: the modules that are listed, and those of tasks that came by an entry
+    point."""
+    brought = {type(task).__module__ for task in config.objectives.values()}
+    listed = (*config.plugins, _OURS)
+    more = [name for name in sorted(brought) if not any(f"{name}.".startswith(f"{package}.") for package in listed)]
+    return plugin_sources([*config.plugins, *more])
+
+
 def _counts(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
     """How much of what the run learns from, for people; the fingerprint says which."""
     split = learnt(config, corpus)
@@ -198,4 +234,4 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
 def _other_plugins(config: PretrainConfig, made: Mapping[str, Any]) -> list[str]:
     """The plug-ins whose code is another than when the run last began."""
     known = made.get("plugins", {})  # by name; a run from before they were written down has none
-    return [name for name, digest in plugin_sources(config.plugins).items() if known.get(name, digest) != digest]
+    return [name for name, digest in _code(config).items() if known.get(name, digest) != digest]

@@ -162,7 +162,7 @@ class Run:
                 f"step {self.step}  held-out {name}: {headline.name} {headline.value:.3f} "
                 f"({headline.low:.3f} to {headline.high:.3f}; majority {headline.majority:.3f})"
             )
-        self._measured = self.step, overall(headlines, len(self.schedule.tasks))
+        self._measured = self.step, overall(headlines)
 
     def save(self) -> None:
         """Write a checkpoint of the present state; it has a score if this very state was measured."""
@@ -276,9 +276,10 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to go on from an earlier checkpoint.")
 
 
-def overall(headlines: Sequence[Score], tasks: int) -> float:
-    """One figure for a measurement, by which the best checkpoint is known: the mean goodness over all of a run's tasks.
+def overall(headlines: Sequence[Score]) -> float:
+    """One figure for a measurement, by which the best checkpoint is known: the sum of goodness over a run's tasks.
 
-    One that has not arrived counts as 0, so that the first stages, which measure the fewest tasks, do not look best.
+    One that has not arrived counts as 0, so that the first stages, which measure the fewest tasks, do not look best;
+    nor do those of a run whose schedule was shorter then.
     """
-    return sum(score.goodness for score in headlines) / tasks
+    return sum(score.goodness for score in headlines)

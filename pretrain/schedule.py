@@ -45,6 +45,8 @@ class ScheduleConfig:
             raise UserError("steps_per_task: also list the tasks, in the order they arrive (tasks: [...])")
         if self.stages is not None and self.tasks is not None:
             raise UserError("tasks: belongs to steps_per_task; with stages the tasks are the stages' keys")
+        if self.stages is not None and self.method != ScheduleConfig.method:
+            raise UserError(f"method: {self.method} is a rule for steps_per_task; the stages are written out here")
         if self.tasks and len(set(self.tasks)) < len(self.tasks):
             raise UserError("tasks: a task stands in the list twice")
         if self.steps_per_task is not None and self.steps_per_task < 1:

@@ -118,6 +118,10 @@ class ClassifierTask(PretrainTask):
         """How many classes there are: `classes`, unless it depends on the fields."""
         return self.classes
 
+    def class_names(self) -> Sequence[str]:
+        """What the classes are, in the order of their numbers: by these, unless a task names them."""
+        return [str(number) for number in range(self.class_count())]
+
     def check_sample(self, sample: Sample) -> None:
         super().check_sample(sample)
         if "label" not in sample.labels:

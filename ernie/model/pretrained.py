@@ -43,4 +43,6 @@ def model_folder(path: Path) -> Path:
     for folder in (path, path / "model"):
         if any((folder / name).is_file() for name in _CONFIG_FILES):
             return folder
-    raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it")
+    checkpoints = sorted(path.glob("checkpoints/step-????????"))
+    hint = f"; the run in it is not done, and its newest checkpoint is {checkpoints[-1]}" if checkpoints else ""
+    raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it{hint}")

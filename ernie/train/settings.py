@@ -58,6 +58,8 @@ class RateConfig:
             raise UserError(f"floor: expected a share of the peak from 0 to 1, found {self.floor}")
         if self.cooldown < 0:
             raise UserError(f"cooldown: expected a number of steps or a share below 1, found {self.cooldown}")
+        if self.floor and self.decay in ("noam", "constant"):
+            raise UserError(f"floor: a rate with `decay: {self.decay}` falls to none; leave it out")
         if self.cooldown != RateConfig.cooldown and self.decay != "wsd":
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 

@@ -2,8 +2,8 @@
 
 The run's folder gets the resolved configuration, checkpoints, metrics.jsonl, and at the end the encoder in model/
 with its card, README.md.
-A run that was interrupted goes on where it stopped when the same command is given again, bit for bit as if it had
-not been interrupted.  SIGTERM and Ctrl-C save first.
+Run the same command again to resume an interrupted run; the result is bit-identical to an uninterrupted one.
+SIGTERM and Ctrl-C save first.
 
   ernie data build --input texts/ --tokenizer tokenizer/ --output corpus/
   ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --check
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let a resumed run differ in this key, or in all keys under it (repeatable)",
     )
     parser.add_argument(
-        "--check", action="store_true", help="look at the corpus, the tasks' samples and one step of each, and end"
+        "--check", action="store_true", help="test the corpus, each task's samples and one step, then exit"
     )
     add_processes(parser)
     add_quiet(parser)
@@ -90,7 +90,7 @@ def main(arguments: argparse.Namespace) -> int:
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
     layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
-    with folder.opened(config, corpus, output, arguments.allow_change):
+    with folder.opened(config, corpus, output, arguments.allow_change, layout.described()):
         pass  # a mistake is told before there are processes; the first of them opens it again
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 
@@ -116,7 +116,7 @@ def _train(
     log, run = None, None
     with ExitStack() as held, world.together():
         try:
-            opened = folder.opened(config, corpus, output, arguments.allow_change)
+            opened = folder.opened(config, corpus, output, arguments.allow_change, layout.described())
             world.by_first("opening the run", lambda: held.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
             if checkpoint is not None and world.is_first:
@@ -129,8 +129,10 @@ def _train(
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None and step < steps:
                 other = world.by_first("comparing schedules", lambda: folder.drawn_otherwise(config, output, step))
-                world.by_first("going on", lambda: folder.resumed(config, output))
+                aside = world.by_first("going on", lambda: folder.resumed(config, corpus, output, layout.described()))
                 log.say(f"going on from step {step} of {steps}")
+                if aside is not None:
+                    log.say(f"the encoder of the run as it was done is now in {aside}")
                 if other is not None:
                     log.say(_OTHER_PAST.format(other + 1))
             with computing(config.train.precision, config.train.amp_level):

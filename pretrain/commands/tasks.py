@@ -63,9 +63,12 @@ def _describe(name: str, listed: Any) -> str:
     hints = typing.get_type_hints(task)
     lines = [name, *(f"  {line}".rstrip() for line in inspect.getdoc(task).splitlines()), ""]  # type: ignore[union-attr]
     for item in dataclasses.fields(task):
-        kind = getattr(hints[item.name], "__name__", str(hints[item.name])).replace("typing.", "")
-        kind = kind if hints[item.name] in (int, float, str, bool) else str(hints[item.name]).replace("typing.", "")
-        lines.append(f"    {item.name}: {kind} = {item.default!r}")
+        hint = hints[item.name]
+        plain = isinstance(hint, type) and typing.get_origin(hint) is None
+        kind = hint.__name__ if plain else str(hint).replace("typing.", "")
+        make = item.default_factory
+        default = make() if callable(make) else item.default
+        lines.append(f"    {item.name}: {kind} = {default!r}")
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
 

@@ -14,18 +14,16 @@ from ernie import __version__
 from ernie.beside import put_text
 from ernie.model.config import EncoderConfig
 from ernie.report.words import amount, plural
+from pretrain.folder import CARD, MODEL
 from pretrain.ledger import markdown
 from pretrain.report.downstream import Downstream, downstream_rows
 from pretrain.report.evidence import Evidence
 from pretrain.report.summary import TASKS_NOTE, sentences, task_rows, verdict
 
-CARD = "README.md"
-_MODEL = "model"
-
 
 def write_card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> Path | None:
-    """Write README.md into the folder of a finished run; its path, or None where the run has no encoder yet."""
-    if not (evidence.folder / _MODEL).is_dir():
+    """Write README.md into the folder of a finished run; its path, or None where the run is not done."""
+    if evidence.history.done < len(evidence.schedule) or not (evidence.folder / MODEL).is_dir():
         return None
     path = evidence.folder / CARD
     put_text(path, card(evidence, downstream))
@@ -37,7 +35,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     history, schedule, folder = evidence.history, evidence.schedule, evidence.folder
     parts = [
         f"# {folder.resolve().name}",
-        f"{_what_it_is(folder / _MODEL)} Pretrained with ernie {__version__}.",
+        f"{_what_it_is(folder / MODEL)} Pretrained with ernie {__version__}.",
         "## What it learnt from",
         _data(evidence),
         "## How",
@@ -67,8 +65,14 @@ def _again(origin: dict[str, Any]) -> str:
         return (
             f"It was resumed with another {keys} (see `origin.json`), so that no one command makes it again; begun by:"
         )
-    if any((start["commit"], start["versions"]) != (origin["commit"], origin["versions"]) for start in resumed):
-        return "It was resumed by another version (see `origin.json`), so that it may come out otherwise; begun by:"
+    for names, what in (
+        (("commit", "versions"), "by another version"),
+        (("layout",), "by processes in another layout"),
+        (("machine",), "on another machine"),
+    ):
+        known = [name for name in names if name in origin]  # a run from before it was written down has none
+        if any(start[name] != origin[name] for start in resumed for name in known):
+            return f"It was resumed {what} (see `origin.json`), so that it may come out otherwise; begun by:"
     return "The same again, byte for byte on the same kind of machine:"
 
 

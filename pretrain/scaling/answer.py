@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
+from ernie.errors import UserError
 from pretrain.scaling.law import Fit, Interval, fit
 from pretrain.scaling.points import Point, best
 
@@ -41,7 +43,15 @@ class Curve:
 
 
 def curve(points: Sequence[Point]) -> Curve:
-    """The learning curve of some runs.  Raises UserError when there are too few, or their errors do not fall."""
+    """The learning curve of some runs.
+
+    Raises UserError when there are too few, their errors do not fall, or they are of several vocabularies.
+    """
+    if len({point.tokenizer for point in points}) > 1:
+        raise UserError(
+            "the runs have several vocabularies, and an error is one of nats a token: of other tokens it is another "
+            "one. Take runs on corpora of one tokenizer"
+        )
     chosen = best(points)
     sizes, errors = [point.size for point in chosen], [point.error for point in chosen]
     whole = fit(sizes, errors)
@@ -125,9 +135,10 @@ class Race:
     def _steps(self) -> str:
         """How the steps change with the width, in words."""
         found, steps = [run.width for run in self.runs], [run.steps for run in self.runs]
-        if len(found) > 2 and steps[-1] < steps[0]:
-            falls = fit(found, steps, irreducible=False, steepest=-math.inf).parameter("beta")
-            return f"change by a power of {falls.value:.2f} ({falls.low:.2f} to {falls.high:.2f})"
+        if len(set(found)) > 2:
+            with suppress(UserError):  # of steps that do not fall
+                falls = fit(found, steps, irreducible=False, steepest=-math.inf).parameter("beta")
+                return f"change by a power of {falls.value:.2f} ({falls.low:.2f} to {falls.high:.2f})"
         return f"go from {steps[0]:,} to {steps[-1]:,}"
 
 
@@ -174,6 +185,13 @@ def verdict(found: Curve) -> Iterator[str]:
         f"predicted from the sizes below for {last.size:,.0f} tokens: {told.value:.4f} ({told.low:.4f} to "
         f"{told.high:.4f}); measured: {last.error:.4f}, which is {abs(found.missed):.1%} off"
     )
+    hurried = [point for point in found.best if point.passes < 1]
+    if hurried:
+        least = min(point.passes for point in hurried)
+        yield (
+            f"{len(hurried)} of {len(found.best)} runs have not read all of their text (the least {least:.0%} of it): "
+            "their errors are of so many steps, not of so much text, and this is no law of the text"
+        )
 
 
 def amount(interval: Interval) -> str:

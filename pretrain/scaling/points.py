@@ -22,7 +22,8 @@ PERPLEXITY = "perplexity"
 class Point:
     """A run: `size` tokens of text, `weights` of its encoder, `width` its vectors; the least `error` (nats a token).
 
-    `course` is how it came there: steps, seconds and error at each measurement.
+    `course` is how it came there: steps, seconds and error at each measurement.  `passes` says how often it has read
+    its text, `tokenizer` tells one vocabulary from another; both where they are known.
     """
 
     size: float
@@ -30,6 +31,8 @@ class Point:
     weights: float = 0.0
     width: int = 0
     course: tuple[tuple[int, float, float], ...] = ()
+    passes: float = math.inf
+    tokenizer: str = ""
 
     def until(self, error: float) -> tuple[int, float] | None:
         """The steps and seconds it took to come to an error, None when it did not."""
@@ -42,7 +45,7 @@ def read_run(run: Path) -> Point:
     Raises UserError when the folder is none, or nothing of that kind was measured.
     """
     config, corpus = folder.read(run)
-    seconds, course = 0.0, []
+    seconds, read, course = 0.0, 0, []
     probes = list(read_records(run, "probe"))
     tasks = [probe["task"] for probe in probes if PERPLEXITY in probe["scores"]]
     if not tasks:
@@ -52,12 +55,14 @@ def read_run(run: Path) -> Point:
     }
     for step in read_records(run, "step"):
         seconds += step["seconds"]
+        read += step["tokens"]
         if step["step"] in measured:
             course.append((step["step"] + 1, seconds, measured[step["step"]]))
     shape = EncoderConfig.read(run / "model" / "config.json")
     weights = Work(shape, 1, 1, 1.0).weights
     tokens = learnt(config, corpus).tokens
-    return Point(tokens, min(measured.values()), weights, shape.hidden_size, tuple(course))
+    least = min(measured.values())
+    return Point(tokens, least, weights, shape.hidden_size, tuple(course), read / tokens, corpus.tokenizer.fingerprint)
 
 
 def read_table(file: Path) -> list[Point]:

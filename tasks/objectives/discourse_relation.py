@@ -39,7 +39,10 @@ class DiscourseRelation(SequenceTask):
     metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")
 
     def class_count(self) -> int:
-        return len(_file_labels(self.pairs)) if self.pairs else len(RELATIONS)
+        return len(self.class_names())
+
+    def class_names(self) -> Sequence[str]:
+        return _file_labels(self.pairs) if self.pairs else RELATIONS
 
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         if self.pairs is None:

@@ -68,7 +68,7 @@ class IRRelevance(SequenceTask):
     (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
     weak.  A passage of another row is random, unless the file judges it for this query too, whatever it says.
 
-    What a passage is tells nothing by its length: it has as many tokens as the shortest of what might have been there.
+    A passage's length gives nothing away: all candidates are cut to the shortest of the three.
     """
 
     first_sentence: bool = True
@@ -87,6 +87,9 @@ class IRRelevance(SequenceTask):
             raise UserError("clicks and judgements: give one of them, not both")
         if self.judgements and not (self.queries and self.passages):
             raise UserError("judgements: needs the files queries and passages too")
+        for name in ("queries", "passages"):
+            if getattr(self, name) and not self.judgements:
+                raise UserError(f"{name}: belongs to judgements, a file that says which passages answer which query")
 
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         if self.clicks:

@@ -24,8 +24,8 @@ class SentenceReordering(SequenceTask):
 
     There are k = 1! + 2! + ... + segments! classes (3, 9, 33 for 2, 3, 4), drawn evenly; passages of fewer sentences
     than `segments` are left out, so that the number of sentences does not give the class away.  Parts are joined
-    without a separator: those that stay side by side are one to the reader, so that the classes are fewer (2, 5, 16)
-    different orders, and no reader is always right.
+    without a separator: parts that stay adjacent look like one, so that there are only 2, 5 or 16
+    different orders, and accuracy cannot reach 1.
     """
 
     segments: int = 3

@@ -50,6 +50,13 @@ def test_only_a_loss_larger_than_chance_counts_as_forgotten() -> None:
     assert [ledger.has_forgotten(task) for task in "abc"] == [True, False, False]
 
 
+def test_scores_on_other_documents_are_not_compared_draw_by_draw() -> None:
+    before = score(0.60, spread=0.1)
+    after = replace(before, value=0.59, draws=[value - 0.01 for value in before.draws])
+    assert after.is_worse_than(before)
+    assert not replace(after, count=after.count + 1).is_worse_than(before)
+
+
 def test_a_small_loss_in_all_documents_alike_counts_as_forgotten() -> None:
     before = score(0.60, spread=0.1)
     after = replace(before, value=0.59, low=0.49, high=0.69, draws=[value - 0.01 for value in before.draws])

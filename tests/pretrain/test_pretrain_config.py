@@ -35,7 +35,7 @@ def test_every_task_of_the_schedule_has_an_objective_in_the_order_of_arrival(tmp
         data: {max_len: 64}
     """
     config = load(write(tmp_path, text))
-    assert list(config.objectives) == ["phrases", "capitalization", "words"]
+    assert list(config.objectives) == ["phrases", "words", "capitalization"]  # an owner behind who trains its head
     assert config.objectives["phrases"] == KnowledgeMasking(units=("word", "phrase"), head_of="words", max_len=64)
     assert {task.length for task in config.objectives.values()} == {64}
 
@@ -95,6 +95,11 @@ def test_a_run_is_what_its_folder_says(
         ("objectives: {capitalization: {task: [a]}}", "objectives.capitalization: no pretraining task is called '['a'"),
         ("objectives: {capitalization: {task: 5}}", "objectives.capitalization: no pretraining task is called '5'."),
         ("objectives: {capitalization: {clases: 5}}", "objectives.capitalization.clases: unknown key."),
+        (
+            "objectives: {capitalization: {}, ir_relevance: {queries: q.tsv}}",
+            "objectives.ir_relevance: queries: belongs to judgements",
+        ),
+        ("train: {rate: {decay: noam, floor: 0.1}}", "train.rate: floor: a rate with `decay: noam` falls to none"),
         ("plugins: my_lab", "plugins: expected a list, found 'my_lab'"),
         ("plugins: 5", "plugins: expected a list, found 5"),
     ],
@@ -114,6 +119,11 @@ def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path
         f"{tmp_path}/run.yaml:5: objectives.capitalisation: no pretraining task is called 'capitalisation'. "
         "Did you mean 'capitalization'?"
     ]
+
+
+def test_a_rule_for_stages_that_are_written_out_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="schedule: method: joint is a rule for steps_per_task"):
+        load(write(tmp_path, PLAIN), ["schedule.method=joint"])
 
 
 def test_a_plugin_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from ernie.cli import main
 from ernie.data.shards import Corpus, Share
 from ernie.errors import UserError
-from pretrain.scaling.answer import curve, needed, race
+from pretrain.scaling.answer import curve, needed, race, verdict
 from pretrain.scaling.ladder import ladder
 from pretrain.scaling.law import Law
 from pretrain.scaling.points import Point, best, read_run, read_table
@@ -133,6 +134,31 @@ def test_where_wall_clock_stops_falling_is_told(slower: float, says: str) -> Non
     assert soonest.startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("widths", "steps"), [((64, 128, 192, 256), (400, 200, 600, 300)), ((64, 64, 128), (400, 420, 200))]
+)
+def test_widths_that_tell_no_law_are_told_all_the_same(widths: tuple[int, ...], steps: tuple[int, ...]) -> None:
+    runs = [
+        Point(SIZES[-1], 5.0, 1e6, width, ((count // 2, 1.0, 6.0), (count, 2.0, 5.0)))
+        for width, count in zip(widths, steps, strict=True)
+    ]
+    found = race(curve([*points()[:-1], *runs]))
+    assert found is not None
+    assert next(found.verdict()) == f"steps to 5.000 go from {steps[0]} to {steps[-1]} with the width"
+
+
+def test_runs_that_have_not_read_their_text_are_no_law_of_it() -> None:
+    hurried = [*points()[:-1], replace(points()[-1], passes=0.4)]
+    said = " ".join(verdict(curve(hurried)))
+    assert "1 of 6 runs have not read all of their text (the least 40% of it)" in said
+    assert "have not read" not in " ".join(verdict(curve(points())))
+
+
+def test_errors_of_several_vocabularies_are_not_compared() -> None:
+    with pytest.raises(UserError, match="the runs have several vocabularies"):
+        curve([*points()[:-1], replace(points()[-1], tokenizer="another")])
+
+
 def test_a_table_is_read_with_its_lines(tmp_path: Path) -> None:
     assert read_table(table(tmp_path, ["size\terror\twidth", "10\t2.5\t64"])) == [Point(10.0, 2.5, width=64)]
     with pytest.raises(UserError, match=r"curve.tsv:3: could not convert string to float: 'much'"):
@@ -189,6 +215,8 @@ def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.C
     assert len({run.size for run in runs}) == 5
     assert all(len(run.course) >= 4 for run in runs)
     assert all(0 < run.error < 1.1 * math.log(1000) for run in runs)
+    assert all(0 < run.passes < math.inf for run in runs)
+    assert len({run.tokenizer for run in runs}) == 1
     assert "| width | least error | steps to " in said
     assert main(words) == 0  # nothing is run again
     assert capsys.readouterr().out == said

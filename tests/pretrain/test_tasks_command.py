@@ -33,3 +33,11 @@ def test_the_kinds_of_fine_tuning_task_are_listed_and_described_with_their_metri
     assert "    metrics used unless named: accuracy\n" in shown
     assert "    metrics on demand: f1, macro_f1, matthews\n" in shown
     assert "    text_pair: str = ''\n" in shown
+
+
+@pytest.mark.parametrize("name", [*pretrain_tasks, *finetune_tasks])
+def test_every_description_is_for_people(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tasks", name]) == 0
+    shown = capsys.readouterr().out
+    assert "<class" not in shown
+    assert "object at 0x" not in shown

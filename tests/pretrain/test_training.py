@@ -22,6 +22,7 @@ from running import CONFIG, build_corpus, made_up_text
 from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.shards import Corpus
+from ernie.errors import UserError
 from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
@@ -175,6 +176,8 @@ def test_a_changed_configuration_is_refused_with_the_difference(
     assert "train.clip: was 1.0, is 0.5" in error
     assert "--allow-change train.clip" in error
     assert pretrain(config, run, "--set", "save.every=7") == 0  # changes nothing of what is learnt
+    assert pretrain(config, run, "--set", "probe.batches=3") == 2  # other documents: no figure could be compared
+    assert "probe.batches: was 2, is 3" in capsys.readouterr().err
 
 
 def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tmp_path: Path) -> None:
@@ -480,6 +483,68 @@ def test_a_file_of_labels_that_was_changed_is_noticed_when_a_run_goes_on(
     assert f"{clicks}: was changed since the run in" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "run")]) == 2
     assert "was changed since the run in" in capsys.readouterr().err
+
+
+def test_so_is_one_of_a_task_that_was_appended(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs, run = tmp_path / "pairs.tsv", tmp_path / "run"
+    rows = [f"number {n} is here\tit is {n}\t{('cause', 'time')[n % 2]}\n" for n in range(200)]
+    pairs.write_text("first\tsecond\tlabel\n" + "".join(rows))
+    file = tmp_path / "plain.yaml"
+    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", config.read_text(encoding="utf-8")))
+    first = ["--set", "schedule={stages: [{knowledge_masking: 2}]}"]
+    longer = ["--set", "schedule={stages: [{knowledge_masking: 2}, {discourse_relation: 2}]}"]
+    longer += ["--set", f"objectives.discourse_relation.pairs={pairs}"]
+    assert pretrain(file, run, *first) == 0
+    assert pretrain(file, run, *longer, "--allow-change", "schedule", "--allow-change", "objectives") == 0
+    assert pretrain(file, run, *longer) == 0
+    pairs.write_text(pairs.read_text().replace("time", "manner"))
+    assert pretrain(file, run, *longer) == 2
+    assert f"{pairs}: was changed since the run in" in capsys.readouterr().err
+
+
+def test_tasks_share_a_head_only_where_their_classes_are_the_same(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plain.yaml"
+    file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", config.read_text(encoding="utf-8")))
+    given = ["--set", "schedule={stages: [{sentence_reordering: 2}, {harder: 2}]}"]
+    harder = "harder: {task: sentence_reordering, segments: 3, head_of: sentence_reordering}"
+    given += ["--set", f"objectives={{sentence_reordering: {{segments: 2}}, {harder}}}"]
+    assert pretrain(file, tmp_path / "run", *given) == 2
+    assert (
+        "objectives.harder: head_of: sentence_reordering has 3 classes (0, 1, 2), this one 9 classes (0, 1, 2, 3, 4, "
+        "...)" in capsys.readouterr().err
+    )
+    for name, label in (("one", "contrast"), ("two", "time")):
+        rows = [f"number {n} is here\tit is {n}\t{('cause', label)[n % 2]}\n" for n in range(40)]
+        (tmp_path / f"{name}.tsv").write_text("first\tsecond\tlabel\n" + "".join(rows))
+    given = ["--set", "schedule={stages: [{one: 2}, {two: 2}]}", "--set"]
+    files = (f"{name}: {{task: discourse_relation, pairs: {tmp_path / name}.tsv" for name in ("one", "two"))
+    given.append(f"objectives={{{'}, '.join(files)}, head_of: one}}}}")
+    assert pretrain(file, tmp_path / "run", *given) == 2
+    assert "one has 2 classes (cause, contrast), this one 2 classes (cause, time)" in capsys.readouterr().err
+
+
+def test_an_encoder_that_is_learnt_on_is_not_the_runs_until_that_is_done(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    before = (run / "model" / "model.safetensors").read_bytes()
+    longer = ("--set", "schedule.steps_per_task=4000", "--allow-change", "schedule", "--set", "save.every=100000")
+    process = started(config, run, *longer)
+    await_step(run, 26, process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    assert main(["report", str(run)]) == 0
+    assert not (run / "README.md").exists()
+    with pytest.raises(UserError, match=r"the run in it is not done, and its newest checkpoint is .*/step-000000"):
+        ErnieModel.from_pretrained(run)
+    aside = run / "model-step-00000024"
+    assert (aside / "model.safetensors").read_bytes() == before
+    assert "24 steps in 3 stages" in (aside / "README.md").read_text()
+    assert ErnieModel.from_pretrained(aside).config.layers == 1
 
 
 def test_what_a_run_has_learnt_stays_in_its_schedule(
