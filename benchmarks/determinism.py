@@ -31,6 +31,7 @@ from ernie.train.log import read_records
 WORKERS = (1, 1, 2, 4)
 COSTS = 0.01  # of a step's time
 WARM = 14  # steps that are not timed
+DATA = {"max_len": 128, "batch_tokens": 2048}
 
 
 def main() -> None:
@@ -55,7 +56,7 @@ def main() -> None:
     digests, costs = set(), []
     for number, workers in enumerate(WORKERS):
         run = arguments.output / f"{arguments.preset}-{arguments.steps}" / f"{number}-workers-{workers}"
-        pretrain(arguments.corpus, {**tree, "data": {**COMMON["data"], "workers": workers}}, run, 0)
+        pretrain(arguments.corpus, {**tree, "data": {**DATA, "workers": workers}}, run, 0)
         steps = read_records(run, "step")[WARM:]
         seconds = statistics.mean(step["seconds"] for step in steps)
         waited = statistics.mean(step["waited"] for step in steps) / seconds

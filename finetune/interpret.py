@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
 from ernie.data.labelled.row import Place, Row
-from ernie.decode.latency import average_lagging, average_proportion, differentiable_average_lagging
+from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about
 from ernie.text.incoming import has_no_spaces, is_space
@@ -19,28 +19,33 @@ from finetune.translator import TextTranslator
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
     """Translate each line while its words come in; delays are counted in words of both languages.
 
-    Raises UserError, with its number, for a line that is no UTF-8 or has more tokens than the model has positions for.
+    Raises UserError, with its number, for a line that is no UTF-8 or has more tokens than the model has learnt.
     """
-    told = _Latency("words", latency)
-    stream, delays, words, spent, number = Stream(translator), [], 0, 0.0, 1
-    for word in _words(source):
-        began = time.perf_counter()
-        with about(f"line {number}"):
-            new = stream.finish() if word is None else stream.push(word)
-        spent += time.perf_counter() - began
-        words += len(list(_pieces(word or "")))
-        delays += [float(words)] * len(list(_pieces(new)))
-        out.write(new + "\n" * (word is None))
-        out.flush()
-        if word is None:
-            told.line(number, delays, words, spent)
-            stream, delays, words, spent, number = Stream(translator), [], 0, 0.0, number + 1
+    told = _Report("words", latency)
+    stream, line, number, begun = Stream(translator), _Line(), 1, False
+    try:
+        for word in _words(source):
+            line.comes(len(list(_pieces(word or ""))))
+            with about(f"line {number}"):
+                new = stream.finish() if word is None else stream.push(word)
+            line.goes(len(list(_pieces(new))))
+            out.write(new + "\n" * (word is None))
+            out.flush()
+            begun = (begun or bool(new)) and word is not None
+            if word is None:
+                told.line(number, line.delays, line.words, line.spent, line)
+                stream, line, number = Stream(translator), _Line(), number + 1
+    except UserError:
+        if begun:  # what comes next does not belong to this line
+            out.write("\n")
+            out.flush()
+        raise
     told.summary()
 
 
 def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, latency: TextIO | None = None) -> None:
     """Translate the lines that have come in, together; delays are counted in tokens.  Raises as `by_word` does."""
-    told = _Latency("tokens", latency)
+    told = _Report("tokens", latency)
     rows = (Row({"text": line}, Place("", number)) for number, line in enumerate(lines, 1))
 
     def write(group: Sequence[Row]) -> None:
@@ -49,7 +54,7 @@ def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, laten
         spent = (time.perf_counter() - began) / len(group)
         for row, (text, progress) in zip(group, found, strict=True):
             out.write(text + "\n")
-            told.line(row.place.line or 0, [float(delay) for delay in progress.delays], len(progress.read), spent)
+            told.line(row.place.line or 0, [float(delay) for delay in progress.behind], progress.source, spent)
         out.flush()
 
     for group in as_they_come(rows):
@@ -110,32 +115,63 @@ def _pieces(text: str) -> Iterator[str]:
             yield run
 
 
-class _Latency:
+class _Line:
+    """When the words of a line came, and when those of its translation went out."""
+
+    def __init__(self) -> None:
+        self.words, self.spent = 0, 0.0
+        self.delays: list[float] = []  # words that had come
+        self.went: list[float] = []  # seconds since the first word came, when each word went out
+        self._began = self._last = 0.0
+
+    def comes(self, words: int) -> None:
+        """So many words, perhaps none, have come."""
+        self._last = time.perf_counter()
+        if not self.words:
+            self._began = self._last
+        self.words += words
+
+    def goes(self, words: int) -> None:
+        """So many words go out, computed since the last came."""
+        now = time.perf_counter()
+        self.spent += now - self._last
+        self.delays += [float(self.words)] * words
+        self.went += [now - self._began] * words
+
+    @property
+    def seconds_behind(self) -> float:
+        """AL in seconds as it was, computing counted: the source takes until its end came."""
+        return average_lagging(self.went, self._last - self._began, len(self.went))
+
+
+class _Report:
     """Says how far translations stay behind, where somebody wants to know."""
 
     def __init__(self, unit: str, out: TextIO | None):
         self._unit, self._out = unit, out
-        self._lines: list[tuple[float, float, float]] = []
+        self._lines: list[Latency] = []
+        self._behind: list[float] = []
 
-    def line(self, number: int, delays: list[float], source: int, seconds: float) -> None:
+    def line(self, number: int, delays: list[float], source: int, seconds: float, live: _Line | None = None) -> None:
         """A line is done: what was read of it before each thing that was written, and what it took to compute."""
         if self._out is None or not delays or not source:
             return
-        measures = (
-            average_lagging(delays, source, len(delays)),
-            average_proportion(delays, source, len(delays)),
-            differentiable_average_lagging(delays, source),
-        )
+        measures = Latency.of(delays, source, len(delays))
         self._lines.append(measures)
+        aware = ""
+        if live is not None:
+            self._behind.append(live.seconds_behind)
+            aware = f"; with computing AL {live.seconds_behind:.3f} s"
         took = 1000 * seconds / len(delays)
-        self._out.write(f"line {number}: {self._told(measures)}, {took:.0f} ms for each that is written\n")
+        self._out.write(f"line {number}: {self._told(measures)}{aware}, {took:.0f} ms for each that is written\n")
 
     def summary(self) -> None:
         """What came out in the mean."""
         if self._out is not None and self._lines:
-            means = tuple(statistics.mean(column) for column in zip(*self._lines, strict=True))
-            self._out.write(f"mean of {len(self._lines):,} lines: {self._told(means)}\n")
+            aware = f"; with computing AL {statistics.mean(self._behind):.3f} s" if self._behind else ""
+            told = self._told(Latency.mean(self._lines))
+            self._out.write(f"mean of {len(self._lines):,} lines: {told}{aware}\n")
 
-    def _told(self, measures: tuple[float, ...]) -> str:
-        lagging, share, differentiable = measures
-        return f"AL {lagging:.2f}, DAL {differentiable:.2f} {self._unit}, AP {share:.2f}"
+    def _told(self, measures: Latency) -> str:
+        told = ", ".join(f"{short} {getattr(measures, name):.2f}" for short, name in MEASURES)
+        return f"{told} ({self._unit}; AP a share)"

@@ -6,13 +6,13 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398), figure 6: quality against latency.
 from __future__ import annotations
 
 import json
-import statistics
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie.beside import put_text
 from ernie.data.batch import plan_by_length
-from ernie.decode.latency import average_lagging
+from ernie.decode.latency import Latency
 from ernie.model.inference import evaluating, tokenizer_of
 from finetune.model import BATCH_TOKENS, FinetunedModel
 from finetune.prepare import Prepared
@@ -27,14 +27,21 @@ MOST_ROWS = 500  # of dev: enough for a curve, and a small part of the time that
 class Point:
     """The quality at a distance of `wait_k` tokens (None: whole sentences), which is one that was `learnt` or not.
 
-    `lagging` is the mean AL in tokens, `score` the deciding measure, over `rows` of the dev split.
+    `latency` are the means in tokens, each row's measured against its reference, `score` is the deciding measure, over
+    `rows` of the dev split; `seconds` it took to compute a token that was written, which the latency does not count.
     """
 
     wait_k: int | None
     learnt: bool
-    lagging: float
+    latency: Latency
     score: float
     rows: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The distance in words."""
+        return "whole" if self.wait_k is None else f"k = {self.wait_k}"
 
 
 def measure_latency(model: FinetunedModel, task: Translate, dev: Prepared) -> list[Point]:
@@ -51,15 +58,19 @@ def write_latency(folder: Path, points: list[Point]) -> None:
 def _point(model: FinetunedModel, task: Translate, dev: Prepared, k: int | None) -> Point:
     translator = task.translator(model.ernie, model.head, model.task_id, task.policy(k))
     rows, examples = dev.rows[:MOST_ROWS], dev.examples[:MOST_ROWS]
-    texts, lags = [""] * len(rows), []
-    decode = tokenizer_of(model.ernie).decode
+    texts, found, written = [""] * len(rows), [], 0
+    began = time.perf_counter()
+    tokenizer = tokenizer_of(model.ernie)
     with evaluating(model):
         for chosen in plan_by_length([example.tokens for example in examples], BATCH_TOKENS):
             sources = [examples[i].samples[0].ids[1:-1] for i in chosen]
             for i, one in zip(chosen, translator.translate(sources), strict=True):
-                texts[i] = decode(one.written)
+                texts[i] = tokenizer.decode(one.written)
+                written += len(one.written)
                 if one.delays:
-                    lags.append(average_lagging(one.delays, len(one.read), len(one.written)))
+                    reference = tokenizer.encode(task.truth(rows[i])).ids
+                    found.append(Latency.of(one.behind, one.source, max(1, len(reference))))
+    seconds = (time.perf_counter() - began) / max(1, written)
     scores = task.scores(rows, [{"translation": text} for text in texts])
-    lagging = statistics.mean(lags) if lags else 0.0
-    return Point(k, k in task.paths, lagging, scores[task.scored_by[0]], len(rows))
+    latency = Latency.mean(found or [Latency(0.0, 0.0, 0.0, 0.0, 0.0)])
+    return Point(k, k in task.paths, latency, scores[task.scored_by[0]], len(rows), seconds)

@@ -5,6 +5,7 @@ Legend: T packed tokens, N sequences, D width.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from paddle import nn
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.kernels.mask import Mask
 from ernie.model.beginning import initialize
 from ernie.model.ernie import ErnieModel
@@ -40,6 +41,7 @@ class FinetunedModel(nn.Layer):
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
+        self._told_cut = False
         self.head = task.head(ernie)
         initialize(self.head, ernie.config.initializer_range)
 
@@ -89,9 +91,19 @@ class FinetunedModel(nn.Layer):
             except UserError as error:
                 fault = UserError(f"{row.place}: {error}" if row.place.file else str(error))
                 break
+        self._tell_cut(rows, examples)
         yield from self.answers(examples, batch_tokens)
         if fault is not None:
             raise fault
+
+    def _tell_cut(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
+        """Say once that rows are longer than what the model reads."""
+        for row, example in zip(rows, examples, strict=False):
+            if example.cut and not self._told_cut:
+                self._told_cut = True
+                where = f"{row.place}: " if row.place.file else ""
+                message = f"{where}is longer than max_len {self.task.max_len} and was cut, as are others that are"
+                warnings.warn(message, Remark, stacklevel=4)
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """The answers to examples, in their order.  Dropout is off; the mode of the layers stays as it was."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
 from ernie.data.labelled.read import Split, raise_faults, read_split
 from ernie.data.labelled.row import Fault, Row
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
@@ -21,6 +22,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
 _QUIET = 15.0  # seconds of reading without a word
+_VARIES = re.compile(r"'[^']*'|\d+")  # of messages that say the same of several rows
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ def prepare_all(
     for name in NEEDED:
         _check_labelled(task, splits[name])
     task = task.learnt_from(splits["train"].rows)
-    prepared = _each(splits, lambda _, split: prepare(task, split, tokenizer, say))
+    prepared = _each(
+        splits, lambda name, split: prepare(task, split, tokenizer, say, skip=data.options(name).faulty == "skip")
+    )
     for name, other in prepared.items():
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
@@ -106,15 +110,22 @@ def _check_labelled(task: FinetuneTask, split: Split) -> None:
 
 
 def prepare(
-    task: FinetuneTask, split: Split, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
+    task: FinetuneTask,
+    split: Split,
+    tokenizer: Tokenizer,
+    say: Callable[[str], None] | None = None,
+    *,
+    skip: bool = False,
 ) -> Prepared:
     """The examples of a split, with labels where its rows have them; `say` is told how far it is now and then.
 
-    Raises UserError that names the rows that cannot be used.
+    With `skip` rows that cannot be used are left out, and told.  Otherwise raises UserError that names them, as it does
+    where all rows together can hardly be meant (`FinetuneTask.check_examples`).
     """
     labelled = task.is_labelled(split.rows)
     make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
     examples: list[Example] = []
+    usable: list[Row] = []
     faults: list[Fault] = []
     began = spoke = time.monotonic()
     for number, row in enumerate(split.rows):
@@ -125,10 +136,27 @@ def prepare(
             if labelled:
                 task.truth(row)
             examples.append(make(row, tokenizer))
+            usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
-    raise_faults(faults)
-    return Prepared(split.name, split.rows, examples, labelled, _remarks(task, split, examples))
+    if not skip or not usable:
+        raise_faults(faults)
+    split = replace(split, rows=usable)
+    with about(f"data.{split.name}"):
+        task.check_examples(examples, tokenizer)
+    remarks = [*_left_out(split, faults), *_remarks(task, split, examples)]
+    return Prepared(split.name, usable, examples, labelled, remarks)
+
+
+def _left_out(split: Split, faults: Sequence[Fault]) -> list[str]:
+    """A sentence for each kind of fault: those that differ in nothing but numbers and quoted words are one."""
+    kinds: dict[str, list[Fault]] = {}
+    for fault in faults:
+        kinds.setdefault(_VARIES.sub("", fault.reason), []).append(fault)
+    return [
+        f"{split.name}: {plural(len(found), 'row')} left out, as 'faulty' asks, the first at {found[0]}"
+        for found in kinds.values()
+    ]
 
 
 def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ernie.config import dump
+from ernie.decode.latency import MEASURES
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
 from ernie.report.panels import BLUE, MUTED, PAPER, Label, count_axis, margin_labels, panels, style
@@ -48,6 +49,7 @@ def write_report(
         table("scores", result.score_rows()),
         page.paragraph(result.explained(), "note"),
         *chapters,
+        *_latencies(result.metric, latency),
         *_grid(result),
         *_errors(folder, result, next(split for split in splits if split.name == "dev")),
         page.section("Data", "What was read, and what is odd about it.", *_data(splits)),
@@ -79,21 +81,32 @@ def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterato
         note = (
             f"How well the model translates when it stays so many tokens behind the source, over {latency[0].rows:,} "
             "rows of dev. Filled dots are distances that it has learnt. Average lagging is by how many tokens it is "
-            "behind a translation that keeps pace with the source (Ma et al., 2019)."
+            "behind a translation that keeps pace with the source (Ma et al., 2019); the table below has other "
+            "measures, and apart from them the time that computing took."
         )
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
+
+
+def _latencies(metric: str, latency: Sequence[Point]) -> Iterator[str]:
+    """All measures of latency at each distance, as a table."""
+    if latency:
+        rows = [["distance", metric, *(short for short, _ in MEASURES), "ms a token"]]
+        for point in latency:
+            measures = (f"{getattr(point.latency, name):.2f}" for _, name in MEASURES)
+            rows.append([point.name, f"{point.score:.3f}", *measures, f"{1000 * point.seconds:.1f}"])
+        yield table("latencies", rows)
 
 
 def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     figure, (axes,) = panels([f"dev · {metric}, against average lagging in tokens"], 2.6)
     whole = latency[-1]
-    points = [point for point in latency if point is whole or whole.lagging - point.lagging > _TOUCHING]
-    axes.plot([point.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
+    near = whole.latency.lagging - _TOUCHING
+    points = [point for point in latency if point is whole or point.latency.lagging < near]
+    axes.plot([point.latency.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
     for point in points:
-        face = BLUE if point.learnt else PAPER
-        axes.plot(point.lagging, point.score, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False)
-        name = "whole" if point.wait_k is None else f"k = {point.wait_k}"
-        axes.annotate(name, (point.lagging, point.score), (5, -13), textcoords="offset points", color=MUTED)
+        place, face = (point.latency.lagging, point.score), BLUE if point.learnt else PAPER
+        axes.plot(*place, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False)
+        axes.annotate(point.name, place, (5, -13), textcoords="offset points", color=MUTED)
     axes.margins(0.06, 0.18)
     return figure
 

@@ -120,17 +120,40 @@ def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequen
     if samples_SC.shape[1] > 1:
         samples = samples_SC.mean(1)
         remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
-    loudest = float(np.abs(samples).max())
-    if loudest < _SILENT:
-        remarks.append("is silent")
-    elif loudest >= _CLIPPED and is_clipped(samples):
-        remarks.append("is clipped")
+    # A channel may be cut off at full scale, and what it is mixed to is not.
+    clipped = np.abs(samples_SC).max() >= _CLIPPED and any(map(is_clipped, samples_SC.T))
+    remarks += _oddities(float(np.abs(samples).max()), clipped)
     if found != rate:
         samples = resample(samples, found, rate)
         remarks.append(f"was resampled from {found:,} to {rate:,} samples a second")
         if not len(samples):
             raise UserError(f"{name}: is shorter than a sample at {rate:,} a second")
     return Wave(np.ascontiguousarray(samples, np.float32), rate, tuple(remarks))
+
+
+def _oddities(loudest: float, clipped: bool) -> list[str]:
+    """What is odd about the loudness of a sound."""
+    return ["is silent"] if loudest < _SILENT else ["is clipped"] if clipped else []
+
+
+class Loudness:
+    """What can be said of a sound that comes in pieces, once it is over."""
+
+    def __init__(self) -> None:
+        self._loudest, self._clipped = 0.0, False
+        self._last = np.zeros(0, np.float32)
+
+    def hear(self, samples: np.ndarray) -> None:
+        """More samples (S,) of it."""
+        joined = np.concatenate([self._last, samples])
+        self._loudest = max(self._loudest, float(np.abs(samples).max(initial=0.0)))
+        self._clipped = self._clipped or is_clipped(joined)
+        self._last = joined[-(_RUN - 1) :]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is odd about it, in words that follow "the sound"."""
+        return _oddities(self._loudest, self._clipped)
 
 
 def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:

@@ -67,7 +67,8 @@ class Beam:
     """Follows the `width` best readings, those that agree in all tokens merged into one.
 
     Hannun et al., 2014 (arXiv 1408.2873).  `language` gives the logarithm of the probability of a token after others,
-    of which it looks at no more than `looks_back`; `alpha` of it counts, and `beta` is added for each token.  Of each
+    of which it looks at no more than `looks_back`; `alpha` of it counts, and `beta` is added for each token.  `ends`
+    gives the same for the end behind tokens, which counts once a sound is over (`best`).  Of each
     vector those tokens are looked at that have `share` of the probability together, `most` at most (Amodei et al.,
     2016, arXiv 1512.02595, section 7).
     """
@@ -80,12 +81,19 @@ class Beam:
     share: float = 0.999
     most: int = 40
     looks_back: int = 1
+    ends: Callable[[tuple[int, ...]], float] | None = None
 
     def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
         """The readings after more vectors, of which `first` came before; the best is the first one."""
         for t, log_V in enumerate(log_probabilities(scores_TV), first):
             paths = self._step(paths, log_V, t)
         return tuple(paths)
+
+    def best(self, paths: Sequence[Reading]) -> Reading:
+        """The best reading of a sound that is over: a language model also says what a sentence ends with."""
+        if self.ends is None:
+            return paths[0]
+        return max(paths, key=lambda path: path.score + self.alpha * self.ends(path.tokens))  # type: ignore[misc]
 
     def _step(self, paths: Sequence[Reading], log_V: np.ndarray, vector: int) -> list[Reading]:
         looked_at = self._likely(log_V)

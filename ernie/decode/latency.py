@@ -2,12 +2,15 @@
 
 A delay is what was read of the source before a token of the target was written: a number of tokens, or seconds; with
 what it took to compute added to the seconds the same measures are computation-aware.  All need a sentence's delays,
-the length of its source in the same unit, and mostly that of a reference translation in tokens.
+the length of its source in the same unit, and mostly that of a reference translation in tokens.  None is defined for a
+translation without a token: they raise ValueError.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 
 
 def average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
@@ -28,6 +31,7 @@ def length_adaptive_average_lagging(delays: Sequence[float], source: float, refe
 
 def average_proportion(delays: Sequence[float], source: float, reference: int) -> float:
     """AP: the mean share of the source that was read.  Cho and Esipova, 2016 (arXiv 1606.02012), section 3."""
+    _check(delays)
     return sum(delays) / (source * reference)
 
 
@@ -36,6 +40,7 @@ def differentiable_average_lagging(delays: Sequence[float], source: float) -> fl
 
     Cherry and Foster, 2019 (arXiv 1906.00048), section 3.
     """
+    _check(delays)
     pace = source / len(delays)
     total, last = 0.0, -pace
     for written, delay in enumerate(delays):
@@ -53,10 +58,50 @@ def consecutive_wait(delays: Sequence[float]) -> float:
     return sum(waits) / len(waits) if waits else 0.0
 
 
-def _lagging(delays: Sequence[float], source: float, target: int) -> float:
-    """Raises ValueError where nothing was written."""
-    if not delays:
+@dataclass(frozen=True)
+class Latency:
+    """All measures of one translation, or of many in the mean; in the unit of its delays, but for the share AP."""
+
+    lagging: float
+    length_adaptive: float
+    differentiable: float
+    proportion: float
+    wait: float
+
+    @classmethod
+    def of(cls, delays: Sequence[float], source: float, reference: int) -> Latency:
+        """Those of one translation.  Raises ValueError where it has no token."""
+        return cls(
+            average_lagging(delays, source, reference),
+            length_adaptive_average_lagging(delays, source, reference),
+            differentiable_average_lagging(delays, source),
+            average_proportion(delays, source, reference),
+            consecutive_wait(delays),
+        )
+
+    @classmethod
+    def mean(cls, found: Sequence[Latency]) -> Latency:
+        """The mean of each over translations, of which there is one at least."""
+        return cls(*(statistics.mean(column) for column in zip(*map(astuple, found), strict=True)))
+
+
+# What the measures are called, and the field of Latency that each is.
+MEASURES = (
+    ("AL", "lagging"),
+    ("LAAL", "length_adaptive"),
+    ("DAL", "differentiable"),
+    ("AP", "proportion"),
+    ("CW", "wait"),
+)
+
+
+def _check(delays: Sequence[float]) -> None:
+    if not len(delays):
         raise ValueError("the lag of a translation that has no token")
+
+
+def _lagging(delays: Sequence[float], source: float, target: int) -> float:
+    _check(delays)
     pace = source / target
     total = 0.0
     for written, delay in enumerate(delays):

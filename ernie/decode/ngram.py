@@ -62,7 +62,13 @@ class NgramModel:
         return sum(self.score(framed[:n], framed[n]) for n in range(1, len(framed)))
 
     def save(self, path: str | Path) -> None:
-        """Write an ARPA file."""
+        """Write an ARPA file.  Raises UserError for tokens that it cannot hold, and where it cannot be written."""
+        spaced = next((token for (token, *_) in self.grams if token.split() != [token]), None)
+        if spaced is not None:
+            raise UserError(
+                f"a token is {spaced!r}, and white space parts the tokens of an ARPA file; write another character for "
+                "it, such as \u2581"
+            )
         by_order = [sorted(gram for gram in self.grams if len(gram) == n) for n in range(1, self.order + 1)]
         lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(by_order, 1))]
         for n, grams in enumerate(by_order, 1):
@@ -70,7 +76,10 @@ class NgramModel:
             for gram in grams:
                 probability, weight = (f"{max(_NEVER, value / _LOG10):.7g}" for value in self.grams[gram])
                 lines.append("\t".join([probability, " ".join(gram), *([weight] if n < self.order else [])]))
-        Path(path).write_text("\n".join([*lines, "", "\\end\\", ""]), encoding="utf-8")
+        try:
+            Path(path).write_text("\n".join([*lines, "", "\\end\\", ""]), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
     @classmethod
     def load(cls, path: str | Path) -> NgramModel:

@@ -172,7 +172,7 @@ class TokenRecognizer:
             nothing = paddle.zeros([0, self._ernie.config.hidden_size])
             hearing = [self._written(one, nothing, [], True) if one.ended else one for one in hearing]
             if self._beam is not None:  # the best reading of a sound that is over is the one that counts
-                hearing = [_committed(one, len(one.readings[0].tokens)) if one.ended else one for one in hearing]
+                hearing = [_ended(one, self._beam.best(one.readings)) if one.ended else one for one in hearing]
         new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
         return Recognitions(tuple(hearing), memory), new
 
@@ -229,6 +229,11 @@ class TokenRecognizer:
         x_TD, layout = frontend(frames, begins)
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
+
+
+def _ended(one: Hearing, best: Reading) -> Hearing:
+    """A stream that is over, this being what was read."""
+    return _committed(replace(one, readings=(best,)), len(best.tokens))
 
 
 def _committed(one: Hearing, count: int) -> Hearing:

@@ -44,6 +44,16 @@ class Progress:
     done: bool = False
     waited: int = 0
 
+    @property
+    def source(self) -> int:
+        """How many tokens of the source were read, its end not counted."""
+        return len(self.read) - self.ended
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The delays in tokens of the source: with its end all of it was read, and no more."""
+        return tuple(min(delay, self.source) for delay in self.delays)
+
 
 @dataclass(frozen=True, eq=False)
 class Translations:
@@ -104,7 +114,8 @@ class TokenTranslator:
 
     With `causal` the encoder sees no later tokens and every token is encoded once; otherwise what was read so far is
     encoded anew, all of its tokens seeing one another, whenever more of it is needed.  `beam` hypotheses are followed
-    once a source is over; with 1 the likeliest token is taken each time.
+    once a source is over; with 1 the likeliest token is taken each time.  `max_len` is how long the samples were that
+    the model learnt from, special tokens included: behind them are positions that no one has taught it.
     """
 
     def __init__(
@@ -116,12 +127,14 @@ class TokenTranslator:
         causal: bool = True,
         beam: int = 1,
         task_id: int = 0,
+        max_len: int | None = None,
     ):
+        self._positions = min(ernie.config.max_positions, max_len or ernie.config.max_positions)
         self._ernie, self._head, self._policy, self._task_id = ernie, head, policy, task_id
         self._causal, self._beam = causal, beam
         tokenizer = tokenizer_of(ernie)
         self._begin, self._end = tokenizer.cls_id, tokenizer.sep_id
-        self._never = [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id]
+        self._never = [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id]
 
     def begin(self, streams: int = 1) -> Translations:
         """The state of streams of which nothing has been read."""
@@ -132,7 +145,7 @@ class TokenTranslator:
     def push(self, state: Translations, pieces: Sequence[np.ndarray]) -> tuple[Translations, list[list[int]]]:
         """Read more tokens of each source, (n,); the tokens that are written now.
 
-        Raises UserError for a source with more tokens than the encoder has positions, and for one that is over.
+        Raises UserError for a source with more tokens than the model has learnt, and for one that is over.
         """
         arrays = [np.asarray(piece, np.int64) for piece in of_each(state, pieces)]
         return self._go_on(state, arrays, [False] * state.streams)
@@ -150,7 +163,7 @@ class TokenTranslator:
     @property
     def longest(self) -> int:
         """How many tokens a source may have."""
-        return self._ernie.config.max_positions - 2
+        return self._positions - 2
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -167,7 +180,7 @@ class TokenTranslator:
                 raise UserError("the source of this stream is over; begin another one")
             if len(one.read) + len(piece) - end > self.longest:
                 raise UserError(
-                    f"a source has more than {self.longest} tokens, as many as this model has positions for; cut it"
+                    f"a source has more than {self.longest} tokens, and this model has learnt from none so long; cut it"
                 )
             read, ended = (*one.read, *piece.tolist()), one.ended or end
             progress.append(replace(one, read=read, ended=ended, done=one.done or (ended and len(read) == 1)))
@@ -211,7 +224,7 @@ class TokenTranslator:
 
     def _most(self, one: Progress) -> int:
         """How many tokens a target may have: in proportion to its source, once all of that is there."""
-        most = self._ernie.config.max_positions - 1
+        most = self._positions - 1
         return min(_LONGER * len(one.read) + _MORE, most) if one.ended else most
 
     def _step(self, state: Translations, ready: list[int]) -> Translations:

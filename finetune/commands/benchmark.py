@@ -2,7 +2,7 @@
 
 SUITE is glue, zh (the nine Chinese tasks of the ERNIE 2.0 paper), clue, or a folder of configurations.  A task's rows
 come from the files of its block `local` under --data, or else from the hub.  Tasks without data are listed with the
-reason.  Given again, the command goes on with what is missing.
+reason.  Run again, it runs only what is missing.
 
   ernie benchmark glue --model runs/first --data GLUE --seeds 5 --output runs/glue
   ernie benchmark clue --model runs/first --data CLUE --tasks tnews,ocnli --output runs/clue
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, metavar="N", help="how many seeds (default: those of each file, 1)")
     parser.add_argument("--tasks", metavar="A,B", help="these tasks only")
     add_set(parser, "override a key in all tasks, for example train.epochs=1")
-    add_output(parser, "the folder for a run a task, results.md and results.json")
+    add_output(parser, "folder for each task's run, results.md and results.json")
     add_quiet(parser)
 
 

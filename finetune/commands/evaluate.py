@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
-    told = "these files (or data sets) in place of the split, read as its own are"
+    told = "files (or data sets) to score instead, read like that split's"
     parser.add_argument("--input", nargs="+", metavar="FILE", help=told)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)

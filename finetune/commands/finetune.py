@@ -1,7 +1,7 @@
 """Fine-tune an encoder on one downstream task, described by one YAML file.
 
 Every seed and every point of the grid is trained, scored on the dev split and, where they have labels, on the other
-splits; the best model, its scores and its card land in the run's folder.  Given again, the command goes on with what
+splits; the best model, its scores and its card go into the run's folder.  Run again, it does what
 is missing.
 
   ernie finetune configs/finetune/glue/sst2.yaml --model runs/first --output runs/sst2

@@ -1,4 +1,4 @@
-"""Answer rows with a fine-tuned model: one line of output for each row, in the rows' order, as they are read.
+"""Predict rows with a fine-tuned model: one output line per row, in order, as rows are read.
 
 Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
 told by the file's name or by --format; `-` is standard input (JSON lines, TSV, CSV whose first line has the name of
@@ -22,7 +22,7 @@ from ernie.arguments import add_precision
 from ernie.data.labelled.row import Format, RowOptions
 from ernie.errors import UserError, about
 
-SUMMARY = "answer rows with a fine-tuned model"
+SUMMARY = "predict with a fine-tuned model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

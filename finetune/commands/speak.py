@@ -1,7 +1,7 @@
 """Speak texts with a voice that was fine-tuned, into a sound file or while it is being made.
 
-With - in place of a text, lines of standard input are spoken as they come.  With --output - samples of 16 bits, one
-channel at the voice's rate, go to standard output piece by piece.
+With - in place of a text, lines of standard input are spoken as they come.  With --output - 16-bit mono PCM at
+the voice's rate is streamed to standard output.
 
   ernie speak runs/voice "seven three five" --output number.wav
   ernie speak runs/voice "seven" "three" --output - | aplay -t raw -f S16_LE -r 8000
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, required=True, metavar="FILE", help="a sound file to write, or - for samples"
     )
     parser.add_argument(
-        "--vocoder", choices=("wavenet", "flow"), help="what makes the samples (default: what has learnt last)"
+        "--vocoder", choices=("wavenet", "flow"), help="sample generator (default: the last one trained)"
     )
     parser.add_argument("--seed", type=int, default=0, help="of the noise that samples are made of (default: 0)")
     add_precision(parser)

@@ -1,7 +1,7 @@
 """Transcribe sound files, or what is being said, with a model that was fine-tuned for it.
 
-A file gives a line.  With - in place of a file, samples of 16 bits, one channel at the rate that the model hears, come
-from standard input, and words are written as they are said; the model must have learnt in chunks
+One output line per file.  With - in place of a file, 16-bit mono PCM at the model's rate is read from standard
+input, and words are written as they are said; the model must have been trained in chunks
 (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ernie.arguments import add_precision, add_quiet
 
-SUMMARY = "transcribe sound files, or what is being said"
+SUMMARY = "transcribe audio files or live audio"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +38,6 @@ def main(arguments: argparse.Namespace) -> int:
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
-    if arguments.show_times and arguments.sounds == ["-"]:
-        raise UserError("--show-times: is for files; what is being said is written at the time it is said")
     require_paddle()
 
     from finetune.listen import from_files, from_samples
@@ -50,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
     told = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:
-            from_samples(model, standard_input(), sys.stdout, told)
+            from_samples(model, standard_input(), arguments.show_times, sys.stdout, told)
         else:
             from_files(model, arguments.sounds, arguments.show_times, sys.stdout, told)
     return 0

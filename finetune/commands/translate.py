@@ -1,8 +1,8 @@
 """Translate standard input, a sentence a line, with a model that was fine-tuned for it; words are written as they come.
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
-whole lines are translated, those that are there together: much faster, and the same words.  Of a language without
-spaces, where a SentencePiece vocabulary joins letters, what stands between two marks is read as a word.
+the lines available are translated as one batch: much faster, and the same words.  In languages without
+spaces, where SentencePiece joins letters, text between punctuation marks is one word.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--show-latency",
         action="store_true",
-        help="say on standard error, line by line and in the mean, how far the translation stayed behind",
+        help="report latency on standard error, per line and on average",
     )
     add_precision(parser)
 

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
     )
-    parser.add_argument("--language", choices=("auto", "en", "zh"), help="of the text (default: auto, by a look at it)")
+    parser.add_argument("--language", choices=("auto", "en", "zh"), help="of the text (default: auto-detected)")
     add_output(parser, "folder to write the corpus to")
     add_overwrite(parser, "corpus")
     add_set(parser, "override a key of the recipe")

@@ -1,7 +1,7 @@
-"""Predict the time of a step and the memory of a process for every parallel layout of a number of devices.
+"""Predict the step time and the memory per process of every parallel layout of N devices.
 
-Prints the fastest layouts, why the others are behind, and the `parallel:` block of the fastest one.  The devices are
-of a kind that has a name, or as the options say; what the figures stand on is printed with them.
+Prints the fastest layouts, why the others are slower, and the `parallel:` block of the fastest one.  Devices are
+named by --kind, or described by the options; the assumptions are printed too.
 
   ernie plan configs/pretrain/ernie2-en.yaml --devices 8 --kind a100 --set train.micro_batches=16
   ernie plan first.yaml --devices 512 --kind h100 --network 25GB/s --memory 60GB
@@ -31,15 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibrate",
         action="store_true",
-        help="measure this machine first, with these layers: from then on --kind here",
+        help="benchmark this machine first with these layers, for --kind here",
     )
     parser.add_argument("--memory", metavar="SIZE", help="of a device, such as 80GiB")
-    parser.add_argument("--products", metavar="RATE", help="that layers reach on a device, such as 140TFLOP/s")
+    parser.add_argument("--products", metavar="RATE", help="matmul rate of a device, such as 140TFLOP/s")
     parser.add_argument("--bandwidth", metavar="RATE", help="between the devices of a node, such as 300GB/s")
     parser.add_argument("--network", metavar="RATE", help="of each device to other nodes, such as 25GB/s")
     parser.add_argument("--per-node", type=int, metavar="N", help="devices of a node (default: 8)")
     parser.add_argument(
-        "--regroup", action="store_true", help="try other micro-batches, too, with as many tokens in a step together"
+        "--regroup", action="store_true", help="also try other micro-batch sizes with equal tokens per step"
     )
     parser.add_argument("--length", type=float, metavar="TOKENS", help="of a sequence (default: data.max_len)")
     parser.add_argument("--top", type=int, default=8, metavar="N", help="how many layouts to print (default: 8)")

@@ -1,9 +1,9 @@
 """Draw a run: losses and held-out metrics of every task, the forgetting ledger, the schedule, the speed.
 
 Writes report.html, one file that needs nothing else, and its figures and the ledger as data under report/ in the
-run's folder.  Prints the ledger as a table, and last the path of the page.  A run may be looked at while it goes on.
-Of a finished one the model card, README.md, is written too; with --downstream it says what fine-tuning came to.
-Of a fine-tuning run, which draws itself when it is done, the path of its page is all that is printed.
+run's folder.  Prints the ledger as a table, and last the path of the page.  It works during a run.
+For a finished run it also writes the model card, README.md; with --downstream the card has fine-tuning scores.
+For a fine-tuning run, which writes its own report at the end, it only prints the path.
 
   ernie report runs/first
   ernie report runs/first --output first.html
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIR",
-        help="fine-tuning runs of this encoder, or folders of such, whose scores page and card show",
+        help="fine-tuning runs of this encoder, or folders of them, to add to page and card",
     )
 
 

@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the runs and the figure")
-    parser.add_argument("--shards", type=int, metavar="N", help=f"shares of the text, each double ({SHARDS})")
+    parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
     told = f"of the encoder ({', '.join(map(str, WIDTHS))})"
     parser.add_argument("--widths", type=int, nargs="+", metavar="W", help=told)
-    parser.add_argument("--error", type=float, metavar="E", help="in nats a token: what does it need?")
-    told = "print the runs that it would take, and what each would, and stop"
+    parser.add_argument("--error", type=float, metavar="E", help="target loss, in nats per token")
+    told = "print the runs and the cost of each, then stop"
     parser.add_argument("--plan", action="store_const", const=True, help=told)
     add_quiet(parser)
 

@@ -1,7 +1,7 @@
 """Train a tokenizer on text: a WordPiece or a SentencePiece vocabulary.
 
-Reads what 'ernie data build' reads.  The same text and settings give the same vocabulary.  Of a large input a sample
-is used, taken from all its files.
+Reads what 'ernie data build' reads.  The same text and settings give the same vocabulary.  A large input
+is sampled across all its files.
 
 examples:
   ernie tokenizer train --input books/ --vocab-size 30000 --output tok

@@ -1,7 +1,7 @@
 """Prove that a run consumed exactly the samples that its seed prescribes: nothing repeated, nothing missed.
 
-The order of all samples is a pure function of the seed.  This command makes it again, without the model, and compares
-it with the hashes that the run wrote at every step and in its checkpoints.  It also counts, per task, that no epoch
+The order of all samples is a pure function of the seed.  This command recomputes it without the model, and compares
+it with the hashes that the run wrote at every step and checkpoint.  It also counts, per task, that no epoch
 holds a sample twice and that finished epochs hold every document's.
 
   ernie verify runs/first

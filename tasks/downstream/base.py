@@ -141,6 +141,9 @@ class FinetuneTask(ABC):
         """
         return self.example(row, tokenizer)
 
+    def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:  # noqa: B027 - for most kinds
+        """Raise UserError where the rows of a split, all taken together, can hardly be meant."""
+
     @abstractmethod
     def truth(self, row: Row) -> Any:
         """What is right for a row, as the measures take it.  Raises UserError when it is missing or unknown."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
 class Rank(TextTask):
-    """How relevant the text of each row is to its query, from 0 to 1; each row is judged by itself.
+    """How relevant the text of each row is to its query, from 0 to 1; pointwise.
 
     `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0
     for another.  Rows with the same `group` (left out: the same query) are ranked against each other.  Groups without

@@ -52,9 +52,8 @@ class Synthesize(SoundTask):
     samples, too, as in the paper, and otherwise from frames alone.  With `flow` nothing learns but a flow, which makes
     all samples at once: from the voice of the run `teacher`, by the divergence between the two, to which `apart` times
     the squared difference of the logarithms of their deviations is added, and by `spectral` times how far the spectra
-    of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` are the
-    letters of a step of the decoder and `loudness` the deviation of the samples, in the mean of the rows to learn from
-    unless given.
+    of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` is the
+    letters per decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
     """
 
     text: str = "text"

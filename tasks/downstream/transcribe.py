@@ -26,7 +26,8 @@ from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.decode.ctc import Beam, Reading, greedy
 from ernie.decode.cutting import Cutting
-from ernie.decode.ngram import BEGIN, NgramModel
+from ernie.decode.ngram import BEGIN, END, NgramModel
+from ernie.decode.words import words_of
 from ernie.errors import Remark, UserError
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
@@ -43,19 +44,17 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
-_AGAIN = 64  # tokens of a long transcript that are looked at again for each new one, at most twice as many
-
 
 @finetune_task("transcribe")
 @dataclass(frozen=True, kw_only=True)
 class Transcribe(SoundTask):
-    """What is said in the sound of the column `audio`, as the column `label` writes it.
+    """The transcript, in the column `label`, of the audio in the column `audio`.
 
-    The encoder hears `max_len` vectors of it at most, one for four frames of its features.  `augment` changes the
+    The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` changes the
     sounds to learn from, anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
     `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is
     spoken.  With `recurrent` layers of gated units, which know of all chunks before, take the place of the encoder's.
-    `beam` readings are followed; with 1 the likeliest token of each vector is taken.  `language` is an ARPA file, a
+    `beam` hypotheses are kept; with 1 decoding is greedy.  `language` is an ARPA file, a
     language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for
     each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it
     reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind
@@ -118,6 +117,10 @@ class Transcribe(SoundTask):
     def vector_seconds(self) -> float:
         """How far apart vectors are."""
         return STRIDE * self.features.hop_samples / self.features.rate
+
+    def seconds(self, vector: int) -> float:
+        """Where in a sound a vector is."""
+        return round(vector * self.vector_seconds, 3)
 
     @property
     def memory(self) -> int | None:
@@ -302,8 +305,8 @@ class Transcribe(SoundTask):
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])
-            text, firsts = _words([token for token, _ in told], tokenizer_of(ernie).decode)
-            seconds = [round(told[first][1] * self.vector_seconds, 3) for first in firsts]
+            text, firsts = words_of([token for token, _ in told], tokenizer_of(ernie).decode)
+            seconds = [self.seconds(told[first][1]) for first in firsts]
             answers.append({"transcript": text, "seconds": seconds})
         return answers
 
@@ -319,7 +322,7 @@ class Transcribe(SoundTask):
 
         def read(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
             if self.beam > 1:
-                best = beam.go_on([Reading()], scores_TV)[0]
+                best = beam.best(beam.go_on([Reading()], scores_TV))
                 return list(zip(best.tokens, best.vectors, strict=True))
             spikes = greedy(scores_TV, blank)
             if writer is not None:
@@ -332,21 +335,25 @@ class Transcribe(SoundTask):
 
     def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
         """What follows several readings."""
-        looks_back = 1 if self.language is None else _language_model(self.language).order + 1
-        return Beam(blank, self.beam, self._language(tokenizer), self.alpha, self.beta, looks_back=looks_back)
-
-    def _language(self, tokenizer: Tokenizer) -> Callable[[tuple[int, ...], int], float] | None:
-        """The logarithm of the probability of a token after others."""
         if self.language is None:
-            return None
+            return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta)
         model, names = _language_model(self.language), tokenizer.tokens
 
-        def score(before: tuple[int, ...], token: int) -> float:
+        def score(before: tuple[int, ...], token: str) -> float:
+            """The logarithm of the probability of a token after others."""
             last = before[max(0, len(before) - model.order) :]
             history = [names[one] for one in last]
-            return model.score(history if len(last) < len(before) else [BEGIN, *history], names[token])
+            return model.score(history if len(last) < len(before) else [BEGIN, *history], token)
 
-        return score
+        return Beam(
+            blank,
+            self.beam,
+            language=lambda before, token: score(before, names[token]),
+            ends=lambda tokens: score(tokens, END),
+            alpha=self.alpha,
+            beta=self.beta,
+            looks_back=model.order + 1,
+        )
 
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
         """What recognizes streams of sound in the chunks that were learnt."""
@@ -380,24 +387,6 @@ def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
 def _language_model(file: Path) -> NgramModel:
     """Read once, not for every batch that is answered."""
     return NgramModel.load(file)
-
-
-def _words(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[str, list[int]]:
-    """The text of tokens, and with which of them each of its words begins.
-
-    Of a long text no more than some tokens are looked at again for each one.
-    """
-    firsts: list[int] = []
-    start = before = 0  # the first of the tokens that are looked at, and the words before it
-    for n in range(1, len(tokens) + 1):
-        text = decode(tokens[start:n])
-        count = before + len(text.split())
-        del firsts[count:]  # an apostrophe may join two words
-        firsts += [n - 1] * (count - len(firsts))
-        if n - start >= 2 * _AGAIN and text.endswith(tail := decode(tokens[n - _AGAIN : n])):
-            start, before = n - _AGAIN, count - len(tail.split())
-    text = decode(tokens)
-    return text, firsts[: len(text.split())]
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:

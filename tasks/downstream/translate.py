@@ -15,6 +15,7 @@ from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
+from ernie.report.words import plural
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 class Translate(FinetuneTask):
     """The text of the column `text`, written in the language of the column `label`.
 
-    Left out, `wait_k` reads whole sentences; a number stays so many tokens behind the source; of several one is drawn
-    for each row (multi-path), and the first is that which answers.  `catch_up` keeps the distance where the two
-    languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it never sees what has
-    not been read: `causal`, each token is encoded once and sees none behind it, or `prefixes`, what is read so far is
-    encoded anew, which takes more time.  `layers` are those of the decoder (as many as the encoder has), `smoothing`
+    Without `wait_k` whole sentences are read; a number stays that many tokens behind the source; of several one is
+    drawn per row (multi-path), and inference uses the first.  `catch_up` keeps the distance where the two
+    languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it avoids seeing the
+    future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is
+    re-encoded, which takes more time.  `layers` are those of the decoder (as many as the encoder has), `smoothing`
     the share of label smoothing, `beam` the hypotheses that are followed once a source is over.
     """
 
@@ -59,8 +60,14 @@ class Translate(FinetuneTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.wait_k == ():
+            raise UserError("wait_k: the list is empty; leave it out for whole sentences")
         for k in self.paths:
             self.policy(k)
+        if self.paths == (None,):
+            for name in ("catch_up", "encoder"):
+                if getattr(self, name) != getattr(Translate, name):
+                    raise UserError(f"{name}: is for translations that stay behind the source; set wait_k, too")
         if self.beam < 1:
             raise UserError(f"beam: expected at least 1, found {self.beam}")
         if not 0 <= self.smoothing < 1:
@@ -97,6 +104,18 @@ class Translate(FinetuneTask):
             cut=given.cut + _over(ids, self.max_len),
             odd=tuple(odd),
         )
+
+    def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
+        written = [
+            sample.written[1:-1] for example in examples for sample in example.samples if sample.written is not None
+        ]
+        tokens = sum(map(len, written))
+        unknown = sum(int((ids == tokenizer.unk_id).sum()) for ids in written)
+        if 2 * unknown > tokens:
+            raise UserError(
+                f"of the {plural(tokens, 'token')} of the column '{self.label}' the vocabulary does not know "
+                f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
+            )
 
     def truth(self, row: Row) -> str:
         text = row.text(self.label)
@@ -140,9 +159,12 @@ class Translate(FinetuneTask):
         """What translates streams of tokens, under another policy than the task's own if one is given."""
         from ernie.decode.translator import TokenTranslator
 
+        beam = self.beam if beam is None else beam
+        if beam < 1:
+            raise UserError(f"beam: expected at least 1, found {beam}")
         policy = policy or self.policy(self.paths[0])
         causal = self.encoder == "causal" and self.paths != (None,)
-        return TokenTranslator(ernie, head, policy, causal=causal, beam=beam or self.beam, task_id=task_id)
+        return TokenTranslator(ernie, head, policy, causal=causal, beam=beam, task_id=task_id, max_len=self.max_len)
 
     def _reading(self, batch: Packed) -> Reading:
         """What encoder and decoder see of a batch.

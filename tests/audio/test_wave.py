@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ernie.audio.wave import Wave, as_samples, is_clipped, pieces, read_wave
+from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, pieces, read_wave
 from ernie.errors import UserError
 
 soundfile = pytest.importorskip("soundfile")
@@ -67,6 +67,25 @@ def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "clipped.wav", np.clip(4 * tone(8000), -1, 1), 8000)
     assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("is silent",)
     assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("is clipped",)
+
+
+def test_one_clipped_channel_is_enough(tmp_path: Path) -> None:
+    quiet, loud = tone(8000) / 4, np.clip(4 * tone(8000), -1, 1)
+    soundfile.write(tmp_path / "both.wav", np.stack([quiet, loud], 1), 8000)
+    assert read_wave(tmp_path / "both.wav", 8000).remarks == ("was mixed from 2 channels", "is clipped")
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
+    for samples, remarks in (
+        (np.clip(4 * tone(8000), -1, 1), ["is clipped"]),
+        (np.zeros(800), ["is silent"]),
+        (tone(8000), []),
+    ):
+        loudness = Loudness()
+        for first in range(0, len(samples), size):
+            loudness.hear(samples[first : first + size])
+        assert loudness.remarks == remarks
 
 
 @pytest.mark.parametrize("name", ["tone.wav", "tone.aiff", "tone.au", "tone.mp3"])

@@ -90,6 +90,22 @@ def test_sharp_scores_are_read_as_greedily_and_a_token_has_the_vector_where_it_i
     assert list(zip(best.tokens, best.vectors, strict=True)) == [(3, 1), (3, 4), (2, 5)]
 
 
+def test_once_a_sound_is_over_a_reading_counts_with_its_end() -> None:
+    scores_TV = np.log([[0.05, 0.9, 0.05], [0.45, 0.05, 0.5]])
+
+    def ends_with_one(tokens: tuple[int, ...]) -> float:
+        return -0.1 if tokens[-1:] == (1,) else -3.0
+
+    beam = Beam(BLANK, 8, lambda _before, _token: -1.0, alpha=0.5, ends=ends_with_one)
+    readings = beam.go_on([Reading()], scores_TV)
+    assert beam.best(readings).tokens == (1,)
+    strict = Beam(BLANK, 8, lambda _before, _token: -1.0, alpha=0.5, beta=0.6)
+    assert strict.best(strict.go_on([Reading()], scores_TV)).tokens == (1, 2)
+    assert Beam(BLANK, 8, strict.language, alpha=0.5, beta=0.6, ends=ends_with_one).best(
+        strict.go_on([Reading()], scores_TV)
+    ).tokens == (1,)
+
+
 def test_a_language_model_decides_what_is_heard_badly() -> None:
     scores_TV = np.log([[0.02, 0.49, 0.49], [0.9, 0.05, 0.05], [0.02, 0.02, 0.96]])
     assert Beam(BLANK, 8, likes_rising, alpha=2.0).go_on([Reading()], scores_TV)[0].tokens == (1, 2)

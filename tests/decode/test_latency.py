@@ -53,8 +53,19 @@ def test_what_nobody_can_wait_for_is_refused() -> None:
         WaitK(0)
     with pytest.raises(UserError, match="catch_up: expected less than 1, found 1"):
         WaitK(3, 1.0)
+    for measure in (latency.average_lagging, latency.length_adaptive_average_lagging, latency.average_proportion):
+        with pytest.raises(ValueError, match="no token"):
+            measure([], 3, 3)
     with pytest.raises(ValueError, match="no token"):
-        latency.average_lagging([], 3, 3)
+        latency.differentiable_average_lagging([], 3)
+
+
+def test_delays_may_be_an_array_and_means_are_of_each_measure() -> None:
+    near, far = (latency.Latency.of(WaitK(k).reads(np.arange(4), np.full(4, 4)), 4, 4) for k in (1, 3))
+    assert (near.lagging, far.lagging) == (1, 3)
+    mean = latency.Latency.mean([near, far])
+    for short, name in latency.MEASURES:
+        assert getattr(mean, name) == (getattr(near, name) + getattr(far, name)) / 2, short
 
 
 @given(st.integers(1, 12), st.integers(-20, 18).map(lambda n: n / 20), st.integers(1, 30), st.integers(1, 40))

@@ -105,6 +105,14 @@ def test_what_is_no_arpa_file_is_a_sentence(tmp_path: Path, text: str, message: 
         NgramModel.load(tmp_path / "x.arpa")
 
 
+def test_what_an_arpa_file_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="a token is ' ', and white space parts the tokens of an ARPA file"):
+        NgramModel.learn([list("ab ba")] * 3, 2).save(tmp_path / "c.arpa")
+    assert not (tmp_path / "c.arpa").exists()
+    with pytest.raises(UserError, match=r"nowhere/c\.arpa: cannot be written"):
+        NgramModel.learn([list("abba")] * 3, 2).save(tmp_path / "nowhere" / "c.arpa")
+
+
 def test_nothing_to_learn_from_is_a_sentence() -> None:
     with pytest.raises(UserError, match="there is no text"):
         NgramModel.learn([[]])

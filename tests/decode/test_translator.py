@@ -177,7 +177,7 @@ def told_step_by_step(policy: WaitK, causal: bool, source: np.ndarray) -> tuple[
         kind = "causal" if causal else "prefixes"
         vectors = learnt_vectors(kind, [source], np.array([begin, *written]), layout, seen)
         scores = head.scores(paddle.to_tensor(vectors[-1:]))[0]
-        scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id]] = -np.inf
+        scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id, ernie.tokenizer.unk_id]] = -np.inf
         token = int(scores.argmax())
         if token == end and reads == length:
             break
@@ -234,7 +234,7 @@ def test_learning_sees_what_writing_sees(kind: str) -> None:
     vectors = learnt_vectors(kind, sources, ids, written, policy.reads(written.positions, lengths))
     scores = head.scores(paddle.to_tensor(vectors))
     tokenizer = ernie.tokenizer
-    scores[:, [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id]] = -np.inf
+    scores[:, [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id]] = -np.inf
     unread = np.concatenate([one.delays for one in done]) < lengths
     scores[unread, tokenizer.sep_id] = -np.inf
     assert scores.argmax(-1).tolist() == [token for one in done for token in one.written]

@@ -99,6 +99,36 @@ def test_capitals_that_a_translation_cannot_have_are_noted(work: Path, capsys: p
     assert f"{note}, the first at pairs.tsv:2" in capsys.readouterr().out.splitlines()
 
 
+def test_a_vocabulary_of_another_script_than_the_translations_is_refused(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = "task={kind: translate, max_len: 16, layers: 1}"
+    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
+    for targets, status in ((("一部", "影片", "film"), 2), (("一", "film", "film"), 0)):
+        rows = "".join(f"a film\t{target}\n" for target in targets)
+        (work / "pairs.tsv").write_text(f"source\ttarget\n{rows}", encoding="utf-8")
+        assert main(["check", "task.yaml", "--set", task, "--set", data]) == status
+    said = capsys.readouterr()
+    assert "data.train: of the 5 tokens of the column 'target' the vocabulary does not know 4: it was" in said.err
+    assert "note: train: 1 row with a translation that the vocabulary lacks characters of" in said.out
+
+
+def test_rows_that_a_task_cannot_use_are_left_out_where_faulty_ones_are(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ["a film\ta film\n", "a film\t \n", "film\tfilm\n", "film\t\n"]
+    (work / "pairs.tsv").write_text("source\ttarget\n" + "".join(rows), encoding="utf-8")
+    task = "task={kind: translate, max_len: 16, layers: 1}"
+    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []"
+    assert main(["check", "task.yaml", "--set", task, "--set", f"{data}}}"]) == 2
+    assert "pairs.tsv:3: column 'target': the translation is empty" in capsys.readouterr().err
+    assert main(["check", "task.yaml", "--set", task, "--set", f"{data}, faulty: skip}}"]) == 0
+    said = capsys.readouterr().out
+    left = "2 rows left out, as 'faulty' asks, the first at pairs.tsv:3: column 'target': the translation is empty"
+    assert f"note: train: {left}" in said.splitlines()
+    assert "train: 2 rows" in said
+
+
 @pytest.mark.parametrize(
     ("override", "content", "note"),
     [

@@ -17,6 +17,7 @@ from ernie.data.batch import pack
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
+from ernie.model.translation import TranslationHead
 from finetune.interpret import by_line, by_word
 from finetune.model import FinetunedModel
 from finetune.translator import TextTranslator, Translating
@@ -114,12 +115,78 @@ def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
     told = [heard(by_line, TextTranslator(learnt(), WaitK(k)), LINES)[1] for k in (1, 3)]
     near, far = (float(re.search(r"mean of 3 lines: AL ([\d.]+)", text)[1]) for text in told)
     assert near < far
-    assert "AP" in told[0]
+    for measure in ("LAAL", "DAL", "AP", "CW"):
+        assert measure in told[0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 20])
+def test_the_end_of_a_line_is_no_word_of_it(k: int) -> None:
+    """By line tokens are counted; by word a word goes out once the next one has begun."""
+    for interpret, lag in ((by_line, min(k, 4)), (by_word, min(k + 1, 4))):
+        told = heard(interpret, TextTranslator(learnt(), WaitK(k)), "blue red green blue\n")[1]
+        assert told.startswith(f"line 1: AL {lag:.2f}, "), told
+
+
+def test_what_computing_adds_is_told_apart(translator: TextTranslator) -> None:
+    told = heard(by_word, translator, LINES)[1].splitlines()
+    seconds = [float(re.search(r"; with computing AL (\d\.\d{3}) s", line)[1]) for line in told]
+    assert len(told) == 4
+    assert all(0 < second < 60 for second in seconds)
+    assert seconds[-1] == pytest.approx(sum(seconds[:-1]) / 3, abs=0.002)
+
+
+def test_a_half_written_line_ends_before_an_error(translator: TextTranslator) -> None:
+    out = io.StringIO()
+    with pytest.raises(UserError, match="line 1: a source has more than"):
+        by_word(translator, io.StringIO("blue " * 40 + "\n"), out)
+    assert re.fullmatch(r"(blau ?)+\n", out.getvalue())
+
+
+def test_what_is_learnt_from_short_samples_translates_no_longer_ones() -> None:
+    model = learnt()
+    short = FinetunedModel(model.ernie, replace(model.task, max_len=8))
+    short.head.set_state_dict(model.head.state_dict())
+    assert TextTranslator(short).translate(["blue red green blue"])[0][0] == "blau rot gruen blau"
+    with pytest.raises(UserError, match="a source has more than 6 tokens, and this model has learnt from none so long"):
+        TextTranslator(short).translate(["blue " * 7])
+
+
+def test_the_token_for_what_a_vocabulary_lacks_is_never_written(
+    translator: TextTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = TranslationHead.scores
+
+    def rather_unknown(head: TranslationHead, x_ND: paddle.Tensor) -> np.ndarray:
+        found_NV = scores(head, x_ND)
+        found_NV[:, TOKENIZER.unk_id] = 1e3
+        return found_NV
+
+    monkeypatch.setattr(TranslationHead, "scores", rather_unknown)
+    assert heard(by_line, translator, LINES)[0].split("\n")[0] == "blau rot gruen blau"
+
+
+@pytest.mark.parametrize("beam", [0, -1])
+def test_fewer_hypotheses_than_one_are_refused(beam: int) -> None:
+    with pytest.raises(UserError, match=f"beam: expected at least 1, found {beam}"):
+        TextTranslator(learnt(), None, beam)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"wait_k": None, "catch_up": 0.2}, "catch_up: is for translations that stay behind the source"),
+        ({"wait_k": None, "encoder": "prefixes"}, "encoder: is for translations that stay behind the source"),
+        ({"wait_k": ()}, "wait_k: the list is empty"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_refused(given: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        replace(TOYS["translate"].task, **given)
 
 
 @pytest.mark.parametrize("interpret", [by_word, by_line])
 def test_a_line_that_is_too_long_is_named(interpret, translator: TextTranslator) -> None:
-    with pytest.raises(UserError, match=r"line 2: a source has more than 30 tokens"):
+    with pytest.raises(UserError, match=r"line 2: a source has more than 14 tokens"):
         heard(interpret, translator, "blue\n" + "red " * 31 + "\n")
 
 

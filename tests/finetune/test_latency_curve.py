@@ -36,10 +36,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_lag_grows_with_the_distance_that_is_asked_for(run: Path) -> None:
     points = json.loads((run / "latency.json").read_text())
     assert [point["wait_k"] for point in points] == [1, 2, 3, 5, 7, 9, None]
-    lags = [point["lagging"] for point in points]
+    lags = [point["latency"]["lagging"] for point in points]
     assert lags == sorted(lags)
     assert lags[0] < lags[1] < lags[2]
     assert [point["wait_k"] for point in points if point["learnt"]] == [1, 2]
+    assert all(point["seconds"] > 0 for point in points)
 
 
 def test_the_score_at_the_distance_that_answers_is_the_one_that_was_reported(run: Path) -> None:
@@ -49,8 +50,17 @@ def test_the_score_at_the_distance_that_answers_is_the_one_that_was_reported(run
     assert points[2]["rows"] == 30
 
 
+def test_the_lag_is_measured_against_the_reference_and_the_end_is_no_word(run: Path) -> None:
+    """Every word is a token, and a translation has as many as its source: what is not learnt cannot look early."""
+    points = {point["wait_k"]: point["latency"] for point in json.loads((run / "latency.json").read_text())}
+    words = [len(row["source"].split()) for row in TOYS["translate"].rows(30, 1)]
+    assert points[None]["lagging"] == pytest.approx(sum(words) / 30)
+    assert points[2]["lagging"] == pytest.approx(2, abs=0.35)  # sources of one word lag by one
+
+
 def test_the_report_draws_it(run: Path) -> None:
     assert (run / "report" / "latency.png").is_file()
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Latency and quality" in page
     assert "over 30 rows of dev" in page
+    assert "LAAL" in page

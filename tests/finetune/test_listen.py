@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import pickle
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 
 from ernie.audio.features import FeatureConfig
@@ -24,7 +21,6 @@ from ernie.data.labelled.row import Row, RowOptions
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import Remark, UserError
-from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.listen import from_files, from_samples
@@ -32,7 +28,7 @@ from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.recognizer import SpeechRecognizer, Transcribing
-from tasks.downstream import sound, transcribe
+from tasks.downstream import sound
 from tasks.downstream.measures import wer
 
 soundfile = pytest.importorskip("soundfile")
@@ -96,8 +92,30 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
 def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
     data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
     source = io.BufferedReader(Slow(data, size))  # type: ignore[arg-type]
-    from_samples(learnt(decoder), source, out, None)
+    from_samples(learnt(decoder), source, False, out, None)
     assert out.getvalue() == "blue red green\n"
+
+
+@pytest.mark.parametrize("size", [2, 333, 100_000])
+def test_what_is_being_said_may_have_its_times_as_a_file_has(tmp_path: Path, size: int) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    of_file, out = io.StringIO(), io.StringIO()
+    from_files(learnt(), [str(tmp_path / "a.wav")], True, of_file, None)
+    data = (32767 * spoken()).astype("<i2").tobytes()
+    from_samples(learnt(), io.BufferedReader(Slow(data, size)), True, out, None)  # type: ignore[arg-type]
+    assert out.getvalue() == of_file.getvalue()
+    assert re.fullmatch(r"\d\.\d\d blue  \d\.\d\d red  \d\.\d\d green\n", out.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("sound", "note"),
+    [(np.zeros(8000), "silent"), (np.sign(spoken()), "clipped"), (spoken(), "")],
+)
+def test_what_is_odd_about_what_is_being_said_is_noted(sound: np.ndarray, note: str) -> None:
+    data, told = (32767 * sound).astype("<i2").tobytes(), io.StringIO()
+    from_samples(learnt(), io.BytesIO(data), False, io.StringIO(), told)
+    notes = [line for line in told.getvalue().splitlines() if line.startswith("note:")]
+    assert notes == ([f"note: standard input: the sound is {note}"] if note else [])
 
 
 def test_a_decoder_may_look_at_whole_sounds_but_then_nothing_comes_before_their_end(tmp_path: Path) -> None:
@@ -218,35 +236,6 @@ def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound
     assert len(pickle.dumps(sample)) < 5000 + 16 * len(sample)
     assert sample.sound is not None
     np.testing.assert_array_equal(sample.sound(), task.wave(row).samples)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text("ab' ", max_size=60), st.sampled_from([2, 3, 64]))
-def test_words_begin_with_the_tokens_that_they_do_when_all_of_the_text_is_decoded_each_time(
-    text: str, again: int
-) -> None:
-    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "b", "ab", "'", "##a", "##b"])
-    ids = tokenizer.encode(text).ids.tolist()
-    firsts: list[int] = []
-    for n in range(len(ids)):
-        count = len(tokenizer.decode(ids[: n + 1]).split())
-        firsts = [*firsts[:count], *[n] * (count - len(firsts))]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transcribe, "_AGAIN", again)
-        assert transcribe._words(ids, tokenizer.decode) == (tokenizer.decode(ids), firsts)
-
-
-def test_the_words_of_an_hour_are_not_decoded_over_and_over() -> None:
-    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "##b"])
-    looked_at = []
-
-    def decode(ids: Sequence[int]) -> str:
-        looked_at.append(len(ids))
-        return tokenizer.decode(ids)
-
-    text, firsts = transcribe._words(tokenizer.encode("ab " * 5000).ids.tolist(), decode)
-    assert (len(text.split()), firsts) == (5000, list(range(0, 10_000, 2)))
-    assert sum(looked_at) < 10_000 * 200
 
 
 def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -455,15 +444,17 @@ def test_what_was_heard_is_written_where_ctrl_c_ends_it() -> None:
 
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        from_samples(learnt(), Ended(), out, None)  # type: ignore[arg-type]
+        from_samples(learnt(), Ended(), False, out, None)  # type: ignore[arg-type]
     assert out.getvalue() == "blue red green\n"
 
 
-@pytest.mark.parametrize(("given", "says"), [(b"", "holds no samples"), (b"RIFF....WAVEfmt ", "is a sound file")])
+@pytest.mark.parametrize(
+    ("given", "says"), [(b"", "holds no samples"), (b"x", "holds no samples"), (b"RIFF....WAVEfmt ", "is a sound file")]
+)
 def test_what_is_no_stream_of_samples_is_a_sentence_and_nothing_is_written(given: bytes, says: str) -> None:
     out = io.StringIO()
     with pytest.raises(UserError, match=f"standard input: {says}"):
-        from_samples(learnt(), io.BytesIO(given), out, None)
+        from_samples(learnt(), io.BytesIO(given), False, out, None)
     assert out.getvalue() == ""
 
 

@@ -300,3 +300,13 @@ def test_two_columns_to_keep_that_would_be_called_alike_are_a_sentence(
     (work / "in.tsv").write_text("text\tlabel\tgiven_label\ngood film\tpraise\tb\n")
     assert main(["predict", "done", "--input", "in.tsv", "--keep", "label", "given_label"]) == 2
     assert "--keep: two of label, given_label would be called alike" in capsys.readouterr().err
+
+
+def test_that_rows_are_cut_is_said_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["good", "very " * 40 + "good", "very " * 50 + "bad"]
+    (work / "long.jsonl").write_text(as_json(rows), encoding="utf-8")
+    assert main(["predict", "done", "--input", "long.jsonl"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3
+    assert "note: long.jsonl:2: is longer than max_len" in said.err
+    assert said.err.count("is longer than") == 1

@@ -1,0 +1,41 @@
+"""With which of its tokens each word of a text begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ernie.decode import words
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+
+
+@settings(max_examples=60)
+@given(st.text("ab' ", max_size=60), st.sampled_from([2, 3, 64]))
+def test_words_begin_with_the_tokens_that_they_do_when_all_of_the_text_is_decoded_each_time(
+    text: str, again: int
+) -> None:
+    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "b", "ab", "'", "##a", "##b"])
+    ids = tokenizer.encode(text).ids.tolist()
+    firsts: list[int] = []
+    for n in range(len(ids)):
+        count = len(tokenizer.decode(ids[: n + 1]).split())
+        firsts = [*firsts[:count], *[n] * (count - len(firsts))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words, "AGAIN", again)
+        assert words.words_of(ids, tokenizer.decode) == (tokenizer.decode(ids), firsts)
+
+
+def test_the_words_of_an_hour_are_not_decoded_over_and_over() -> None:
+    tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "##b"])
+    looked_at = []
+
+    def decode(ids: Sequence[int]) -> str:
+        looked_at.append(len(ids))
+        return tokenizer.decode(ids)
+
+    text, firsts = words.words_of(tokenizer.encode("ab " * 5000).ids.tolist(), decode)
+    assert (len(text.split()), firsts) == (5000, list(range(0, 10_000, 2)))
+    assert sum(looked_at) < 10_000 * 200
