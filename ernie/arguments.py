@@ -33,7 +33,7 @@ def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None
 
 def add_overwrite(parser: argparse.ArgumentParser, what: str) -> None:
     """--overwrite, for commands that otherwise refuse an output that is there."""
-    parser.add_argument("--overwrite", action="store_true", help=f"replace the {what} that stands in --output")
+    parser.add_argument("--overwrite", action="store_true", help=f"replace an existing {what} in --output")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
@@ -43,13 +43,13 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
     """--processes and --max-restarts, for commands that run on several processes."""
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="start so many processes, see `parallel`")
+    parser.add_argument("--processes", type=int, default=1, metavar="N", help="number of processes, see `parallel`")
     parser.add_argument(
         "--max-restarts",
         type=int,
         default=0,
         metavar="N",
-        help="when one of them fails, go on from the last checkpoint, at most so often (default: 0)",
+        help="restarts from the last checkpoint after a failure (default: 0)",
     )
 
 
@@ -58,8 +58,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
-        help="in which products are computed (default: fp32 for a run that learnt in it, else bf16 where the machine "
-        "has it)",
+        help="type of matrix products (default: fp32 for a run with `precision: fp32`, else bf16 where supported)",
     )
 
 

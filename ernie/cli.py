@@ -166,8 +166,8 @@ def _help(commands: dict[str, metadata.EntryPoint]) -> str:
             "",
             *lines,
             "",
-            "'ernie COMMAND --help' tells what a command takes.  Results go to standard output, all else to",
-            "standard error.  Exit status: 0 done, 1 failed, 2 something you can mend, 130 or 143 interrupted.",
+            "'ernie COMMAND --help' describes a command.  Results go to standard output, all else to",
+            "standard error.  Exit status: 0 done, 1 failed, 2 user error, 130 or 143 interrupted.",
         ]
     )
 
