@@ -46,6 +46,7 @@ def main() -> None:
         **COMMON,
         "schedule": {"method": "joint", "steps_per_task": arguments.steps // 7, "tasks": [MASKED, *OTHERS]},
         "model": {"preset": arguments.preset},
+        "data": DATA,
         "train": {**COMMON["train"], "micro_batches": 2},
         "probe": {"batches": 4},
         "save": {"every": arguments.steps // 2},
