@@ -78,19 +78,19 @@ def finetune(
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), course.evaluations
-    for number, step in list(enumerate(steps))[course.step :]:
+    over = _is_over(task, evaluations, config.patience)  # also where it was saved when that was found
+    for number, step in [] if over else list(enumerate(steps))[course.step :]:
         began = time.perf_counter()
         packs = micro_batches(train.examples, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
         course.step = number + 1
-        if not report.skipped:
+        if not report.skipped and report.losses:  # rows may have nothing to learn, such as no words to tag
             course.losses.append(report.losses["task"])
         course.tokens += sum(packed.layout.tokens for _, packed in batches)
         course.seconds += time.perf_counter() - began
         if progress is not None:
             progress(number, report, course.tokens / course.seconds)
-        is_over = False
         if step.scored:
             if world.splits:
                 world.gather(whole, model)
@@ -100,17 +100,15 @@ def finetune(
             course.losses.clear()
             if evaluated is not None:
                 evaluated(evaluations[-1])
-            since_best = len(evaluations) - 1 - best_of(task, evaluations)
-            if since_best == 0:
+            if _since_best(task, evaluations) == 0:
                 course.best = arrays(whole) if world.is_first else {}
-            is_over = bool(config.patience) and since_best >= config.patience
         if checkpoints is not None and world.any(checkpoints.is_due()):
             if world.splits and not step.scored:
                 world.gather(whole, model)
             optimizer = trainer.optimizer.state()
             world.by_first("saving", partial(checkpoints.save, course, whole, optimizer, trainer))
             checkpoints.saved()
-        if is_over:
+        if _is_over(task, evaluations, config.patience):
             break
     if world.is_first:
         set_weights(whole, course.best, "the best evaluation")
@@ -136,6 +134,15 @@ def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
     """Which evaluation is the best by the task's deciding score; of equals the first."""
     sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
     return max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
+
+
+def _since_best(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
+    return len(evaluations) - 1 - best_of(task, evaluations)
+
+
+def _is_over(task: FinetuneTask, evaluations: Sequence[Evaluation], patience: int) -> bool:
+    """Whether so many evaluations in a row were no better than the best."""
+    return bool(patience and evaluations) and _since_best(task, evaluations) >= patience
 
 
 class Step(NamedTuple):

@@ -41,7 +41,7 @@ def write_answers(
                 if form == "tsv" and not names:
                     names = list(record)
                     out.write("\t".join(names) + "\n")
-                line = _tsv(record) if form == "tsv" else _json(record)
+                line = _tsv(record) if form == "tsv" else as_json(record)
                 with about(row.place):
                     out.write(whole(line) + "\n")
         finally:
@@ -53,10 +53,11 @@ def _tsv(record: Answer) -> str:
 
 
 def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else _json(value)
+    return value if isinstance(value, str) else as_json(value)
 
 
-def _json(value: Any) -> str:
+def as_json(value: Any) -> str:
+    """A value as JSON, on one line: what JSON has no word for is text, a number that is none is null."""
     return json.dumps(_worded(value), ensure_ascii=False, default=str)
 
 

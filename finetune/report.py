@@ -137,7 +137,7 @@ def _draw_course(folder: Path, result: Result) -> Figure:
 def _mean_losses(place: Path, trial: Trial) -> list[tuple[int, float]]:
     """The mean loss of each stretch of a trial's steps, and the last step of it."""
     there = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
-    records = [record for record in there if not record["skipped"]]
+    records = [record for record in there if not record["skipped"] and record["loss"] is not None]
     if not records:  # the log was removed, or is of a version that logged evaluations only
         return [(record["step"], record["loss"]) for record in trial.curve]
     stretches = np.array_split(np.arange(len(records)), min(len(records), _STRETCHES))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from itertools import chain
 from queue import Queue
@@ -22,10 +22,15 @@ from tasks.downstream.base import FinetuneTask
 GROUP = 512  # rows that are held at a time
 
 
-def split_rows(config: FinetuneConfig, split: str) -> Iterator[Row]:
-    """The rows of a split of a run's data.  Raises UserError when there is none, or a row cannot be read."""
+def split_rows(config: FinetuneConfig, split: str, use: Callable[[Row], object] | None = None) -> Iterator[Row]:
+    """The rows of a split of a run's data.
+
+    Where the data says that faulty rows are skipped, so are those of which `use` raises UserError.  Raises it when
+    there is none, or a row cannot be read.
+    """
     data, options = config.data, config.data.options(split)
-    return _usable(chain.from_iterable(read_rows(source, options) for source in data.sources(split)), options)
+    rows = chain.from_iterable(read_rows(source, options) for source in data.sources(split))
+    return _usable(rows, options, use if options.faulty == "skip" else None)
 
 
 def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[Row]:
@@ -107,14 +112,21 @@ def _standard_input(options: RowOptions, column: str) -> Iterator[Row | Fault]:
         if first is None:
             return iter(())
         text = first.text or ""
-        names = [name.strip('"') for name in text.split(",")]
+        names, tabbed = ([name.strip('"') for name in text.split(mark)] for mark in ",\t")
         if text.strip() == "[" or text.startswith("[{"):
             raise UserError(
                 "standard input: begins as a JSON document does; give a file, or its rows as JSON lines, or "
                 "--format text if it is text"
             )
-        lines_of_names = column in names and len(names) > 1
-        form = "jsonl" if text.startswith("{") else "tsv" if "\t" in text else "csv" if lines_of_names else "text"
+        form = (
+            "jsonl"
+            if text.startswith("{")
+            else "tsv"
+            if len(tabbed) > 1 and (options.columns or column in tabbed)
+            else "csv"
+            if column in names
+            else "text"
+        )
         return parse_lines("standard input", chain([first], lines), form, options)
     return parse_lines("standard input", lines, form, options)
 
@@ -145,7 +157,9 @@ def standard_texts() -> Iterator[str]:
         yield line.text
 
 
-def _usable(rows: Iterable[Row | Fault | None], options: RowOptions) -> Iterator[Row]:
+def _usable(
+    rows: Iterable[Row | Fault | None], options: RowOptions, use: Callable[[Row], object] | None = None
+) -> Iterator[Row]:
     """The rows; a faulty one stops with its sentence, those to be skipped are left out, and their number is said."""
     skipped = 0
     for row in rows:
@@ -153,7 +167,17 @@ def _usable(rows: Iterable[Row | Fault | None], options: RowOptions) -> Iterator
             skipped += 1
         elif isinstance(row, Fault):
             raise UserError(str(row))
+        elif use is not None and _is_unusable(row, use):
+            skipped += 1
         else:
             yield row
     if skipped:
         warnings.warn(f"{plural(skipped, 'row')} skipped, as 'skip' or 'faulty' asks", Remark, stacklevel=2)
+
+
+def _is_unusable(row: Row, use: Callable[[Row], object]) -> bool:
+    try:
+        use(row)
+    except UserError:
+        return True
+    return False

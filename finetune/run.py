@@ -191,9 +191,9 @@ class _Runner:
         steps = len(planned_steps(train.examples, settings, seed))
 
         def log_step(step: int, report: StepReport, pace: float) -> None:
-            loss = report.losses["task"]
+            loss = report.losses.get("task")  # none of rows that have nothing to learn
             log.record("step", step + 1, loss=loss, gradient_norm=report.gradient_norm, skipped=report.skipped)
-            log.progress(step, **{"loss": f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
+            log.progress(step, **{"loss": "none" if loss is None else f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
 
         def stop() -> None:
             if self.world.any(asked()):

@@ -188,6 +188,6 @@ class ErnieModel(nn.Layer):
         (folder / MASKED_HEAD_FILE).unlink(missing_ok=True)
         if self.masked_head is not None:
             self.masked_head.write(folder / MASKED_HEAD_FILE)
+        shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
         if self.tokenizer is not None:
-            shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
             self.tokenizer.save(folder / TOKENIZER_FOLDER)

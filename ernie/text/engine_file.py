@@ -32,6 +32,8 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     normalizer = data.get("normalizer") or {"type": "BertNormalizer", "lowercase": False}
     if not isinstance(normalizer, dict) or normalizer.get("type", "BertNormalizer") != "BertNormalizer":
         raise UserError(f"{path}: its text is not normalized as BERT's is; only such tokenizers can be read")
+    if normalizer.get("handle_chinese_chars", True) is False:
+        raise UserError(f"{path}: handle_chinese_chars: Chinese characters stand alone here, and not in its words")
     if lowercase is None:
         lowercase = bool(normalizer.get("lowercase", True))
     if normalizer.get("strip_accents") not in (None, lowercase):

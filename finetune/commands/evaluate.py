@@ -42,13 +42,15 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from finetune.model import FinetunedModel
+    from finetune.output import as_json
     from finetune.prepare import describe, prepare
 
     model = FinetunedModel.load(arguments.run)
     # Not by the split's own name: the rows of `train` are answered here, not learnt from.
     name = "the rows" if arguments.input else f"split {arguments.split}"
     rows = read_split(name, sources, config.data.options(arguments.split))
-    split = prepare(model.task, rows, model.tokenizer)
+    skip = config.data.options(arguments.split).faulty == "skip"
+    split = prepare(model.task, rows, model.tokenizer, skip=skip)
     if not split.labelled:
         column = getattr(model.task, model.task.answer_field)
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to be judged by")
@@ -57,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
     with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
     if arguments.answers is not None:
-        lines = (json.dumps(answer, ensure_ascii=False) for answer in answers)
+        lines = map(as_json, answers)
         arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2))
     return 0

@@ -87,7 +87,9 @@ def main(arguments: argparse.Namespace) -> int:
         print(*written, sep="\n")
         return 0
     rows = (
-        split_rows(config, arguments.split) if config is not None else input_rows(arguments.input, options, model.task)
+        split_rows(config, arguments.split, lambda row: model.task.example(row, model.tokenizer))
+        if config is not None
+        else input_rows(arguments.input, options, model.task)
     )
     groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
     with computing(precision_of(arguments.run, arguments.precision)):

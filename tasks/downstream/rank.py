@@ -10,7 +10,8 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
+from tasks.downstream.labels import label_in
 from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Rank(TextTask):
         return row.text(self.group or self.text), self.target(row)
 
     def target(self, row: Row) -> int:
-        given = row.text(self.label)
+        given = label_in(row, self.label)
         if given not in ("0", "1"):
             raise UserError(f"label '{given}' is not 0 or 1")
         return int(given)
@@ -67,4 +68,5 @@ class Rank(TextTask):
         return cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        return {"score": rounded(softmax(logits[0])[1])}
+        # Not rounded: of a sure model many would be equal then.
+        return {"score": float(softmax(logits[0].astype(np.float64))[1])}

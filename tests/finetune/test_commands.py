@@ -11,6 +11,8 @@ from processes import started, wait_until
 
 from ernie.cli import main
 from ernie.model.ernie import ErnieModel
+from ernie.train.log import read_records
+from finetune.answers import read_dev_answers, surest_mistakes
 from finetune.folder import precision_of
 from finetune.model import FinetunedModel
 
@@ -242,3 +244,42 @@ def test_rows_that_are_skipped_are_counted_and_a_submission_is_refused(
     assert main(["predict", "torn", "--submission", "out"]) == 2
     assert "1 row of test would be skipped" in capsys.readouterr().err
     assert not (work / "out").exists()
+
+
+def test_rows_that_the_task_cannot_use_are_skipped_by_every_command(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"text": "good", "label": "praise"}), json.dumps({"text": None, "label": "praise"})]
+    rows += [json.dumps({"text": "bad", "label": "grumble"}), json.dumps({"text": "bad", "label": "blame"})]
+    (work / "odd.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    data = ["--set", "data={train: train.tsv, dev: odd.jsonl, faulty: skip}", "--set", "task.labels=[blame, praise]"]
+    assert main(["finetune", "task.yaml", "--output", "odd", "--quiet", *data]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "odd", "--split", "dev"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["rows"] == 2
+    assert "1 row left out, as 'faulty' asks, the first at odd.jsonl:3: label 'grumble'" in said.err
+    assert main(["predict", "odd", "--split", "dev"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 3  # what is asked needs no label
+    assert "1 row skipped" in said.err
+
+
+def test_a_step_whose_rows_have_nothing_to_learn_is_no_end(work: Path) -> None:
+    rows = [{"token": ["good", "film"], "tag": ["B-X", "O"]}, {"token": [], "tag": []}] * 4
+    (work / "tags.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    task = ["--set", "task={kind: tag, tokens: token, tags: tag, max_len: 16}", "--set", "train.batch=1"]
+    data = ["--set", "data={train: tags.jsonl, dev: tags.jsonl, test: []}"]
+    assert main(["finetune", "task.yaml", "--output", "tagged", "--quiet", *task, *data]) == 0
+    steps = read_records(work / "tagged" / "trials" / "seed=0", "step")
+    assert sum(step["loss"] is None for step in steps) == len(steps) / 2
+    assert (work / "tagged" / "report.html").is_file()
+
+
+def test_labels_with_white_space_are_no_mistakes_in_the_report(work: Path) -> None:
+    text = (work / "dev.tsv").read_text(encoding="utf-8").replace("praise", "praise ").replace("blame", "blame ")
+    (work / "dev.tsv").write_text(text, encoding="utf-8")
+    assert main(["finetune", "task.yaml", "--output", "spaced", "--quiet"]) == 0
+    records = read_dev_answers(work / "spaced" / "trials" / "seed=0")
+    wrong = [record for record in records if record["right"].strip() != record["label"]]
+    assert len(surest_mistakes(records, 100)) == len(wrong) < len(records) / 2

@@ -120,3 +120,17 @@ def test_a_damaged_checkpoint_is_a_sentence_that_says_how_to_go_on(
     assert "model.safetensors: does not match its checksum" in capsys.readouterr().err
     shutil.rmtree(file.parent)
     assert finetune("run", "--quiet") == 0
+
+
+def test_a_run_whose_patience_was_out_when_it_was_cut_learns_no_more(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a rate of nearly nothing no evaluation is better than the first: patience is out with the second."""
+    still = ("--set", "train.rate.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
+    assert finetune("whole", "--quiet", *still) == 0
+    steps = json.loads((work / "whole" / "trials" / "seed=0" / "scores.json").read_text())["curve"][-1]["step"]
+    killed_after(steps, monkeypatch)("cut", *still)
+    capsys.readouterr()
+    assert finetune("cut", *still) == 0
+    assert f"seed=0: goes on after step {steps}" in capsys.readouterr().err
+    assert outcome(work / "cut") == outcome(work / "whole")

@@ -111,6 +111,15 @@ class TestInput:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-")) == ["praise"]
 
+    def test_a_text_with_a_tab_is_a_text_and_one_column_of_csv_has_its_name(
+        self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for content, right in (("good\tvery good\n", ["praise"]), ("text\nbad film\n", ["blame"])):
+            (work / "asked").write_text(content, encoding="utf-8")
+            with (work / "asked").open(encoding="utf-8") as file:
+                monkeypatch.setattr("sys.stdin", file)
+                assert labels(predict("--input", "-")) == right
+
     def test_no_rows_give_no_lines(self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (work / "nothing.tsv").write_text("", encoding="utf-8")
         assert predict("--input", "nothing.tsv") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from dataclasses import replace
 from functools import cache
@@ -17,6 +18,7 @@ from toys import COLOURS, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
+from ernie.config import dump
 from ernie.data.batch import pack
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
@@ -25,7 +27,7 @@ from ernie.errors import UserError
 from ernie.model.voice_loss import frame_loss
 from ernie.model.weights import arrays, set_weights
 from ernie.train.settings import RateConfig
-from finetune.config import TrainConfig
+from finetune.config import DataConfig, FinetuneConfig, TrainConfig
 from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
@@ -314,3 +316,24 @@ def test_a_teacher_that_does_not_fit_is_told(run: Path, tmp_path: Path) -> None:
 def test_a_seed_below_zero_is_a_sentence() -> None:
     with pytest.raises(UserError, match="seed: expected at least 0"):
         TextSpeaker(learnt(), seed=-1)
+
+
+def test_a_voice_is_learnt_from_parquet_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    tiny_encoder().save_pretrained(tmp_path / "encoder")
+    rows = []
+    for number, row in enumerate(TOYS["synthesize"].rows(16, 0)):
+        soundfile.write(tmp_path / "a.wav", np.array(row["audio"]["array"], np.float32), row["audio"]["sampling_rate"])
+        sound = {"bytes": (tmp_path / "a.wav").read_bytes(), "path": f"{number}.wav"}
+        rows.append({**row, "audio": sound})
+    pandas.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "voice.yaml").write_text(
+        dump(
+            FinetuneConfig(task=TOYS["synthesize"].task, data=DataConfig(train="rows.parquet", dev="rows.parquet[:2]"))
+        )
+    )
+    words = ["--model", "encoder", "--output", "run", "--quiet", "--set", "train.epochs=1"]
+    assert main(["finetune", "voice.yaml", *words]) == 0
+    told = [json.loads(line) for line in (tmp_path / "run" / "trials" / "seed=0" / "dev.jsonl").open()]
+    assert [record["right"] for record in told] == [{"path": "0.wav"}, {"path": "1.wav"}]

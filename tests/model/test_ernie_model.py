@@ -269,3 +269,12 @@ def test_positions_of_a_fresh_encoder_deviate_as_its_other_weights_do() -> None:
     model = ErnieModel(EncoderConfig.preset("tiny"))
     table = model.embedding.position.weight.numpy()
     assert np.sqrt((table**2).mean()) == pytest.approx(model.config.initializer_range, rel=1e-3)
+
+
+def test_a_model_without_a_tokenizer_leaves_none_of_another_model_behind(tmp_path: Path) -> None:
+    model = make()
+    model.tokenizer = vocabulary("one two three")
+    model.save_pretrained(tmp_path)
+    assert ErnieModel.from_pretrained(tmp_path).tokenizer is not None
+    make().save_pretrained(tmp_path)
+    assert ErnieModel.from_pretrained(tmp_path).tokenizer is None

@@ -247,3 +247,17 @@ def test_a_missing_vocabulary_is_said(tmp_path: Path) -> None:
     found = read(tmp_path, ErnieModel)
     assert found.model.tokenizer is None
     assert found.notes == ("holds no vocabulary (neither vocab.txt nor tokenizer.json); the model has no tokenizer",)
+
+
+def test_a_tokenizer_that_splits_words_in_another_way_is_said(tmp_path: Path) -> None:
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"})
+    write_vocabulary(tmp_path)
+    assert any("is a BertJapaneseTokenizer, which splits text" in note for note in reading(tmp_path).notes)
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizerFast"})
+    assert not any("splits text" in note for note in reading(tmp_path).notes)
+
+
+def test_tokens_that_were_added_behind_a_vocabulary_are_said(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path)
+    write_json(tmp_path / "added_tokens.json", {"<e1>": 90, "<e2>": 91})
+    assert any("has 2 more tokens (<e1>, <e2>)" in note for note in reading(tmp_path).notes)

@@ -7,10 +7,15 @@ from typing import Any
 
 from ernie.errors import UserError
 from ernie.model.published.folder import read_json
+from ernie.report.words import plural
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.wordpiece import VOCABULARY_FILE
+
+CONFIG_FILE, ADDED_FILE = "config.json", "added_tokens.json"
+_KINDS = ("", "BertTokenizer", "ErnieTokenizer", "ErnieMTokenizer", "PreTrainedTokenizer")
+_SHOWN = 3
 
 
 def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, list[str]]:
@@ -31,11 +36,27 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
 
 def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Settings of the WordPiece tokenizers that ours does not have."""
-    path = folder / SETTINGS_FILE
-    settings: dict[str, Any] = read_json(path) if path.is_file() else {}
+    settings = _settings(folder / SETTINGS_FILE)
     notes = []
+    kind = settings.get("tokenizer_class") or _settings(folder / CONFIG_FILE).get("tokenizer_class") or ""
+    if kind.removesuffix("Fast") not in _KINDS or settings.get("word_tokenizer_type", "basic") != "basic":
+        notes.append(f"its tokenizer is a {kind}, which splits text into words in another way than ours")
+    if more := _added(folder, tokenizer):
+        shown = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
+        notes.append(f"its tokenizer has {plural(len(more), 'more token')} ({shown}), which ours does not know")
     if settings.get("tokenize_chinese_chars", True) is False:
         notes.append("its tokenizer leaves Chinese characters in words; here each stands alone")
-    if settings.get("strip_accents") not in (None, tokenizer.lowercase):
-        notes.append("its tokenizer's strip_accents differs from its lower-casing; here they go together")
     return notes
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _added(folder: Path, tokenizer: Tokenizer) -> list[str]:
+    """Tokens that were added to a vocabulary behind its end."""
+    added = [str(token) for token in _settings(folder / ADDED_FILE)]
+    listed = _settings(folder / ENGINE_FILE).get("added_tokens") or []
+    added += [str(token.get("content")) for token in listed if isinstance(token, dict)]
+    known = set(tokenizer.tokens)
+    return [token for token in dict.fromkeys(added) if token not in known]
