@@ -114,13 +114,16 @@ class DataConfig:
 class TrainConfig:
     """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
 
-    `micro_batches` are accumulated into one step.  After `patience` steps in a row that were not finite the run
-    stops.  Products are computed in `precision`, with `auto` the fastest that the machine has;
-    `amp_level` says how much besides them is on a GPU (see ernie.kernels.precision).
+    `micro_batches` are accumulated into one step.  With `moments: each_task` every task has AdamW's moments of its own, by
+    which none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055), and which take as many
+    times the memory.  After `patience` steps in a row that were not finite the run stops.  Products are computed in
+    `precision`, with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU (see
+    ernie.kernels.precision).
     """
 
     rate: RateConfig = field(default_factory=RateConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
+    moments: Literal["shared", "each_task"] = "shared"
     micro_batches: int = 1
     clip: float = 1.0
     patience: int = 20
@@ -182,6 +185,10 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
+        if self.train.moments == "each_task" and self.schedule.draw == "mix":
+            raise UserError(
+                "train.moments: each_task needs steps of one task each; the schedule's `draw: mix` has several"
+            )
         for name, task in self.objectives.items():
             if task.head_of:
                 self._check_head(name, task)

@@ -76,6 +76,7 @@ class Run:
             patience=train.patience,
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
+            moments_apart=train.moments == "each_task",
             world=self.world,
         )
         self._probe = Probe(config, corpus) if self.world.is_first else None

@@ -32,24 +32,30 @@ class Optimizer:
         self._world.begin(layer, list(self.parameters.values()))
         self._config = config
         self._factors = factors or {}
-        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
-        self._steps: dict[str, int] = {}
+        # By the parameter, and by whom they are of where there are several sets.
+        self._moments: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        self._steps: dict[tuple[str, str], int] = {}
+        self._owners: set[str] = set()
 
     @paddle.no_grad()
-    def step(self, rate: float, scales: Mapping[str, float] | None = None) -> None:
-        """Update with the gradients times `scales`, by the parameters' names, then forget them."""
+    def step(self, rate: float, scales: Mapping[str, float] | None = None, of: str = "") -> None:
+        """Update with the gradients times `scales`, by the parameters' names, then forget them.
+
+        `of` says whose moments are used: those of a task, say, beside those of others.
+        """
         scales = scales or {}
-        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales))
+        self._owners.add(of)
+        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales, of))
         self.clear()
 
-    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float]) -> None:
+    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float], of: str) -> None:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
-            values = self._world.values(parameter)
-            if name not in self._moments:
-                self._moments[name] = paddle.zeros_like(values), paddle.zeros_like(values)
-            taken = self._steps[name] = self._steps.get(name, 0) + 1
+            values, key = self._world.values(parameter), (name, of)
+            if key not in self._moments:
+                self._moments[key] = paddle.zeros_like(values), paddle.zeros_like(values)
+            taken = self._steps[key] = self._steps.get(key, 0) + 1
             step = AdamStep(
                 rate=rate * self._factors.get(name, 1.0),
                 decay=config.weight_decay if parameter.ndim > 1 else 0.0,
@@ -60,7 +66,7 @@ class Optimizer:
                 power2=config.beta2**taken,
                 gradient_scale=scales.get(name, 1.0),
             )
-            adamw(step, values, *self._moments[name])
+            adamw(step, values, *self._moments[key])
 
     def clear(self) -> None:
         """Forget the gradients.  Not set to zero: a zero gradient would still move a head that sits out."""
@@ -70,27 +76,33 @@ class Optimizer:
 
     @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:
-        """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array.
+        """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array, with
+        `parameter/of/moment1` for those of somebody.
 
         Whole, however parameters and moments are spread; every process has to ask.
         """
         found: dict[str, np.ndarray] = {}
-        steps = self._world.most([self._steps.get(name, 0) for name in self.parameters])
-        for (name, parameter), taken in zip(self.parameters.items(), steps, strict=True):
+        keys = [(name, of) for of in sorted(self._owners) for name in self.parameters]
+        steps = self._world.most([self._steps.get(key, 0) for key in keys])
+        for (name, of), taken in zip(keys, steps, strict=True):
             if not taken:
                 continue
-            moments = self._moments.get(name) or (paddle.zeros_like(parameter), paddle.zeros_like(parameter))
+            parameter, place = self.parameters[name], f"{name}/{of}" if of else name
+            moments = self._moments.get((name, of)) or (paddle.zeros_like(parameter), paddle.zeros_like(parameter))
             for k, moment in enumerate(moments, 1):
-                found[f"{name}/moment{k}"] = self._world.whole(moment, parameter)
-            found[f"{name}/steps"] = np.array([taken])
+                found[f"{place}/moment{k}"] = self._world.whole(moment, parameter)
+            found[f"{place}/steps"] = np.array([taken])
         return self._world.of_all_stages(found)
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a `state()`.  Parameters that it does not know begin anew."""
         self._moments, self._steps = {}, {}
-        for name, parameter in self.parameters.items():
-            if f"{name}/steps" not in state or not self._world.keeps(parameter):
+        for place in (key.removesuffix("/steps") for key in state if key.endswith("/steps")):
+            name, _, of = place.partition("/")
+            parameter = self.parameters.get(name)
+            self._owners.add(of)
+            if parameter is None or not self._world.keeps(parameter):
                 continue
-            first, second = (self._world.part(state[f"{name}/moment{k}"], parameter) for k in (1, 2))
-            self._moments[name] = paddle.to_tensor(first), paddle.to_tensor(second)
-            self._steps[name] = int(state[f"{name}/steps"][0])
+            first, second = (self._world.part(state[f"{place}/moment{k}"], parameter) for k in (1, 2))
+            self._moments[name, of] = paddle.to_tensor(first), paddle.to_tensor(second)
+            self._steps[name, of] = int(state[f"{place}/steps"][0])

@@ -41,8 +41,9 @@ class Trainer:
     and of the others each by itself: a loss of its own, from which nothing else learns, may have gradients of another
     size.  A step whose loss or gradient is not finite changes nothing; after `patience` of them in a row `step` raises
     TrainingStopped.  `rate_factors` multiply the rate of the parameters they name.  `loss_scale`, for training in fp16,
-    finds its own value; steps that are skipped meanwhile do not count against the patience.  `world` are the processes
-    that train together, each of which is given the same batches and learns from its share of them.
+    finds its own value; steps that are skipped meanwhile do not count against the patience.  With `moments_apart` each
+    task has AdamW's moments of its own, and a step is of one task.  `world` are the processes that train together, each
+    of which is given the same batches and learns from its share of them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Trainer:
         rate_factors: Mapping[str, float] | None = None,
         clipped_apart: Sequence[str] = (),
         loss_scale: LossScale | None = None,
+        moments_apart: bool = False,
         world: World | None = None,
     ):
         self.layer = layer
@@ -67,7 +69,7 @@ class Trainer:
         names = self.optimizer.parameters
         apart = {name for name in names if name.startswith(tuple(clipped_apart))}
         self._groups = [set(names) - apart, apart] if clipped_apart else [set(names)]
-        self._patience = patience
+        self._patience, self._moments_apart = patience, moments_apart
         self._seed = seed
 
     def step(
@@ -97,6 +99,7 @@ class Trainer:
             MicroBatch(name, batch, weights[name] / targets[name] * scale, self._dropout_key(step, number))
             for number, (name, batch) in enumerate(batches)
         ]
+        assert len(sums) <= 1 or not self._moments_apart, f"a step of {len(sums)} tasks, whose moments are apart"
         parameters = list(self.optimizer.parameters.values())
         for name, total in self._world.backward(micro_batches, loss, parameters):
             sums[name] += total
@@ -111,7 +114,7 @@ class Trainer:
             for group, norm in zip(self._groups, norms, strict=True):
                 excess = norm / self._clip if self._clip else 0.0
                 scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
-            self.optimizer.step(rate, scales)
+            self.optimizer.step(rate, scales, of="".join(sums) if self._moments_apart else "")
             self.bad_steps = 0
             if self.loss_scale:
                 self.loss_scale.rise()

@@ -26,12 +26,13 @@ TENSORS = 16  # of a layer
 
 @dataclass(frozen=True)
 class Work:
-    """A step: `micro_batches` of so many `tokens`, in sequences of `length` on average."""
+    """A step: `micro_batches` of so many `tokens`, in sequences of `length` on average; so many sets of `moments`."""
 
     shape: EncoderConfig
     micro_batches: int
     tokens: int
     length: float
+    moments: int = 1
 
     @property
     def sizes(self) -> Sizes:
@@ -85,7 +86,8 @@ class Work:
 
 def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
     """A step of a run, in sequences of this length (left out: as long as they may be)."""
-    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len)
+    moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
+    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len, moments)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
@@ -224,7 +226,7 @@ class _Model:
         shards, stage = self.layout.sharding, self.layout.sharding_stage
         values = (_WEIGHT + self.machine.copies) / (shards if stage > 2 and of_layers else 1)
         gradients = _WEIGHT / (shards if stage > 1 else 1)
-        return weights * (values + gradients + _MOMENTS / shards)
+        return weights * (values + gradients + _MOMENTS * self.work.moments / shards)
 
     def pieces(self) -> list[Piece]:
         """Embedding, layers and head, as pieces of a chain."""

@@ -150,3 +150,21 @@ def test_a_checkpoint_of_one_layout_goes_on_under_another(
         assert rank["norms"] == pytest.approx(alone["norms"][half:], rel=1e-6)
         for name, value in alone["weights"].items():
             np.testing.assert_allclose(rank["weights"][name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"sharding": 2}, {"pipeline": 2}), ({"tensor": 2}, {"sharding": 2, "sharding_stage": 3})],
+    ids=str,
+)
+def test_moments_of_each_task_are_spread_and_taken_along_too(
+    before: dict[str, Any], after: dict[str, Any], tmp_path: Path
+) -> None:
+    half, file, whole = training.STEPS // 2, str(tmp_path / "state.npz"), training.train({}, apart=True)
+    for layout, *more in ((before, 0.0, (0, half), "", file), (after, 0.0, (half, training.STEPS), file)):
+        found = trained(layout, *more, apart=True)
+    assert whole["norms"] != training.train({})["norms"]
+    for rank in found:
+        assert rank["norms"] == pytest.approx(whole["norms"][half:], rel=1e-6)
+        for name, value in whole["weights"].items():
+            np.testing.assert_allclose(rank["weights"][name], value, rtol=1e-6, atol=1e-6, err_msg=name)

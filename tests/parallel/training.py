@@ -65,10 +65,12 @@ class TwoTasks(nn.Layer):
         return cross_entropy(self.kinds(hidden_TD, batch.layout), labels.values)
 
 
-def micro_batches(step: int) -> list[tuple[str, Packed]]:
-    """Those of a step: of several lengths and targets; in every third step all are of one task."""
+def micro_batches(step: int, apart: bool = False) -> list[tuple[str, Packed]]:
+    """Those of a step: of several lengths and targets; in every third step, or with `apart` in all, of one task."""
     rng = np.random.default_rng(step)
     names = ["words"] * MICRO_BATCHES if step % 3 == 0 else ["words", "kinds", "kinds", "words"]
+    if apart:
+        names = [("words", "kinds")[step % 2]] * MICRO_BATCHES
     return [(name, batch(name, rng)) for name in names]
 
 
@@ -91,6 +93,7 @@ def train(
     leave: str = "",
     layers: int = 4,
     kind: Precision = "fp32",
+    apart: bool = False,
 ) -> dict[str, Any]:
     """Losses and gradient norms of every step, and the weights after the last.
 
@@ -104,13 +107,14 @@ def train(
             for name, parameter in learning.named_parameters():
                 parameter.set_value(state[name])
         world.split(learning)
-        trainer = Trainer(learning, AdamConfig(weight_decay=0.1), clip=CLIP, patience=3, seed=1, world=world)
+        adam = AdamConfig(weight_decay=0.1)
+        trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, moments_apart=apart, world=world)
         parameters = dict(learning.named_parameters())
         if state:
             trainer.optimizer.set_state(state)
 
         with precision(kind):
-            reports = [trainer.step(step, micro_batches(step), learning.loss, RATE) for step in range(*steps)]
+            reports = [trainer.step(step, micro_batches(step, apart), learning.loss, RATE) for step in range(*steps)]
         weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
         state = trainer.optimizer.state()
         if leave and world.rank == 0:

@@ -132,6 +132,18 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
     assert outcome(tmp_path / "run")[0] == outcome(whole)[0]
 
 
+def test_so_does_a_run_whose_tasks_have_moments_of_their_own(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, apart = finished[0], ("--set", "train.moments=each_task")
+    assert pretrain(config, tmp_path / "whole", *apart) == 0
+    process = started(config, tmp_path / "run", *apart)
+    await_step(tmp_path / "run", 17, process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert pretrain(config, tmp_path / "run", *apart) == 0
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "run")[0] != outcome(finished[1])[0]
+
+
 def test_worker_processes_change_nothing(finished: tuple[Path, Path], tmp_path: Path) -> None:
     config, whole = finished
     process = started(config, tmp_path / "run", "--set", "data.workers=2")

@@ -132,13 +132,35 @@ def test_a_head_that_never_had_a_step_is_as_it_was_made() -> None:
     assert same(weights(model.heads["blue"]), blue)
 
 
+def test_moments_that_are_apart_are_those_of_each_task_as_if_it_were_alone() -> None:
+    """Each task's moments are averages of its own gradients, and its steps alone count for their correction."""
+    model = TwoTasks()
+    own = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, moments_apart=True)
+    expected: dict[str, list[np.ndarray]] = {"red": [], "blue": []}
+    before = weights(model)
+    for step, name in enumerate(["red", "blue", "blue", "red", "blue"]):
+        found = gradients(model, (1.0, name, batch(8, step)))["table.weight"].astype(np.float64)
+        expected[name].append(found)
+        own.step(step, [(name, batch(8, step))], model.loss, 0.05)
+        first = sum(0.1 * 0.9**n * g for n, g in enumerate(reversed(expected[name])))
+        second = sum(0.02 * 0.98**n * g**2 for n, g in enumerate(reversed(expected[name])))
+        taken = len(expected[name])
+        first, second = first / (1 - 0.9**taken), second / (1 - 0.98**taken)
+        after = before["table.weight"] * (1 - 0.05 * 0.1) - 0.05 * first / (np.sqrt(second) + 1e-6)
+        before = weights(model)
+        np.testing.assert_allclose(before["table.weight"], after, rtol=1e-4, atol=1e-6)
+    state = own.optimizer.state()
+    assert (int(state["table.weight/red/steps"][0]), int(state["table.weight/blue/steps"][0])) == (2, 3)
+
+
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
-def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float) -> None:
+def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float, apart: bool) -> None:
     """Through three lives; in the second the head "red" sits out, in the third it trains again."""
     lives = [["red", "blue", "red"], ["blue", "blue"], ["red", "blue"]]
     adam = AdamConfig(beta1=beta1)
     whole = TwoTasks()
-    once = trainer(whole, adam)
+    once = Trainer(whole, adam, clip=0.0, patience=3, seed=0, moments_apart=apart)
     for step, name in enumerate(name for life in lives for name in life):
         once.step(step, [(name, batch(8, step))], whole.loss, 0.05)
 
@@ -146,7 +168,7 @@ def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float) -> N
     for life in lives:
         model = TwoTasks()
         model.set_state_dict({name: paddle.to_tensor(value) for name, value in saved.items()})
-        own = trainer(model, adam)
+        own = Trainer(model, adam, clip=0.0, patience=3, seed=0, moments_apart=apart)
         if state is not None:
             own.optimizer.set_state(state)
         for name in life:
