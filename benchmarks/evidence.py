@@ -25,8 +25,9 @@ whatever its sign.
 alone: each of the others without knowledge masking, as many steps of it as `tasks` has with the same `--steps`: what it
 costs a task to be learnt in turns with another.
 
-`--beta1` and `--beta2` are AdamW's; what is learnt with others than the library's has records of its own.  Set before
-the first run of `tasks --steps 1600 --beta1 0.5 --beta2 0.999`: IR relevance and sentence distance lie above both, the
+`--beta1` and `--beta2` are AdamW's, and `--moments each_task` gives every task moments of its own; what is learnt with
+others than the library's has records of its own.  Set before the first run of `tasks --steps 1600 --beta1 0.5 --beta2
+0.999`, and of `tasks --steps 1600 --moments each_task`: IR relevance and sentence distance lie above both, the
 intervals too, and the masked tokens are told no worse than with the library's.
 """
 
@@ -118,9 +119,12 @@ def main() -> None:
     parser.add_argument("--records", type=Path, metavar="DIR")
     parser.add_argument("--beta1", type=float)
     parser.add_argument("--beta2", type=float)
+    parser.add_argument("--moments", choices=("shared", "each_task"), default="shared")
     arguments = parser.parse_args()
     adam = {name: value for name in ("beta1", "beta2") if (value := getattr(arguments, name)) is not None}
     name = "-".join([f"{arguments.experiment}-{arguments.steps}", *(f"{key}-{value:g}" for key, value in adam.items())])
+    if arguments.moments != "shared":
+        name += f"-moments-{arguments.moments}"
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     chosen = arms(arguments.experiment, arguments.steps)
     if odd := set(arguments.arms or ()).difference(chosen):
@@ -135,7 +139,7 @@ def main() -> None:
         model = {**COMMON["model"], "start_from": str(base.resolve())}
         learnt = {"ablation": FOUR, "tasks": (MASKED, arm), "alone": (arm,)}[arguments.experiment]
         objectives = {task: ADDED["objectives"][task] for task in learnt}
-        train = {**ADDED["train"], "adam": adam}
+        train = {**ADDED["train"], "adam": adam, "moments": arguments.moments}
         tree = {"schedule": chosen[arm], **ADDED, "train": train, "model": model, "objectives": objectives}
         run = pretrain(arguments.corpus, tree, folder / f"{arm}-{seed}", seed)
         found = {task: measured(run, task) for task in (MASKED, *OTHERS)}

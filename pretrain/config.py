@@ -114,11 +114,11 @@ class DataConfig:
 class TrainConfig:
     """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
 
-    `micro_batches` are accumulated into one step.  With `moments: each_task` every task has AdamW's moments of its own, by
-    which none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055), and which take as many
-    times the memory.  After `patience` steps in a row that were not finite the run stops.  Products are computed in
-    `precision`, with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU (see
-    ernie.kernels.precision).
+    `micro_batches` are accumulated into one step.  With `moments: each_task` every task has AdamW's moments of its own,
+    by which none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055), and which take as
+    many times the memory.  After `patience` steps in a row that were not finite the run stops.  Products are computed
+    in `precision`, with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU
+    (see ernie.kernels.precision).
     """
 
     rate: RateConfig = field(default_factory=RateConfig)

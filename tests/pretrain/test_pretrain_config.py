@@ -99,7 +99,7 @@ def test_a_run_is_what_its_folder_says(
             "objectives: {capitalization: {}, ir_relevance: {queries: q.tsv}}",
             "objectives.ir_relevance: queries: belongs to judgements",
         ),
-        ("train: {moments: each}", "train: moments: expected 'shared' or 'each_task'"),
+        ("train: {moments: each}", "train.moments: expected one of shared, each_task, found 'each'"),
         ("train: {rate: {decay: noam, floor: 0.1}}", "train.rate: floor: a rate with `decay: noam` falls to none"),
         ("plugins: my_lab", "plugins: expected a list, found 'my_lab'"),
         ("plugins: 5", "plugins: expected a list, found 5"),
@@ -123,7 +123,7 @@ def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path
 
 
 def test_moments_of_each_task_want_steps_of_one_task(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="train.moments: each_task needs steps of one task each"):
+    with pytest.raises(ConfigError, match=r"train\.moments: each_task needs steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "train.moments=each_task"])
 
 
