@@ -34,13 +34,14 @@ def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: lis
 
 
 STEPS = st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float))
-RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS, "floor": st.floats(0, 1)}
+RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS}
 
 
 @given(
     st.one_of(
-        st.builds(RateConfig, decay=st.sampled_from(["linear", "cosine", "noam", "constant"]), **RATES),
-        st.builds(RateConfig, decay=st.just("wsd"), cooldown=STEPS, **RATES),
+        st.builds(RateConfig, decay=st.sampled_from(["linear", "cosine"]), floor=st.floats(0, 1), **RATES),
+        st.builds(RateConfig, decay=st.sampled_from(["noam", "constant"]), **RATES),
+        st.builds(RateConfig, decay=st.just("wsd"), cooldown=STEPS, floor=st.floats(0, 1), **RATES),
     ),
     st.integers(min_value=1, max_value=200),
 )
@@ -59,6 +60,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(confi
         (RateConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a share below 1, found -1.0"),
         (RateConfig, {"floor": 1.5}, "floor: expected a share of the peak from 0 to 1, found 1.5"),
         (RateConfig, {"cooldown": -0.1}, "cooldown: expected a number of steps or a share below 1, found -0.1"),
+        (RateConfig, {"decay": "noam", "floor": 0.5}, "floor: a rate with `decay: noam` falls to none; leave it out"),
         (RateConfig, {"cooldown": 0.5}, "cooldown: only a rate with `decay: wsd` has one, found decay linear"),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),

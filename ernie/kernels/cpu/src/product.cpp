@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "onednn_objects.h"
+#include "threads.h"
 
 namespace ernie {
 namespace {
@@ -39,6 +40,40 @@ private:
     std::map<Key, List::iterator> index_;
 };
 
+void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
+    static thread_local Cache cache;
+    Key key{int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
+    Multiplication& found = cache.get(key, [&] {
+        Description a(M, K, int(in), A.stride, A.transposed), b(K, N, int(in), B.stride, B.transposed), c(M, N, int(out), ldc, false);
+        return std::make_unique<Multiplication>(a.handle, b.handle, c.handle, bias != nullptr, N, add, 0);
+    });
+    found.run(A.data, B.data, bias, C);
+}
+
+#ifndef __AVX512F__
+// With AVX2 oneDNN shares out K among its threads where C is small, and sums would depend on their number.  So C is
+// shared out here, in tiles which are the same for any number of threads, each of them one thread's.
+void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* bias, float* C, long ldc, bool add) {
+    const auto tile = [](long length, long other) { return length < other ? 512 : length > 512 ? 256 : 128; };
+    const long rows = tile(M, N), columns = tile(N, M + 1), across = (N + columns - 1) / columns, tiles = (M + rows - 1) / rows * across;
+    const float *a = static_cast<const float*>(A.data), *b = static_cast<const float*>(B.data);
+#pragma omp parallel if (tiles > 1)
+    {
+        const int threads = omp_get_max_threads();
+        omp_set_num_threads(1);  // of oneDNN, in this thread
+#pragma omp for schedule(static)
+        for (long t = 0; t < tiles; t++) {
+            const long m = t / across * rows, n = t % across * columns;
+            const Matrix left{a + m * (A.transposed ? 1 : A.stride), A.stride, A.transposed};
+            const Matrix right{b + n * (B.transposed ? B.stride : 1), B.stride, B.transposed};
+            const float* own = bias ? bias + n : nullptr;
+            multiply(Type::f32, Type::f32, std::min(rows, M - m), std::min(columns, N - n), K, left, right, own, C + m * ldc + n, ldc, add);
+        }
+        omp_set_num_threads(threads);
+    }
+}
+#endif
+
 }  // namespace
 
 void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
@@ -53,13 +88,11 @@ void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, cons
         }
         return;
     }
-    static thread_local Cache cache;
-    Key key{int(in), int(out), M, N, K, A.stride, A.transposed, B.stride, B.transposed, bias != nullptr, ldc, add};
-    Multiplication& found = cache.get(key, [&] {
-        Description a(M, K, int(in), A.stride, A.transposed), b(K, N, int(in), B.stride, B.transposed), c(M, N, int(out), ldc, false);
-        return std::make_unique<Multiplication>(a.handle, b.handle, c.handle, bias != nullptr, N, add, 0);
-    });
-    found.run(A.data, B.data, bias, C);
+#ifdef __AVX512F__
+    multiply(in, out, M, N, K, A, B, bias, C, ldc, add);
+#else
+    multiply_in_tiles(M, N, K, A, B, bias, static_cast<float*>(C), ldc, add);
+#endif
 }
 
 }  // namespace ernie
