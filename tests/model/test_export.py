@@ -15,6 +15,7 @@ from paddle import nn
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.errors import UserError
+from ernie.kernels.build import processor_flags
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.export.compare import Source, compare, padded, random_rows
@@ -88,12 +89,10 @@ def test_a_difference_is_found_where_there_is_one(tmp_path: Path) -> None:
     assert worst(PaddedModel(model, task=3), source(model, task=4), tmp_path, "onnx") > 1e-2
 
 
-def has_vnni() -> bool:
-    cpuinfo = Path("/proc/cpuinfo")
-    return not cpuinfo.exists() or "vnni" in cpuinfo.read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(not has_vnni(), reason="without VNNI sums of products of bytes overflow 16 bits (docs/export.md)")
+@pytest.mark.skipif(
+    not any("vnni" in flag for flag in processor_flags()),
+    reason="without VNNI sums of products of bytes overflow 16 bits (docs/export.md)",
+)
 def test_int8_is_near_and_a_quarter_of_the_size(tmp_path: Path) -> None:
     model = encoder(replace(SHAPE, hidden_size=96, intermediate_size=384))
     sizes = []
