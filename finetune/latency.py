@@ -58,19 +58,20 @@ def write_latency(folder: Path, points: list[Point]) -> None:
 def _point(model: FinetunedModel, task: Translate, dev: Prepared, k: int | None) -> Point:
     translator = task.translator(model.ernie, model.head, model.task_id, task.policy(k))
     rows, examples = dev.rows[:MOST_ROWS], dev.examples[:MOST_ROWS]
-    texts, found, written = [""] * len(rows), [], 0
-    began = time.perf_counter()
+    texts, found, written, spent = [""] * len(rows), [], 0, 0.0
     tokenizer = tokenizer_of(model.ernie)
     with evaluating(model):
         for chosen in plan_by_length([example.tokens for example in examples], BATCH_TOKENS):
             sources = [examples[i].samples[0].ids[1:-1] for i in chosen]
-            for i, one in zip(chosen, translator.translate(sources), strict=True):
+            began = time.perf_counter()
+            progress = translator.translate(sources)
+            spent += time.perf_counter() - began
+            for i, one in zip(chosen, progress, strict=True):
                 texts[i] = tokenizer.decode(one.written)
                 written += len(one.written)
                 if one.delays:
                     reference = tokenizer.encode(task.truth(rows[i])).ids
                     found.append(Latency.of(one.behind, one.source, max(1, len(reference))))
-    seconds = (time.perf_counter() - began) / max(1, written)
     scores = task.scores(rows, [{"translation": text} for text in texts])
     latency = Latency.mean(found or [Latency(0.0, 0.0, 0.0, 0.0, 0.0)])
-    return Point(k, k in task.paths, latency, scores[task.scored_by[0]], len(rows), seconds)
+    return Point(k, k in task.paths, latency, scores[task.scored_by[0]], len(rows), spent / max(1, written))

@@ -39,8 +39,9 @@ def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
     settings = _settings(folder / SETTINGS_FILE)
     notes = []
     kind = settings.get("tokenizer_class") or _settings(folder / CONFIG_FILE).get("tokenizer_class") or ""
-    if kind.removesuffix("Fast") not in _KINDS or settings.get("word_tokenizer_type", "basic") != "basic":
-        notes.append(f"its tokenizer is a {kind}, which splits text into words in another way than ours")
+    words = settings.get("word_tokenizer_type", "basic")
+    if kind.removesuffix("Fast") not in _KINDS or words != "basic":
+        notes.append(f"its tokenizer is a {kind or words}, which splits text into words in another way than ours")
     if more := _added(folder, tokenizer):
         shown = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
         notes.append(f"its tokenizer has {plural(len(more), 'more token')} ({shown}), which ours does not know")
