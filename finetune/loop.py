@@ -108,7 +108,7 @@ def finetune(
             optimizer = trainer.optimizer.state()
             world.by_first("saving", partial(checkpoints.save, course, whole, optimizer, trainer))
             checkpoints.saved()
-        if _is_over(task, evaluations, config.patience):
+        if step.scored and _is_over(task, evaluations, config.patience):
             break
     if world.is_first:
         set_weights(whole, course.best, "the best evaluation")
