@@ -139,7 +139,7 @@ class SentencePiece(Tokenizer):
         mixed = any(_LETTER.search(piece) and _MARK.search(piece) for piece in ordinary)
         if mixed or not letters or not marks:
             return _CHUNKS
-        self._letter, self._mark = letters[0], marks[0]
+        self._letters, self._marks = letters, marks
         return _WORDS
 
     def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
@@ -149,8 +149,10 @@ class SentencePiece(Tokenizer):
         if not self._marks_start or self._units is not _WORDS:
             return self._proto(unit)
         # A piece never joins letters and marks: behind one of the other sort, the unit is cut as it is in a text.
-        before = self._mark if _LETTER.match(unit) else self._letter
-        return self._proto(before + unit)[len(self._proto(before)) :]
+        for before in self._marks if _LETTER.match(unit) else self._letters:
+            if self._engine.Normalize(before + unit) == SPACE + before + unit:  # an accent may go into its letter
+                return self._proto(before + unit)[len(self._proto(before)) :]
+        return [(self.unk_id, len(unit))]
 
     def _proto(self, text: str) -> list[tuple[int, int]]:
         found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, f
     characters gets more.  Letters that hardly occur are left out where they would fill it, and become [UNK].  Memory
     grows with the distinct words only.  Raises UserError when there is no text to learn from.
     """
+    _check_size(vocab_size)
     engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase)
     words: Counter[str] = Counter()
     for text in _checked(texts):
@@ -97,6 +99,7 @@ def train_sentencepiece(
 
     Raises UserError when there is no text, or too little for so many pieces.
     """
+    _check_size(vocab_size)
     model = io.BytesIO()
     lines = _Remembering(_lines(_checked(texts)))
     try:
@@ -162,10 +165,22 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     empty = True
     for text in texts:
         if text.strip():
-            empty = False
+            empty = empty and not _can_be_seen(text)
             yield text
     if empty:
         raise UserError("there is no text to train a tokenizer on")
+
+
+def _can_be_seen(text: str) -> bool:
+    """Whether there is anything but spaces and control characters, of which a tokenizer makes nothing."""
+    return any(unicodedata.category(character)[0] not in "CZ" for character in text)
+
+
+def _check_size(vocab_size: int) -> None:
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise UserError(
+            f"vocab_size {vocab_size} is too small: the special tokens alone take {len(SPECIAL_TOKENS)} entries"
+        )
 
 
 def _lines(texts: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.subword import SPACE, SentencePiece
+from ernie.text.tokenizer import Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
 
 TEXTS = [
@@ -19,6 +21,7 @@ TEXTS = [
     "Where is the dog? It is under the table, with 12,345.67 other well-known things!",
     "Café owners résumé their work; naïve readers don't.",
 ] * 20
+ACCENTED = ["Толсто\u0301й жил в Москве\u0301; её э\u0301то зна́ли.", "ɔ\u0303 ọ\u0301 q\u0307 m̂ a, b́ (c̈)."] * 40
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +37,31 @@ def _known(ids: list[int], tokenizer: SentencePiece) -> list[int]:
 @given(
     text=st.text(
         alphabet=st.one_of(
-            st.sampled_from("the cat sat,.!'-(1)é½ﬁ  日☃"), st.characters(exclude_categories=["Cs", "Cc"])
+            st.sampled_from("the cat sat,.!'-(1)é½ﬁ  日☃ojq\u0301\u0302\u0307\u0323"),
+            st.characters(exclude_categories=["Cs", "Cc"]),
         ),
         max_size=30,
     )
 )
 def test_the_pieces_of_the_units_are_those_of_the_whole_text(model: SentencePiece, text: str) -> None:
+    _check_by_units(model, text)
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def accented(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SentencePiece:
+    folder = tmp_path_factory.mktemp("accented")
+    return train_sentencepiece(ACCENTED, vocab_size=40, lowercase=True, folder=folder, model_type=request.param)
+
+
+@settings(max_examples=300)
+@given(text=st.text(alphabet=st.sampled_from("аоеэйёТaoqɔcm ,.;()\u0301\u0302\u0303\u0307\u0308\u0323"), max_size=30))
+def test_so_they_are_where_accents_follow_letters_that_they_do_not_melt_into(
+    accented: SentencePiece, text: str
+) -> None:
+    _check_by_units(accented, text)
+
+
+def _check_by_units(model: SentencePiece, text: str) -> None:
     by_units = [i for unit in model.split(text) for i in model.pieces(unit)]
     assert by_units == model.encode(text).ids.tolist()
     if SPACE not in text:
@@ -101,6 +123,18 @@ def test_a_tokenizer_can_be_sent_to_another_process(model: SentencePiece) -> Non
 def test_a_vocabulary_too_large_for_the_text_is_refused_with_the_largest_possible(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"vocab_size 50000 is too large for this text: at most \d+ pieces"):
         train_sentencepiece(TEXTS, vocab_size=50000, lowercase=True, folder=tmp_path)
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_sentencepiece])
+def test_so_are_no_more_entries_than_special_tokens(tmp_path: Path, train: Callable[..., Tokenizer]) -> None:
+    with pytest.raises(UserError, match="vocab_size 5 is too small: the special tokens alone take 5 entries"):
+        train(TEXTS, vocab_size=5, lowercase=True, folder=tmp_path)
+
+
+@pytest.mark.parametrize("train", [train_wordpiece, train_sentencepiece])
+def test_so_is_text_that_cannot_be_seen(tmp_path: Path, train: Callable[..., Tokenizer]) -> None:
+    with pytest.raises(UserError, match="no text to train a tokenizer on"):
+        train(["\u200b \u200b\n", "\ufeff"], vocab_size=64, lowercase=True, folder=tmp_path)
 
 
 def test_training_on_nothing_is_refused(tmp_path: Path) -> None:
