@@ -20,7 +20,7 @@ quickstart: .venv/quickstart
 
 test: lint
 	@$(BIN)/python tests/check_wheel.py
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/dev
 	@$(BIN)/ruff check $(ALL)

@@ -87,7 +87,9 @@ def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
     assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
 
 
-@pytest.mark.parametrize("decoder", ["ctc", "attention", "abstractions", "recurrent"])
+@pytest.mark.parametrize(
+    "decoder", ["ctc", "attention", pytest.param("abstractions", marks=pytest.mark.slow), "recurrent"]
+)
 @pytest.mark.parametrize("size", [2, 333, 100_000])
 def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
     data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
@@ -247,7 +249,7 @@ def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest
     assert "standard input is one sound" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("decoder", ["attention", "abstractions"])
+@pytest.mark.parametrize("decoder", ["attention", pytest.param("abstractions", marks=pytest.mark.slow)])
 def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told(decoder: str) -> None:
     model = learnt(decoder)
     rows = TOYS["transcribe"].rows(30, 9)

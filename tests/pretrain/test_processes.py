@@ -121,6 +121,7 @@ def test_the_numbers_are_those_of_one_process(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # nothing is left lying about
 
 
+@pytest.mark.slow  # a minute; what a page shows of it is run by test_docs.py
 def test_a_run_says_what_the_plan_for_this_machine_had_predicted(spread: Path, tmp_path: Path) -> None:
     cache, output = tmp_path / "cache" / "ernie-continual", tmp_path / "run"
     cache.mkdir(parents=True)
