@@ -10,6 +10,7 @@ import numpy as np
 from ernie.text.segment.base import Kind
 
 SPAN_KINDS = tuple(kind.name.lower() for kind in Kind)  # the names of spans in a file
+_OBJECT = 256  # characters' worth of memory that a document takes besides its text
 
 
 class Place(NamedTuple):
@@ -37,6 +38,11 @@ class RawDocument(NamedTuple):
     spans: np.ndarray | None = None
     annotated: tuple[Kind, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """About how many characters' worth of memory it takes: even one without text takes some."""
+        return _OBJECT + len(self.text) + len(self.title)
+
 
 class Dropped(NamedTuple):
     """A document that could not be read: `reason` for counting, `detail` for a person."""
@@ -44,6 +50,11 @@ class Dropped(NamedTuple):
     place: Place
     reason: str
     detail: str
+
+    @property
+    def size(self) -> int:
+        """As of a RawDocument."""
+        return _OBJECT + len(self.detail)
 
 
 @dataclass(frozen=True)

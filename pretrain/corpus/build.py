@@ -25,7 +25,7 @@ from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.workers import Shared, Workers
 
-_CHUNK = 1 << 20  # characters of text in a chunk, or one document
+_CHUNK = 1 << 20  # the size of the documents in a chunk, unless one is larger
 
 Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
 
@@ -120,7 +120,7 @@ def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
     for number, source in enumerate(inputs):
         for item in read_input(source, options, note):
             items.append((number, item))
-            size += len(item.text) if isinstance(item, RawDocument) else 1
+            size += item.size
             if size >= _CHUNK:
                 yield _Batch(items, before + current)
                 items, size = [], 0

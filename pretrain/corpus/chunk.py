@@ -64,16 +64,16 @@ class Encoder:
 
         Those whose text has a hash below `hold_out_below` are held out: equal texts fall on one side.
         """
+        read = [(source, item) for source, item in chunk if not isinstance(item, Dropped)]
+        documents = [document for _, document in read]
+        arrays = self._encode(documents, [(source, document.place.line) for source, document in read])
         counts = Counts()
-        sources, documents = [], []
-        for source, item in chunk:
-            if isinstance(item, Dropped):
-                counts.drop(item)
-            else:
-                sources.append((source, item.place.line))
-                documents.append(item)
-        arrays = self._encode(documents, sources)
-        keep = self._judge(documents, arrays, counts)
+        reasons = self._judge(documents, arrays, counts)
+        judged = iter(reasons)
+        for _, item in chunk:  # in this order, so that the examples are the same wherever a chunk ends
+            if dropped := item if isinstance(item, Dropped) else next(judged):
+                counts.drop(dropped)
+        keep = np.array([reason is None for reason in reasons], bool)
         hashes = [text_hash(document) for document in documents]
         held_out = np.fromiter((found < hold_out_below for found in hashes), bool, len(hashes))
         train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
@@ -109,11 +109,12 @@ class Encoder:
         spans = spans[in_title | ~decided[document_of, spans[:, 2]]]
         mark(tokens.flags, tokens.starts[spans[:, 0]], tokens.starts[spans[:, 1]], spans[:, 2])
 
-    def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> np.ndarray:
-        """Which documents are kept (d,); the others are counted with the reason."""
+    def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> list[Dropped | None]:
+        """For each document why it is dropped, or None; those that are kept and have one sentence are counted."""
         body = np.concatenate(([0], np.cumsum((arrays.marks & _NOT_BODY) == 0)))
         sentences = np.diff(body[arrays.docs[:, 1]], prepend=0)
         tokens = np.diff(arrays.docs[:, 0], prepend=0)
+        found: list[Dropped | None] = [None] * len(documents)
         keep = np.ones(len(documents), dtype=bool)
         for reason, bad in (
             ("empty", sentences == 0),
@@ -121,10 +122,10 @@ class Encoder:
             ("too few tokens", tokens < self._rules.min_tokens),
         ):
             for i in np.flatnonzero(keep & bad).tolist():
-                counts.drop(Dropped(documents[i].place, reason, f"{sentences[i]} sentences, {tokens[i]} tokens"))
+                found[i] = Dropped(documents[i].place, reason, f"{sentences[i]} sentences, {tokens[i]} tokens")
             keep &= ~bad
         counts.one_sentence += int((keep & (sentences == 1)).sum())
-        return keep
+        return found
 
 
 def text_hash(document: RawDocument) -> int:

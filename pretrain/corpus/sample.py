@@ -17,7 +17,7 @@ from pretrain.corpus.chunk import Sentences, cut_sentences
 from pretrain.corpus.workers import Shared, Workers
 
 _LEAST_SHARE = 50_000  # bytes read of an input that is opened at all
-_BATCH = 1 << 20  # characters of text handed to a segmenter at a time
+_BATCH = 1 << 20  # the size of the documents handed to a segmenter at a time
 _LANGUAGE_SAMPLE = 200_000  # bytes
 
 
@@ -38,14 +38,15 @@ def sample(inputs: Sequence[Input], options: ReadOptions, size: int) -> Iterator
             if share <= 0:
                 break
             if not isinstance(document, Dropped):
-                taken = len(document.text.encode())
+                taken = len(document.text.encode()) + len(document.title.encode())
                 share, left = share - taken, left - taken
                 yield document
 
 
 def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
     """The language of most of the text."""
-    return detect_language("\n".join(document.text for document in sample(inputs, options, _LANGUAGE_SAMPLE)))
+    texts = (document.text for document in sample(inputs, options, _LANGUAGE_SAMPLE))
+    return detect_language("\n".join(filter(None, texts)))
 
 
 def fit(
@@ -67,7 +68,7 @@ def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
     size = 0
     for document in documents:
         waiting.append(document)
-        size += len(document.text)
+        size += document.size
         if size > _BATCH:
             yield waiting
             waiting, size = [], 0

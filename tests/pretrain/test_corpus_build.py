@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -258,11 +258,44 @@ class TestSameBytes:
         build_corpus(config, "c1")
         assert self.content("c0") == self.content("c1")
 
+    def test_where_a_chunk_ends_changes_nothing_in_a_shard(self, config, monkeypatch):
+        rows = ['{"text": "It runs. It falls."}', '{"text": ""}', "nonsense"] * 20
+        Path("in/rows.jsonl").write_text("\n".join(rows))
+        for size in (1, 3000, 1 << 20):
+            monkeypatch.setattr(build, "_CHUNK", size)
+            monkeypatch.setattr("pretrain.corpus.sample._BATCH", size)
+            build_corpus(replace(config, shard_tokens=1 << 20), f"c{size}")
+        examples = Corpus.open("c1").report["examples"]
+        assert any("empty" in example for example in examples) and any("not JSON" in example for example in examples)
+        assert self.content("c1") == self.content("c3000") == self.content(f"c{1 << 20}")
+
     def test_a_worker_that_dies_is_told_and_nothing_is_left(self, config):
         deadly = CorpusConfig(config.input, config.tokenizer, segmenters=[Deadly()])
         with pytest.raises(UserError, match=r"a worker process ended abruptly.*fewer --processes"):
             build_corpus(deadly, "c", processes=1)
         assert sorted(path.name for path in Path().iterdir()) == ["in"]
+
+
+class TestMemory:
+    @pytest.mark.parametrize("row", ['{"text": ""}', '{"content": "It runs."}', '{"text": "", "title": "The River"}'])
+    def test_documents_without_text_fill_chunks_as_others_do(self, tokenizer, tmp_path, monkeypatch, row):
+        monkeypatch.setattr(build, "_CHUNK", 5000)
+        monkeypatch.setattr("pretrain.corpus.sample._BATCH", 5000)
+        (tmp_path / "in.jsonl").write_text('{"text": "It runs."}\n' + f"{row}\n" * 500)
+        batches: list[int] = []
+
+        class Learning(Segmenter):
+            needs_fit = True
+
+            def fit(self, given):
+                batches.append(len(given))
+                return Fixed(("it",))
+
+        chunks: list[int] = []
+        config = CorpusConfig([str(tmp_path / "in.jsonl")], tokenizer, "en", [Learning()], held_out=0)
+        build_corpus(config, tmp_path / "c", progress=lambda done, total, counts: chunks.append(done))
+        assert len(chunks) > 20
+        assert batches[0] > 20 or "content" in row  # what is dropped is not learnt from
 
 
 class TestHoldingOut:
