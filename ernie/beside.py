@@ -6,8 +6,9 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from ernie.errors import UserError
@@ -33,9 +34,19 @@ def beside(place: Path) -> Path:
     return _named(place, "partial")
 
 
-def put(folder: Path, place: Path) -> None:
-    """Move a folder to `place`.  One that stands there is kept until the new one has taken its place."""
+def put(folder: Path, place: Path, check: Callable[[], None] | None = None) -> None:
+    """Move a folder to `place`.  One that stands there is kept until the new one has taken its place.
+
+    `check` raises UserError where `place` may not be taken: what came there while the folder was filled stays.  Then
+    the folder gets a name of its own beside it, which is told.
+    """
     place = _led_to(place)
+    if check is not None:
+        try:
+            check()
+        except UserError as error:
+            kept = folder.rename(_unused(place))
+            raise UserError(f"{error}\nWhat was made meanwhile is not lost: it is in {kept}") from None
     if not place.exists():
         folder.rename(place)
         return
@@ -46,6 +57,12 @@ def put(folder: Path, place: Path) -> None:
         old.rename(place)
         raise
     shutil.rmtree(old)
+
+
+def check_absent(place: Path) -> None:
+    """Raise UserError unless there is nothing at `place`, or an empty folder."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UserError(f"{place}: is there already; give a new folder")
 
 
 def check_free(place: Path, what: str, mark: str, own: Collection[str], overwrite: bool) -> None:
@@ -106,6 +123,12 @@ def _led_to(place: Path) -> Path:
 
 def _named(place: Path, what: str) -> Path:
     return place.with_name(f"{place.name}.{what}-{os.getpid()}")
+
+
+def _unused(place: Path) -> Path:
+    """A name beside `place` that nothing has, and that no later run clears away."""
+    names = (place.with_name(f"{place.name}.made-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _of_dead_processes(place: Path, what: str) -> list[Path]:

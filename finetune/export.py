@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie import __version__
-from ernie.beside import beside, put
+from ernie.beside import beside, check_absent, put
 from ernie.errors import UserError
 from ernie.model.export.compare import Difference, compare, random_rows
 from ernie.model.export.padded import INPUTS
@@ -47,8 +47,7 @@ def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Dif
 
     Raises UserError when the folder is there already, and when the model cannot be loaded or exported.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder}: is there already; give a new folder")
+    check_absent(folder)
     check_able(wanted.to, wanted.int8)
     model = exportable(wanted.run, wanted.task)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +58,7 @@ def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Dif
         differences = _compared(model, wanted, partial, say)
         if all(map(wanted.passes, differences)):
             _describe(model, wanted, partial, folder.name, differences)
-            put(partial, folder)
+            put(partial, folder, lambda: check_absent(folder))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return differences

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ernie.beside import beside, put, put_text, room
+from ernie.beside import beside, check_absent, put, put_text, room
 from ernie.errors import UserError
 
 
@@ -76,6 +76,26 @@ def test_when_moving_fails_the_old_folder_stays(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         put(tmp_path / "nowhere", tmp_path / "c")
     assert (tmp_path / "c" / "file").read_text() == "old"
+
+
+def test_what_came_to_the_place_meanwhile_stays_and_so_does_what_was_made(tmp_path: Path) -> None:
+    place = tmp_path / "c"
+    for made in ("first", "second"):
+        folder = filled(beside(place), made)
+        if made == "first":
+            filled(place, "mine")
+        with pytest.raises(UserError, match=rf"c: is there already.*\n.*not lost: it is in {place}\.made-\d"):
+            put(folder, place, lambda: check_absent(place))
+    contents = {path.name: (path / "file").read_text() for path in tmp_path.iterdir()}
+    assert contents == {"c": "mine", "c.made-1": "first", "c.made-2": "second"}
+
+
+def test_an_empty_folder_is_no_hindrance(tmp_path: Path) -> None:
+    folder = filled(beside(tmp_path / "c"), "new")
+    (tmp_path / "c").mkdir()
+    put(folder, tmp_path / "c", lambda: check_absent(tmp_path / "c"))
+    assert (tmp_path / "c" / "file").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_the_parent_of_the_place_need_not_exist_yet(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -81,7 +82,8 @@ class CorpusWriter:
     ):
         self.output = Path(output)
         self._folder = beside(self.output)
-        check_output(self.output, overwrite)
+        self._check = partial(check_output, self.output, overwrite)
+        self._check()
         self._tokenizer = tokenizer
         self._files: dict[str, dict[str, Any]] = {}
         types = dtypes(tokenizer.vocab_size)
@@ -107,7 +109,8 @@ class CorpusWriter:
     def finish(self, sources: Sequence[str], *, language: str, report: dict[str, Any] | None = None) -> None:
         """Close the files, write the index and move the corpus into place.
 
-        `sources` are the names that the documents' source numbers mean.
+        `sources` are the names that the documents' source numbers mean.  Raises UserError when `output` may no longer
+        be replaced; the corpus is kept beside it.
         """
         for split in self._splits.values():
             split.close()
@@ -124,7 +127,7 @@ class CorpusWriter:
             "files": dict(sorted(self._files.items())),
         }
         _write_json(self._folder / "corpus.json", index)
-        put(self._folder, self.output)
+        put(self._folder, self.output, self._check)
 
     def _discard(self, error: BaseException) -> None:
         for split in self._splits.values():

@@ -15,6 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
@@ -70,8 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; returns its exit status."""
-    own = (SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE)
-    check_free(arguments.output, "tokenizer", SETTINGS_FILE, own, arguments.overwrite)
+    _check_output(arguments)
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
@@ -84,6 +84,11 @@ def main(arguments: argparse.Namespace) -> int:
         )
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    own = (SETTINGS_FILE, VOCABULARY_FILE, MODEL_FILE)
+    check_free(arguments.output, "tokenizer", SETTINGS_FILE, own, arguments.overwrite)
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
     folder.mkdir(parents=True)
     try:
         tokenizer = train(texts, vocab_size=arguments.vocab_size, lowercase=not arguments.cased, folder=folder)
-        put(folder, arguments.output)
+        put(folder, arguments.output, partial(_check_output, arguments))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return tokenizer

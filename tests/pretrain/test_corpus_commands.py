@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,11 @@ from ernie.data.document import Flag
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
+from ernie.text.train import train_wordpiece
+from ernie.text.wordpiece import WordPiece
+from pretrain.commands import tokenizer_train
+from pretrain.corpus.build import build_corpus
+from pretrain.corpus.config import CorpusConfig
 
 TEXT = "\n\n".join(f"Number {i} is a number. The one before {i} was smaller. So it goes on." for i in range(60))
 
@@ -189,6 +196,45 @@ class TestWhatWouldBeLost:
         assert "holds 'notes.txt', too" in capsys.readouterr().err
         Path("corpus/notes.txt").unlink()
         assert built(*build, "--overwrite") == 0
+
+    def test_what_comes_to_the_output_during_a_build_stays_and_so_does_the_corpus(self, folder):
+        def save_a_thesis(*_: object) -> None:
+            Path("out").mkdir(exist_ok=True)
+            Path("out/thesis.txt").write_text("thesis")
+
+        config = CorpusConfig(["in.txt"], Path("tok"))
+        for overwrite in (False, True):
+            with suppress(FileNotFoundError):
+                Path("out/thesis.txt").unlink()
+            with pytest.raises(UserError, match=r"out: is not empty and holds no corpus.*\n.*it is in out\.made-"):
+                build_corpus(config, "out", overwrite=overwrite, progress=save_a_thesis)
+        assert [path.name for path in Path("out").iterdir()] == ["thesis.txt"]
+        assert len(Corpus.open("out.made-1").train) == len(Corpus.open("out.made-2").train) > 0
+
+    def test_of_two_builds_into_one_output_the_second_does_not_replace_the_first(self, folder):
+        config = CorpusConfig(["in.txt"], Path("tok"))
+
+        def end_another(*_: object) -> None:
+            if not Path("out").exists():
+                Path("another").rename("out")
+
+        Path("more.txt").write_text(TEXT * 2)
+        build_corpus(replace(config, input=["more.txt"]), "another")
+        with pytest.raises(UserError, match=r"holds a corpus already\. Give --overwrite.*\n.*out\.made-1"):
+            build_corpus(config, "out", progress=end_another)
+        assert len(Corpus.open("out").train) > len(Corpus.open("out.made-1").train)
+
+    def test_what_comes_to_the_output_while_a_tokenizer_is_learnt_stays(self, folder, capsys, monkeypatch):
+        def train(*given: Any, **options: Any) -> WordPiece:
+            Path("new").mkdir()
+            Path("new/thesis.txt").write_text("thesis")
+            return train_wordpiece(*given, **options)
+
+        monkeypatch.setattr(tokenizer_train, "train_wordpiece", train)
+        assert main(["tokenizer", "train", "--input", "in.txt", "--vocab-size", "80", "--output", "new"]) == 2
+        assert "new: is not empty and holds no tokenizer" in capsys.readouterr().err
+        assert [path.name for path in Path("new").iterdir()] == ["thesis.txt"]
+        assert load_tokenizer(Path("new.made-1")).vocab_size == 80
 
     def test_a_link_is_followed(self, folder):
         Path("disk").mkdir()

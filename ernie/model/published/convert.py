@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ernie.beside import beside, put
-from ernie.errors import UserError
+from ernie.beside import beside, check_absent, put
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import folded
 from ernie.model.published.folder import Kind
@@ -40,8 +39,7 @@ def convert(
     With `task` the model is written as a BERT for that one of its tasks, see `folded`.  The folder appears complete
     or not at all.  Raises UserError when `source` cannot be read, or when there is something at `target`.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{target}: is there already; give a new folder")
+    check_absent(target)
     reading = read(source, model_class)
     partial = beside(target)
     try:
@@ -49,7 +47,7 @@ def convert(
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
-            put(partial, target)
+            put(partial, target, lambda: check_absent(target))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return certificate
