@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
     from ernie.kernels.precision import resolve
-    from ernie.parallel.launch import check_restarts, launch, ranks
+    from ernie.parallel.launch import check_restarts, count, launch, ranks
     from ernie.runtime import require_paddle
     from pretrain import folder
     from pretrain.config import load
@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None and not arguments.check:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
-    layout = config.parallel.over(max(ranks(), arguments.processes))
+    layout = config.parallel.over(count(arguments.processes))
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
     chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
