@@ -17,6 +17,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,8 @@ def _train(
             opened = folder.opened(config, corpus, output, arguments.allow_change, layout.described())
             world.by_first("opening the run", lambda: held.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
-            if checkpoint is not None and world.is_first:
-                check(checkpoint)
+            if checkpoint is not None:
+                world.by_first("checking the checkpoint", partial(check, checkpoint))
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
             check_agreement(world, config, corpus, step)
             steps = len(Schedule(config.schedule))
