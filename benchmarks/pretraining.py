@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ernie.data.shards import Corpus
 from ernie.kernels.precision import computing, resolve
+from ernie.train.checkpoint import check
 from ernie.train.log import Log, read_records
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig, SaveConfig, complete
 from pretrain.loop import train
@@ -79,6 +80,7 @@ def measure_checkpoints(corpus: Corpus, preset: str) -> None:
             path = run.checkpoints.path(steps)
             for _ in range(3):
                 started = time.perf_counter()
+                check(path)
                 again = Run(config, Path(folder), corpus, log, checkpoint=path)
                 next(again.streams[TASKS[0]])
                 resumes.append(time.perf_counter() - started)

@@ -23,7 +23,7 @@ from ernie.parallel.layout import Sizes
 from ernie.parallel.world import World
 from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
-from ernie.train.checkpoint import Checkpoints, check
+from ernie.train.checkpoint import Checkpoints
 from ernie.train.log import Log
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
@@ -43,7 +43,8 @@ class Run:
 
     It begins anew, or goes on from `checkpoint`; all that a checkpoint holds is written by `save`.  `world` are the
     processes that train together: each has a Run of its own, `model` being its part; `whole` is the whole model, which
-    the first of them has.  Raises UserError when the checkpoint is damaged, or the model cannot be spread as is asked.
+    the first of them has.  That the checkpoint is whole (`ernie.train.checkpoint.check`) is for the caller to see to,
+    once for all of them.  Raises UserError when it has other tasks, or the model cannot be spread as is asked.
     """
 
     def __init__(
@@ -59,8 +60,6 @@ class Run:
         self.config, self.folder = config, folder
         self.world = world or World()
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
-        if checkpoint is not None:
-            check(checkpoint)
         self._feed, self.streams = open_streams(config, corpus)
         self.model = self._build(corpus.tokenizer, checkpoint)
         self.world.layout.check(Sizes.of(self.model.ernie.config, config.train.micro_batches))

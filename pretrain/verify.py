@@ -55,10 +55,14 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
     end = max([0, *(step + 1 for step in steps), *saved])
     certificate = Certificate(checkpoints=len(saved))
     schedule = Schedule(config.schedule, config.train.micro_batches)
+    if end > len(schedule):
+        certificate.differences.append(
+            f"step {len(schedule)}: the schedule in {run_folder.CONFIG} ends here, but the run has come to step {end}"
+        )
     feed, streams = open_streams(config, corpus)
     ledgers = {name: _Ledger() for name in streams}
     try:
-        for step in tqdm(range(end), unit="step", disable=quiet or None):
+        for step in tqdm(range(min(end, len(schedule))), unit="step", disable=quiet or None):
             draws = schedule[step].draws
             for name in draws:
                 ledgers[name].add(next(streams[name]).samples)

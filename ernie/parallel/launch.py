@@ -34,6 +34,13 @@ def ranks() -> int:
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
+def count(asked: int) -> int:
+    """On how many processes a command runs that was given `--processes`.  Raises UserError for less than one."""
+    if asked < 1:
+        raise UserError(f"--processes: expected at least 1, found {asked}")
+    return max(ranks(), asked)
+
+
 def check_restarts(restarts: int, processes: int) -> None:
     """Raise UserError where a command cannot be started again so often."""
     if restarts < 0:

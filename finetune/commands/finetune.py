@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when everything was trained, 1 when training broke down."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
-    from ernie.parallel.launch import check_restarts, launch, ranks
+    from ernie.parallel.launch import check_restarts, count, launch, ranks
     from ernie.runtime import require_paddle
     from finetune.config import load
 
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
-    layout = config.parallel.over(max(ranks(), arguments.processes))
+    layout = config.parallel.over(count(arguments.processes))
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
 

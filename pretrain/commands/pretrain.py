@@ -17,6 +17,7 @@ import argparse
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
     from ernie.kernels.precision import resolve
-    from ernie.parallel.launch import check_restarts, launch, ranks
+    from ernie.parallel.launch import check_restarts, count, launch, ranks
     from ernie.runtime import require_paddle
     from pretrain import folder
     from pretrain.config import load
@@ -69,7 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
     output = config.output
     if output is None and not arguments.check:
         raise UserError("where should the run go? Give --output DIR, or the key `output`")
-    layout = config.parallel.over(max(ranks(), arguments.processes))
+    layout = config.parallel.over(count(arguments.processes))
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
     chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
@@ -119,8 +120,8 @@ def _train(
             opened = folder.opened(config, corpus, output, arguments.allow_change, layout.described())
             world.by_first("opening the run", lambda: held.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
-            if checkpoint is not None and world.is_first:
-                check(checkpoint)
+            if checkpoint is not None:
+                world.by_first("checking the checkpoint", partial(check, checkpoint))
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
             check_agreement(world, config, corpus, step)
             steps = len(Schedule(config.schedule))

@@ -10,9 +10,8 @@ in the order "one forward, one backward" (Narayanan et al., 2021, arXiv 2104.044
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,6 @@ def partition(
     """The chain as it is cut by these beginnings; None when that does not fit."""
     chain = _Chain(pieces, len(starts), micro_batches, memory)
     return Partition(starts, chain.seconds(starts)) if chain.fits(starts) else None
-
-
-def all_partitions(
-    pieces: Sequence[Piece], stages: int, micro_batches: int, memory: float = math.inf
-) -> Iterator[Partition]:
-    """Every way to cut the chain that fits, for comparison."""
-    chain = _Chain(pieces, stages, micro_batches, memory)
-    for cuts in combinations(range(1, len(pieces)), stages - 1):
-        starts = (0, *cuts)
-        if chain.fits(starts):
-            yield Partition(starts, chain.seconds(starts))
 
 
 class _Chain:

@@ -197,6 +197,14 @@ def test_a_layout_of_more_processes_says_how_to_start_them(
     assert "pipeline 2 x sharding 1 x tensor 1 = 2 processes, but there is 1; --processes says how many" in said
 
 
+@pytest.mark.parametrize("number", ["0", "-2"])
+def test_fewer_processes_than_one_are_refused(
+    number: str, spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(spread, tmp_path / "run", capsys, "--processes", number)
+    assert said == f"ernie: error: --processes: expected at least 1, found {number}\n"
+
+
 @pytest.fixture
 def stumble(spread: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], Path]]:
     """A run of two processes, of which one fails as is said."""

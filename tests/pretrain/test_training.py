@@ -21,8 +21,9 @@ from running import CONFIG, build_corpus, made_up_text
 
 from ernie import ErnieModel
 from ernie.cli import main
-from ernie.data.shards import Corpus
+from ernie.data.shards import Corpus, file_sha256
 from ernie.errors import UserError
+from ernie.train import checkpoint
 from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
@@ -228,6 +229,23 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(
     assert "Delete the folder" in error
 
 
+def test_a_checkpoint_is_compared_with_its_checksums_once(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, whole = finished
+    run = shutil.copytree(whole, tmp_path / "run")
+    hashed: list[Path] = []
+
+    def counted(file: Path) -> str:
+        hashed.append(file)
+        return file_sha256(file)
+
+    monkeypatch.setattr(checkpoint, "file_sha256", counted)
+    assert pretrain(config, run) == 0
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    assert sorted(hashed) == sorted(last / name for name in read_manifest(last)["sha256"])
+
+
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"corpus": 1}'])
 def test_a_damaged_origin_is_a_sentence_in_every_command(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
@@ -256,6 +274,17 @@ def test_verify_finds_a_step_whose_samples_were_others(
     found = capsys.readouterr().out
     assert "step 11: the samples' hash is" in found
     assert "NOT verified: 1 difference\n" in found
+
+
+def test_verify_finds_a_schedule_that_ends_before_the_run_did(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    text = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(text.replace("steps_per_task: 8", "steps_per_task: 4"), encoding="utf-8")
+    assert main(["verify", str(run), "--quiet"]) == 1
+    said = "step 12: the schedule in config.yaml ends here, but the run has come to step 24"
+    assert said in capsys.readouterr().out
 
 
 def test_a_task_from_outside_the_library_trains(
