@@ -15,9 +15,13 @@ from ernie import runtime
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.kernels.cpu.call import loaded
+from ernie.kernels.dilated import GatedLayer, gated_stack
 from ernie.kernels.embedding import embed
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.linear import linear
+from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import precision
+from ernie.kernels.recurrent import gated_recurrent
 from ernie.kernels.vocabulary import vocabulary_cross_entropy
 
 pytestmark = needs_kernels
@@ -61,6 +65,36 @@ def predicted() -> Found:
     return run(lambda *given: vocabulary_cross_entropy(*given, labels), values, 0.1)
 
 
+def multiplied() -> Found:
+    *values, upstream = normal((T, D), (D, F), (F,), (T, F))
+    return run(lambda *given: linear(*given, "gelu"), values, upstream)
+
+
+def multiplied_only() -> Found:
+    *values, upstream = normal((T, D), (D, F), (F,), (T, F))
+    return run(linear, values, upstream)
+
+
+def normalized() -> Found:
+    *values, upstream = normal((T, D), (T, D), (D,), (D,), (T, D))
+    return run(lambda *given: add_norm(*given, 1e-5), values, upstream)
+
+
+def recurred() -> Found:
+    *values, upstream = normal((T, 3 * D), (D, 3 * D), (3 * D,), (T, D))
+    return run(lambda x, *weights: gated_recurrent(x, LAYOUT, *weights), values, upstream)
+
+
+def convolved() -> Found:
+    layer: list[tuple[int, ...]] = [(2 * 4 + 3, 2 * 4), (2 * 4,), (4, 5), (4, 4), (4,)]
+    *values, upstream = normal((2, 9, 4), (2, 9, 3), *layer, *layer[:3], (2, 6, 5))
+
+    def kernel(x: Tensor, conditioner: Tensor, *flat: Tensor) -> Tensor:
+        return gated_stack(x, conditioner, [GatedLayer(*flat[:5]), GatedLayer(*flat[5:])], (1, 2))
+
+    return run(kernel, values, upstream)
+
+
 def computed(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untyped-def]
     loaded().handle.ernie_kernels_threads(threads)
     paddle.seed(3)
@@ -74,6 +108,19 @@ def test_any_number_of_threads_gives_the_same_bits_every_time(kernel, name) -> N
         first = computed(kernel, 1)
         for threads in (1, 2, 3, 3):
             assert computed(kernel, threads) == first
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [attended, transformed, embedded, predicted, multiplied, multiplied_only, normalized, recurred, convolved],
+)
+def test_the_type_that_paddle_makes_tensors_of_by_default_changes_nothing(kernel) -> None:  # type: ignore[no-untyped-def]
+    wanted = computed(kernel, 1)
+    paddle.set_default_dtype("float64")
+    try:
+        assert computed(kernel, 1) == wanted
+    finally:
+        paddle.set_default_dtype("float32")
 
 
 def _forget_peak() -> None:

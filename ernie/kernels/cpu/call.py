@@ -87,7 +87,7 @@ def product(
 
 def column_sum(x: Tensor) -> Tensor:
     """The sum over rows, float32."""
-    total = paddle.empty([x.shape[1]])
+    total = empty([x.shape[1]])
     loaded().call("column_sum", int(x.dtype == paddle.bfloat16), x.data_ptr(), x.shape[0], x.shape[1], total.data_ptr())
     return total
 

@@ -99,7 +99,7 @@ class _Stack(PyLayer):
         (N, S, C), H, K = x.shape, conditioner.shape[2], weights[2].shape[1]
         taps = (weights[0].shape[0] - H) // C
         R = S - (taps - 1) * sum(dilations)
-        total, kept = paddle.zeros([N, R, K]), []
+        total, kept = paddle.zeros([N, R, K], x.dtype), []
         for (mix, mix_bias, skip, on, on_bias), dilation in zip(_layers(weights), dilations, strict=True):
             left = x.shape[1] - (taps - 1) * dilation
             inner = empty([N, left, 2 * C])
@@ -154,8 +154,8 @@ class _Stack(PyLayer):
                 _back(_Rows(d_inner), _Block(mix, taps * C, H), _Rows(d_conditioner, S - left), left)
             if number == 0 and ctx.frozen[0]:
                 break
-            before = paddle.zeros([N, x.shape[1] - left, C])
-            d_x = paddle.zeros(x.shape) if d_next is None else paddle.concat([before, d_next], axis=1)
+            before = paddle.zeros([N, x.shape[1] - left, C], x.dtype)
+            d_x = paddle.zeros_like(x) if d_next is None else paddle.concat([before, d_next], axis=1)
             for tap in range(taps):
                 _back(_Rows(d_inner), _Block(mix, tap * C, C), _Rows(d_x, tap * dilation), left)
             d_next = d_x

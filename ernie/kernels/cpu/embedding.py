@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from ctypes import c_void_p
 
 import numpy as np
-import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
@@ -52,7 +51,7 @@ class _Embed(PyLayer):
             dropped = empty_like(grad)
             loaded().call("drop", grad.data_ptr(), *ctx.dropout, T, D, dropped.data_ptr())
             grad = dropped
-        into, dgain, doffset = empty_like(grad), paddle.empty([D]), paddle.empty([D])
+        into, dgain, doffset = empty_like(grad), empty([D]), empty([D])
         given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
         out = (into.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
         loaded().call("add_norm_backward", *given, 0.0, 0, T, D, *out)

@@ -8,7 +8,7 @@ from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, product
 from ernie.kernels.cpu.copies import doubt, low_copy
-from ernie.kernels.cpu.room import empty_like
+from ernie.kernels.cpu.room import empty, empty_like
 from ernie.kernels.precision import is_low
 
 
@@ -35,7 +35,7 @@ class _Linear(PyLayer):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         inputs, weights, before_TE = ctx.saved_tensor()
         if ctx.activation:
-            grad, bias_grad = paddle.assign(grad), paddle.empty([grad.shape[-1]])
+            grad, bias_grad = paddle.assign(grad), empty([grad.shape[-1]])
             T, E = grad.shape
             addresses = (before_TE.data_ptr(), grad.data_ptr())
             loaded().call("activate_backward", ctx.activation, *addresses, T, E, bias_grad.data_ptr())

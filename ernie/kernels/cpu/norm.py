@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import loaded, seed_of
-from ernie.kernels.cpu.room import empty_like
+from ernie.kernels.cpu.room import empty, empty_like
 
 
 def add_norm(
@@ -21,7 +20,7 @@ class _AddNorm(PyLayer):
     @staticmethod
     def forward(ctx, residual, x, gain, offset, epsilon: float, dropout: float):  # type: ignore[no-untyped-def]
         T, D = x.shape
-        y, normal_TD, inverse_T = empty_like(x), empty_like(x), paddle.empty([T])
+        y, normal_TD, inverse_T = empty_like(x), empty_like(x), empty([T])
         ctx.dropout = (dropout, seed_of(dropout))
         given = [tensor.data_ptr() for tensor in (residual, x, gain, offset)]
         out = [tensor.data_ptr() for tensor in (y, normal_TD, inverse_T)]
@@ -34,7 +33,7 @@ class _AddNorm(PyLayer):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         normal_TD, inverse_T, gain = ctx.saved_tensor()
         T, D = grad.shape
-        grads = [empty_like(grad), empty_like(grad), paddle.empty([D]), paddle.empty([D])]
+        grads = [empty_like(grad), empty_like(grad), empty([D]), empty([D])]
         given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
         loaded().call("add_norm_backward", *given, *ctx.dropout, T, D, *(g.data_ptr() for g in grads))
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, grads, strict=True))

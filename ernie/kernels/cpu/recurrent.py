@@ -20,7 +20,8 @@ def gated_recurrent(
     x_TG: Tensor, layout: Layout, weight_HG: Tensor, bias_G: Tensor, begin_NH: Tensor | None, backward: bool
 ) -> Tensor:
     """As ernie.kernels.recurrent.reference."""
-    begin = paddle.zeros([layout.sequences, weight_HG.shape[0]]) if begin_NH is None else begin_NH
+    zeros = [layout.sequences, weight_HG.shape[0]]
+    begin = paddle.zeros(zeros, x_TG.dtype) if begin_NH is None else begin_NH
     return _Recurrent.apply(x_TG, weight_HG, bias_G, begin, layout, backward)
 
 
@@ -41,7 +42,7 @@ class _Recurrent(PyLayer):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         weight, begin, h, kept = ctx.saved_tensor()
         grad, (T, H) = grad.contiguous(), h.shape
-        dx, d_added, d_begin = empty([T, 3 * H]), empty([T, 3 * H]), paddle.empty(begin.shape)
+        dx, d_added, d_begin = empty([T, 3 * H]), empty([T, 3 * H]), empty(begin.shape)
         given = (weight.data_ptr(), h.data_ptr(), kept.data_ptr(), grad.data_ptr())
         out = (dx.data_ptr(), d_added.data_ptr(), d_begin.data_ptr())
         loaded().call("gru_backward", byref(ctx.shape.structure), *given, *out)

@@ -28,7 +28,7 @@ class _CrossEntropy(PyLayer):
         inputs, weights = (low(x), low_copy(table)) if low_type else (x, table)
         P, V = x.shape[0], table.shape[0]
         slope_PV = empty([P, V], paddle.bfloat16 if low_type else paddle.float32)
-        loss_P = paddle.empty([P])
+        loss_P = empty([P])
         labels = row_numbers(labels, V, "label")
         if len(labels) != P:
             raise UserError(f"{len(labels)} labels for {P} positions")
