@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ernie.errors import UserError
+from ernie.model.published.folder import read_safetensors
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
@@ -38,9 +39,11 @@ def load_weights(layer: nn.Layer, path: Path) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file.  Raises UserError when it is missing or damaged."""
+    """Read a safetensors file; bfloat16 comes as float32.  Raises UserError when it is missing or damaged."""
     try:
         return load_file(path)
+    except TypeError:  # a type that NumPy does not have
+        return read_safetensors(path)
     except FileNotFoundError:  # which the library also says of one that may not be read
         reason = "may not be read" if path.exists() else "there is no such file"
         raise UserError(f"{path}: {reason}") from None
@@ -49,7 +52,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> None:
-    """Set a layer's parameters from arrays; `origin` is what messages call the place they came from."""
+    """Set a layer's parameters from arrays, in the parameters' own type, whatever that of the arrays.
+
+    `origin` is what messages call the place they came from.  Raises UserError, naming what does not fit.
+    """
     own = layer.state_dict()
     missing, extra = sorted(set(own) - set(values)), sorted(set(values) - set(own))
     if missing or extra:
@@ -61,6 +67,6 @@ def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> 
             raise UserError(
                 f"{origin}: {name} has the shape {list(values[name].shape)}, the model {list(parameter.shape)}{hint}"
             )
-        with paddle.no_grad():
-            # Not set_value, after which Paddle still counts the same version: kernels would go on with copies of it.
-            paddle.assign(paddle.to_tensor(values[name]), parameter)
+        if not np.issubdtype(values[name].dtype, np.floating):
+            raise UserError(f"{origin}: {name} is of type {values[name].dtype}; expected floating-point numbers")
+        parameter.set_value(paddle.to_tensor(values[name], dtype=parameter.dtype))

@@ -200,6 +200,44 @@ def test_a_model_may_have_no_tokenizer(tmp_path: Path) -> None:
     assert ErnieModel.from_pretrained(tmp_path).tokenizer is None
 
 
+def keep_in(kind: str, path: Path, only: str = "") -> None:
+    """Write the weights of a safetensors file anew in another type, or one of them only."""
+    from safetensors.numpy import load_file
+
+    header: dict[str, dict] = {}
+    data = b""
+    for name, values in load_file(path).items():
+        changed = kind if only in name else "F32"
+        if changed == "BF16":
+            kept = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        else:
+            kept = values.astype({"F64": "f8", "F32": "f4", "F16": "f2", "I32": "i4"}[changed]).tobytes()
+        offsets = [len(data), len(data) + len(kept)]
+        header[name] = {"dtype": changed, "shape": list(values.shape), "data_offsets": offsets}
+        data += kept
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.mark.parametrize("only", ["", "layers.0.inner.weight"])
+@pytest.mark.parametrize(("kind", "near"), [("F64", 0), ("F16", 1e-2), ("BF16", 1e-1)])
+def test_weights_of_another_type_become_the_models_own(tmp_path: Path, kind: str, near: float, only: str) -> None:
+    model = make()
+    model.tokenizer = vocabulary("a few words .")
+    model.save_pretrained(tmp_path)
+    keep_in(kind, tmp_path / "model.safetensors", only)
+    loaded = ErnieModel.from_pretrained(tmp_path)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {paddle.float32}
+    np.testing.assert_allclose(loaded.encode(["a few"]), model.encode(["a few"]), rtol=0, atol=near)
+
+
+def test_weights_that_are_whole_numbers_are_a_sentence(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    keep_in("I32", tmp_path / "model.safetensors", "pooler.dense.bias")
+    with pytest.raises(UserError, match=r"model.safetensors: pooler.dense.bias is of type int32; expected floating"):
+        ErnieModel.from_pretrained(tmp_path)
+
+
 def spoil(folder: Path, kind: str) -> None:
     """Damage a saved model in one way."""
     from safetensors.numpy import load_file, save_file

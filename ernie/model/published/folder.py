@@ -78,8 +78,8 @@ def read_weights(folder: Path, kind: Kind) -> tuple[Path, Weights]:
         "params": read_fluid,
         "saved_weights.pdparams": read_pdparams,
         f"{_BUNDLE}.index": read_tensor_bundle,
-        _SAFETENSORS[0]: _read_safetensors,
-        _SAFETENSORS[1]: lambda path: _read_parts(path, _read_safetensors),
+        _SAFETENSORS[0]: read_safetensors,
+        _SAFETENSORS[1]: lambda path: _read_parts(path, read_safetensors),
         _PADDLE: read_pdparams,
         _TORCH[0]: read_torch,
         _TORCH[1]: lambda path: _read_parts(path, read_torch),
@@ -114,7 +114,8 @@ def _safetensors_names(path: Path) -> list[str]:
         raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
 
 
-def _read_safetensors(path: Path) -> Weights:
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Read a safetensors file; bfloat16 comes as float32.  Raises UserError when it is damaged."""
     try:
         found = deserialize(path.read_bytes())
     except (SafetensorError, OSError) as error:
