@@ -39,11 +39,13 @@ def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
     found: dict[str, tuple[Input, str]] = {}
     for path in map(str, paths):
         for source in _find(path):
-            place = source.name if source.name.startswith("hf:") else str(Path(source.name).absolute())
+            place = source.name if source.name.startswith("hf:") else str(Path(source.name).resolve())
             if place in found:
+                first, by = found[place]
+                also = "" if first.name == source.name else f", as {first.name}"
                 raise UserError(
-                    f"{source.name}: is given twice, by {found[place][1]} and by {path}: its documents would count "
-                    "twice, and be learnt from where they are held out. Give it once"
+                    f"{source.name}: is given twice, by {by}{also} and by {path}: its documents would count twice. "
+                    "Give it once"
                 )
             found[place] = source, path
     return [source for source, _ in found.values()]
@@ -76,7 +78,8 @@ def _open(name: str, options: ReadOptions, progress: Callable[[int], None]) -> I
     elif path.is_dir():
         yield from read_saved_dataset(path, options)
     elif name.endswith(".parquet"):
-        yield from read_parquet(path, options)
+        size = path.stat().st_size
+        yield from read_parquet(path, options, lambda share: progress(round(share * size)))
     else:
         lines = LineFile(path)
         read = read_json_lines if name.removesuffix(".gz").endswith(".jsonl") else read_text

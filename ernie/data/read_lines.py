@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple, cast
 from ernie.data.raw import Dropped, Place
 from ernie.errors import UserError
 
+NOT_UTF8 = "invalid UTF-8"  # the reason, for counting
 MAX_LINE = 1 << 24  # bytes; a longer line is not held in memory
 
 
@@ -89,4 +90,4 @@ def _line(number: int, content: bytes | None) -> Line:
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        return Line(number, None, "invalid UTF-8", f"byte {error.start + 1} of the line is not UTF-8 text")
+        return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text")

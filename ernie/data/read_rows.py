@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.reach import offline_unless_reachable
-from ernie.data.read_lines import Line
+from ernie.data.read_lines import NOT_UTF8, Line
 from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
@@ -33,14 +33,17 @@ def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> I
             yield _document(row, place, options.fields)
 
 
-def read_parquet(path: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """One document a row, in batches, so that memory stays bounded.
+def read_parquet(
+    path: Path, options: ReadOptions, progress: Callable[[float], None]
+) -> Iterator[RawDocument | Dropped]:
+    """One document a row, in batches, so that memory stays bounded; `progress` is told the share of the rows read.
 
     Raises UserError when the file is damaged or has no column for the text.
     """
-    rows = parquet_rows(path, lambda names: _columns(str(path), names, options.fields))
+    rows = parquet_rows(path, lambda names: _columns(str(path), names, options.fields), progress)
     for number, row in enumerate(rows, 1):
-        yield _document(row, Place(str(path), number), options.fields)
+        place = Place(str(path), number)
+        yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else _document(row, place, options.fields)
 
 
 def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -103,7 +106,7 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
         return Dropped(place, "wrong fields", "expected an object with named fields")
     text = _text(row, fields)
     if text is None:
-        keys = ", ".join(map(str, row)) or "none"
+        keys = ", ".join(map(str, row)).encode(errors="backslashreplace").decode() or "none"  # half a pair may be one
         return Dropped(
             place,
             "no text",
@@ -114,7 +117,7 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
         return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
     title = " ".join(title.split())
     if not (is_whole(text) and is_whole(title)):
-        return Dropped(place, "invalid UTF-8", f"the text holds {HALF}")
+        return Dropped(place, NOT_UTF8, f"the text holds {HALF}")
     headings = row.get(fields.headings) or []
     if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
@@ -156,7 +159,7 @@ def _spans(given: Any, size: int) -> np.ndarray | str:
         if isinstance(span, Mapping):  # Parquet's lists hold one type only, so a span there is a struct
             span = [span.get(name) for name in ("start", "end", "kind")]
         if not isinstance(span, (list, tuple)) or len(span) != 3 or span[2] not in SPAN_KINDS:
-            return f"expected [start, end, kind] with kind {', '.join(SPAN_KINDS)}, found {span}"
+            return f"expected [start, end, kind] with kind {', '.join(SPAN_KINDS)}, found {span!r}"
         start, end = span[:2]
         if not (isinstance(start, int) and isinstance(end, int) and 0 <= start < end <= size):
             return f"expected 0 <= start < end <= {size}, the length of the text, found {span}"

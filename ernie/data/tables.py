@@ -11,10 +11,15 @@ from ernie.errors import UserError
 _ROWS = 64  # of a Parquet file, decoded at a time
 
 
-def parquet_rows(path: Path, choose: Callable[[list[str]], Sequence[str]] = list) -> Iterator[dict[str, Any]]:
-    """The rows of a file, in batches, so that memory stays bounded; `choose` picks columns by their names.
+def parquet_rows(
+    path: Path,
+    choose: Callable[[list[str]], Sequence[str]] = list,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[dict[str, Any] | str]:
+    """The rows of a file, in batches, so that memory stays bounded; for one that is not UTF-8 text, what is wrong.
 
-    Raises UserError when the file is damaged.
+    `choose` picks columns by their names; `progress` is told the share of the rows that were read so far.  Raises
+    UserError when the file is damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -22,10 +27,30 @@ def parquet_rows(path: Path, choose: Callable[[list[str]], Sequence[str]] = list
     try:
         with pq.ParquetFile(path) as file:
             columns = list(choose(file.schema_arrow.names))
+            read = 0
             for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
-                yield from batch.to_pylist()
+                read += batch.num_rows
+                progress(read / file.metadata.num_rows)
+                yield from _decoded(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
+
+
+def _decoded(batch: Any) -> list[dict[str, Any] | str]:
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError:  # Arrow takes any bytes for a string
+        return [_decoded_row(batch.slice(i, 1)) for i in range(batch.num_rows)]
+
+
+def _decoded_row(row: Any) -> dict[str, Any] | str:
+    cells = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            cells[name] = column[0].as_py()
+        except UnicodeDecodeError as error:
+            return f"column '{name}': byte {error.start + 1} is not UTF-8 text"
+    return cells
 
 
 def load_saved(folder: Path) -> Any:

@@ -47,7 +47,7 @@ _CHINESE = re.compile(
     (?<![。！？!?；…])(?P<mark>[。！？!?；…]+)
     (?P<close>[”’」』）》】〉〕"')\]]*)
     \s*
-    (?![，、：；。！？!?…,”’」』）》】〉〕"')\]])(?=.)
+    (?![\s，、：；。！？!?…,”’」』）》】〉〕"')\]])(?=.)   # white space among them: all of it lies behind
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -82,17 +82,21 @@ def detect_language(text: str) -> str:
 
 
 def _english_ends(text: str) -> Iterator[int]:
+    first = len(text) - len(text.lstrip())
     for match in _ENGLISH.finditer(text):
         following = match["next"]
         if following[0].islower():
             continue
-        if match["mark"] == "." and not _full_stop_ends(text, match.start(), following):
+        if match["mark"] == "." and not _full_stop_ends(text, first, match.start(), following):
             continue
         yield match.end()
 
 
-def _full_stop_ends(text: str, at: int, following: str) -> bool:
-    """Whether the full stop at `at`, before the word `following`, ends a sentence rather than an abbreviation."""
+def _full_stop_ends(text: str, first: int, at: int, following: str) -> bool:
+    """Whether the full stop at `at`, before the word `following`, ends a sentence rather than an abbreviation.
+
+    `first` is the place of the text's first character that is no white space.
+    """
     found = _LAST_WORD.search(text, max(0, at - _LONGEST_WORD), at)
     word = found.group() if found else ""
     lower = word.lower()
@@ -103,7 +107,7 @@ def _full_stop_ends(text: str, at: int, following: str) -> bool:
     if _is_initial(word) or lower in _UNDECIDED:
         return following.lower() in _STARTERS
     # "1. First" at the head of a paragraph numbers it.
-    return not (word.isdigit() and len(word) <= 3 and not text[: at - len(word)].strip())
+    return not (word.isdigit() and len(word) <= 3 and at - len(word) <= first)
 
 
 def _is_initial(word: str) -> bool:

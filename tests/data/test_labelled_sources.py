@@ -133,6 +133,20 @@ class TestParquet:
         assert rows("a.parquet") == [{"text": "a", "tags": ["x"]}, {"text": None, "tags": []}]
         assert [row.place.line for row in rows("a.parquet")] == [1, 2]
 
+    def test_a_cell_that_is_not_utf8_is_a_fault_of_its_row(self) -> None:
+        words = pa.ListArray.from_arrays([0, 1, 3], pa.array([b"a", b"b", b"\xff"]).view(pa.string()))
+        pq.write_table(pa.table({"id": [1, 2], "words": words}), "a.parquet")
+        good, fault = read_rows("a.parquet", RowOptions())
+        assert (good, str(fault)) == (
+            {"id": 1, "words": ["a"]},
+            "a.parquet:2: column 'words': byte 1 is not UTF-8 text",
+        )
+
+    def test_a_file_without_rows_has_none(self) -> None:
+        pq.write_table(pa.table({"text": pa.array([], pa.string())}), "a.parquet")
+        with pytest.raises(UserError, match="there are no rows"):
+            rows("a.parquet")
+
     def test_what_is_no_parquet_file_is_named(self) -> None:
         Path("a.parquet").write_text("text\nno\n")
         with pytest.raises(UserError, match=r"^a\.parquet: cannot be read as a Parquet file: "):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ernie.data import read_lines, read_text
 from ernie.data.raw import Dropped, Fields, RawDocument, ReadOptions
-from ernie.data.read import find_inputs, read_documents
+from ernie.data.read import find_inputs, read_documents, read_input
 from ernie.errors import Remark, UserError
 
 NO_TITLES = ReadOptions(titles=False)
@@ -205,12 +205,14 @@ class TestJsonLines:
             ("[1, 2]", "wrong fields", "expected an object"),
             ('{"body": "x"}', "no text", "keys: body"),
             ('{"text": 3}', "no text", "no text under 'text'"),
+            ('{"\\ud800x": 3}', "no text", r"keys: \ud800x"),
             ('{"text": "x", "title": 3}', "wrong fields", "'title' is not text"),
             ('{"text": "x", "headings": "History"}', "wrong fields", "'headings' is not a list of paragraph numbers"),
             ('{"text": "\\ud800"}', "invalid UTF-8", "half a surrogate pair"),
             ('{"text": "x", "spans": [[0, 2, "word"]]}', "wrong spans", "<= 1, the length of the text"),
             ('{"text": "x", "spans": [[0, 1, "verb"]]}', "wrong spans", "kind word, phrase, entity"),
             ('{"text": "x", "spans": 1}', "wrong spans", "expected a list"),
+            ('{"text": "x", "spans": ["\\ud800"]}', "wrong spans", r"found '\ud800'"),
         ],
     )
     def test_a_bad_line_is_dropped_with_its_place(self, tmp_path, line, reason, detail):
@@ -263,6 +265,21 @@ class TestParquet:
         spans = [{"start": 0, "end": 4, "kind": "entity"}]
         pq.write_table(pa.table({"text": ["Anna sings."], "spans": [spans]}), tmp_path / "a.parquet")
         assert kept(tmp_path)[0].spans.tolist() == [[0, 4, 2]]
+
+    def test_a_row_that_is_not_utf8_is_dropped(self, tmp_path):
+        column = pa.array([b"Good.", b"caf\xe9", b"Good again."]).view(pa.string())
+        pq.write_table(pa.table({"title": ["A", "B", "C"], "text": column}), tmp_path / "a.parquet")
+        first, dropped, last = read_documents([tmp_path])
+        assert (first.text, last.text, last.title) == ("Good.", "Good again.", "C")
+        place = (f"{tmp_path}/a.parquet", 2)
+        assert dropped == Dropped(place, "invalid UTF-8", "column 'text': byte 4 is not UTF-8 text")
+
+    def test_progress_is_in_proportion_to_the_rows(self, tmp_path):
+        pq.write_table(pa.table({"text": ["One."] * 128}), tmp_path / "a.parquet")
+        (source,) = find_inputs([tmp_path])
+        steps: list[int] = []
+        assert len(list(read_input(source, progress=steps.append))) == 128
+        assert steps == [round(source.size / 2), source.size]
 
     def test_a_file_without_a_text_column_is_an_error_that_lists_its_columns(self, tmp_path):
         pq.write_table(pa.table({"texts": ["One."]}), tmp_path / "a.parquet")
@@ -344,6 +361,13 @@ class TestInputs:
         put(tmp_path / "books" / "a.txt", "x")
         with pytest.raises(UserError, match=f"a.txt: is given twice, by .*books and by .*{re.escape(again)}: "):
             find_inputs([tmp_path / "books", tmp_path / again])
+
+    @pytest.mark.parametrize("again", ["books/../books/a.txt", "link.txt"])
+    def test_a_file_by_another_name_is_the_same(self, tmp_path, again):
+        put(tmp_path / "books" / "a.txt", "x")
+        (tmp_path / "link.txt").symlink_to("books/a.txt")
+        with pytest.raises(UserError, match=r"is given twice, by .*books.*, as .*a\.txt and by .*would count twice"):
+            find_inputs([tmp_path / "books", f"{tmp_path}/{again}"])
 
     def test_a_file_that_may_not_be_read_is_an_error(self, tmp_path):
         (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")

@@ -27,6 +27,7 @@ from ernie.text.sentences import detect_language, split_sentences
         ["He lived in the U.S.", "The house was small."],
         ["“Stop!”", "The door opened."],
         ["1. First things first.", "Then came I.", "But no one saw me."],
+        ["1. It is 12.", "He is 3.", "So are we."],
     ],
 )
 def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
@@ -45,6 +46,7 @@ def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
         ["价格是3.5元。", "很便宜！"],
         ["“你好。”他说。", "她喊道：“快走！”", "没有人动。"],
         ["《你好！》，是一本书。", "（真的？）", "是。"],
+        ["他来了。 ，然后走了。", "“好！” 》是。"],
     ],
 )
 def test_chinese_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
@@ -66,6 +68,15 @@ def test_language_is_told_by_its_characters() -> None:
     assert detect_language("今天天气很好, OK") == "zh"
     assert detect_language("The word 中文 means Chinese, and that is all there is to say.") == "en"
     assert detect_language("") == "en"
+
+
+def test_white_space_at_the_head_of_a_paragraph_is_not_what_is_numbered() -> None:
+    assert split_sentences(" \u3000 1. It is 12. We are 3.", "en") == ["1. It is 12.", "We are 3."]
+
+
+def test_a_long_text_with_many_numbers_takes_no_longer_than_other_text() -> None:
+    text = "He is 12. " * 200_000  # quadratic, it would take minutes
+    assert split_sentences(text, "en") == ["He is 12."] * 200_000
 
 
 def test_a_long_run_of_marks_takes_no_longer_than_other_text() -> None:

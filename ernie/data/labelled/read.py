@@ -195,7 +195,8 @@ def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
 
 def _parquet(path: Path) -> Iterator[Row | Fault]:
     for number, cells in enumerate(parquet_rows(path), 1):
-        yield Row(cells, Place(str(path), number))
+        place = Place(str(path), number)
+        yield Fault(place, cells) if isinstance(cells, str) else Row(cells, place)
 
 
 def _saved(folder: Path, split: str) -> Iterator[Row | Fault]:
