@@ -135,7 +135,12 @@ class Post:
             threading.Thread(target=self._read, args=(connection,), daemon=True, name="post").start()
 
     def _read(self, connection: socket.socket) -> None:
-        (sender,) = struct.unpack("!q", _exactly(connection, 8))
+        with connection, contextlib.suppress(OSError):
+            (sender,) = struct.unpack("!q", _exactly(connection, 8))
+            if 0 <= sender < dist.get_world_size():  # not a stranger
+                self._read_from(sender, connection)
+
+    def _read_from(self, sender: int, connection: socket.socket) -> None:
         try:
             while True:
                 sizes = struct.unpack("!qq", _exactly(connection, 16))

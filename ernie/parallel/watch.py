@@ -236,6 +236,16 @@ class _Hub(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        try:
+            verdict = self._heard()
+        except Exception as error:
+            traceback.print_exception(error)
+            verdict = Verdict(f"rank 0 can no longer watch the others: {type(error).__name__}: {error}", FAILED)
+        if verdict is not None:
+            self._tell({"verdict": list(verdict)}, self._received)
+
+    def _heard(self) -> Verdict | None:
+        """Why a run cannot go on, once that is so; None when all are done."""
         while not all(one.done for one in self._seen):
             for key, _ in self._selector.select(min(0.5, self._limit / 8)):
                 if key.fileobj is self._server:
@@ -244,8 +254,8 @@ class _Hub(threading.Thread):
                     self._read(key.fileobj)  # type: ignore[arg-type]
             verdict = judge(self._seen, time.monotonic(), self._limit)
             if verdict is not None:
-                self._tell({"verdict": list(verdict)}, self._received)
-                return
+                return verdict
+        return None
 
     def _accept(self) -> None:
         connection, _ = self._server.accept()
@@ -262,19 +272,25 @@ class _Hub(threading.Thread):
             return
         except OSError:
             found = b""
-        if not found:
-            if connection in self._speakers:
-                self._speakers.pop(connection).gone = True
-            self._selector.unregister(connection)
-            del self._received[connection]
-            return
         *lines, rest = (self._received[connection] + found).split(b"\n")
         self._received[connection] = rest
-        for line in lines:
-            message = json.loads(line)
-            if "rank" in message:
-                self._speakers[connection] = self._seen[message["rank"]]
-            self._hear(self._speakers[connection], message)
+        try:
+            for line in lines:
+                message = json.loads(line)
+                if connection not in self._speakers:
+                    self._speakers[connection] = {one.rank: one for one in self._seen}[message["rank"]]
+                self._hear(self._speakers[connection], message)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            found = b""  # none of ours says such a thing: the port is open to any program on the network
+        if not found:
+            self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        if connection in self._speakers:
+            self._speakers.pop(connection).gone = True
+        self._selector.unregister(connection)
+        del self._received[connection]
+        connection.close()
 
     def _hear(self, seen: Seen, message: dict[str, Any]) -> None:
         seen.heard = time.monotonic()

@@ -6,8 +6,11 @@ messages and groups may stand still.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -247,10 +250,22 @@ def run() -> dict[str, str]:
     return found
 
 
+def strangers(door: tuple[str, int]) -> None:
+    """Come to a rank's door without a word, and with one that is no message, and wait until one is sent away."""
+    for word in (b"", b"GET / HTTP/1.0\r\nHost: a machine like any other\r\n\r\n"):
+        with socket.create_connection(door, timeout=60) as stranger, contextlib.suppress(ConnectionError):
+            stranger.sendall(word) if word else stranger.shutdown(socket.SHUT_WR)
+            assert not stranger.recv(1)
+
+
 def messages() -> str:
-    """Each rank sends twice, in two groups, before it receives, in the other order."""
+    """Each rank sends twice, in two groups, before it receives, in the other order; meanwhile there are strangers."""
     rank, size = dist.get_rank(), dist.get_world_size()
     groups = [group_of_all(), dist.new_group(list(range(size)))]
+    broken: list[Any] = []
+    threading.excepthook = broken.append
+    if gloo._post is not None:
+        strangers(gloo._post._door.getsockname())
     after, before = (rank + 1) % size, (rank - 1) % size
     for number, group in enumerate(groups):
         group.process_group.send(of_rank(rank) + number, after, True)
@@ -258,6 +273,7 @@ def messages() -> str:
         found = paddle.empty([4, 6])
         group.process_group.recv(found, before, True)
         assert same(found, (of_rank(before) + number).numpy())
+    assert not broken, broken
     return "right"
 
 

@@ -36,7 +36,7 @@ def test_paddle_needs_it(name: str, stock: list[dict[str, str]]) -> None:
     assert [found[name] for found in stock] != ["right", "right"], f"Paddle has it now: take {name} out of gloo.py"
 
 
-def test_messages_may_be_sent_before_anyone_asks_for_them_and_come_by_group() -> None:
+def test_messages_may_be_sent_before_anyone_asks_for_them_and_come_by_group_whatever_strangers_say() -> None:
     assert run_ranks(PROGRAM, 3, "installed", "messages") == ["right"] * 3
 
 

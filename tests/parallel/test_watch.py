@@ -184,6 +184,42 @@ def test_one_that_comes_late_is_told_what_was_passed_on() -> None:
     assert not hub.is_alive()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\x16\x03\x01\x00\xff\n",
+        b"{}\n",
+        b"7\n",
+        b'{"rank": -1}\n',
+        b'{"rank": 3}\n',
+        b'{"done": true}\n',
+        b"[" * 100_000 + b"\n",
+    ],
+)
+def test_a_stranger_is_sent_away_and_the_others_are_heard_as_before(words: bytes, three: Three) -> None:
+    hub = three.watches[0]._hub
+    assert hub is not None
+    with socket.create_connection(hub.address.split(":"), timeout=5) as stranger:
+        stranger.sendall(words)
+        assert not stranger.makefile("rb").read(1)
+    assert not three.heard
+    three.watches[1]._socket.shutdown(2)
+    assert three.wait(0, 2).startswith("rank 1 of 3 has died")
+
+
+def test_one_that_says_what_cannot_be_read_is_gone(three: Three) -> None:
+    three.watches[1]._socket.sendall(b'{"place": 7}\n')
+    assert three.wait(0, 2).startswith("rank 1 of 3 has died")
+
+
+def test_where_the_first_can_no_longer_watch_all_end(three: Three) -> None:
+    hub = three.watches[0]._hub
+    assert hub is not None
+    hub._selector.close()
+    assert three.wait(0, 1, 2).startswith("rank 0 can no longer watch the others: ")
+
+
 def test_a_run_that_ends_well_ends_without_a_word(three: Three) -> None:
     for rank in (2, 1, 0):
         three.watches[rank].close()
