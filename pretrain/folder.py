@@ -71,13 +71,14 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
             raise UserError(f"--allow-change {key}: there is no such key in the configuration.{hint}")
     if saved:
         check_same(config, corpus, folder, may_change)
-        return
-    if (folder / MODEL).is_dir():
+    elif (folder / MODEL).is_dir():
         raise UserError(
             f"{folder}: holds a model, but no checkpoint to go on from; choose another --output, or move the folder "
             "away to begin anew"
         )
     corpus.verify()
+    if saved:
+        return
     made = {
         "corpus": corpus.fingerprint,
         **_learns_from(config, corpus),

@@ -64,8 +64,8 @@ class Run:
         self.model = self._build(corpus.tokenizer, checkpoint)
         self.world.layout.check(Sizes.of(self.model.ernie.config, config.train.micro_batches))
         self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
-        if self.world.splits and self.world.is_first:
-            self.whole = self._build(corpus.tokenizer, checkpoint)
+        if self.world.splits:
+            self.world.by_first("building the whole model", partial(self._build_whole, corpus.tokenizer, checkpoint))
         self.world.split(self.model)
         train = config.train
         self.trainer = Trainer(
@@ -78,7 +78,8 @@ class Run:
             moments_apart=train.moments == "each_task",
             world=self.world,
         )
-        self._probe = Probe(config, corpus) if self.world.is_first else None
+        self._probe: Probe | None = None
+        self.world.by_first("making held-out batches", partial(self._hold_out, corpus))
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
@@ -186,6 +187,12 @@ class Run:
             heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}
             set_weights(model.heads, heads, str(checkpoint / HEADS))
         return model
+
+    def _build_whole(self, tokenizer: Tokenizer, checkpoint: Path | None) -> None:
+        self.whole = self._build(tokenizer, checkpoint)
+
+    def _hold_out(self, corpus: Corpus) -> None:
+        self._probe = Probe(self.config, corpus)
 
     def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
         """Raise UserError unless what a checkpoint has learnt is there still, under the same task ids."""

@@ -48,8 +48,13 @@ class Certificate:
 
 
 def verify(folder: Path, quiet: bool = False) -> Certificate:
-    """Make the run's order of samples again and compare.  Raises UserError when the folder is no run."""
+    """Make the run's order of samples again and compare.
+
+    Raises UserError when the folder is no run, or its corpus is damaged: samples are known by their names, not by what
+    is in them.
+    """
     config, corpus = run_folder.read(folder)
+    corpus.verify()
     steps = {record["step"]: record for record in read_records(folder, "step")}
     saved = _saved_positions(folder)
     end = max([0, *(step + 1 for step in steps), *saved])

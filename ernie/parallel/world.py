@@ -331,7 +331,7 @@ def _in_silence() -> Iterator[None]:
 
 def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any = ReduceOp.SUM) -> list[float]:
     """Numbers put together over the groups that there are, one group after the other."""
-    if not any(group is not None for group in groups):
+    if not values or not any(group is not None for group in groups):  # Gloo fails to reduce nothing
         return list(values)
     total = paddle.to_tensor(np.array(values, np.float64))
     for group in groups:

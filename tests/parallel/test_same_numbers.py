@@ -108,7 +108,12 @@ def test_recomputed_layers_have_the_same_numbers_and_dropout() -> None:
 
 
 def test_the_clip_is_active(alone: dict[str, Any]) -> None:
-    assert min(alone["norms"]) > training.CLIP
+    assert min(norm for step, norm in enumerate(alone["norms"]) if step != training.NOTHING) > training.CLIP
+
+
+def test_a_step_in_which_there_is_nothing_to_learn_is_passed_over(alone: dict[str, Any]) -> None:
+    # That every layout does so, too, is found where its numbers are compared with these.
+    assert (alone["losses"][training.NOTHING], alone["norms"][training.NOTHING]) == ({}, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 
 STEPS, MICRO_BATCHES = 10, 4
+NOTHING = 7  # the step in which there is nothing to learn
 CLASSES, CLIP, RATE = 3, 0.5, 1e-3
 
 
@@ -66,12 +68,24 @@ class TwoTasks(nn.Layer):
 
 
 def micro_batches(step: int, apart: bool = False) -> list[tuple[str, Packed]]:
-    """Those of a step: of several lengths and targets; in every third step, or with `apart` in all, of one task."""
+    """Those of a step: of several lengths and targets; in every third step, or with `apart` in all, of one task.
+
+    In one step no micro-batch has a target, in the next one only the first has.
+    """
     rng = np.random.default_rng(step)
     names = ["words"] * MICRO_BATCHES if step % 3 == 0 else ["words", "kinds", "kinds", "words"]
     if apart:
         names = [("words", "kinds")[step % 2]] * MICRO_BATCHES
-    return [(name, batch(name, rng)) for name in names]
+    found = [(name, batch(name, rng)) for name in names]
+    if step == NOTHING:
+        return [(name, _without_targets(packed)) for name, packed in found]
+    if step == NOTHING + 1:
+        return found[:1] + [(name, _without_targets(packed)) for name, packed in found[1:]]
+    return found
+
+
+def _without_targets(packed: Packed) -> Packed:
+    return replace(packed, labels={"label": Labels(np.zeros(0, np.int64), np.zeros(0, np.int64))})
 
 
 def batch(name: str, rng: np.random.Generator) -> Packed:

@@ -508,6 +508,21 @@ def test_a_model_without_a_checkpoint_is_not_learnt_over(
     assert (copy / "metrics.jsonl").read_bytes() == logged
 
 
+def test_a_corpus_that_was_damaged_since_is_noticed_when_a_run_goes_on_and_is_verified(
+    finished: tuple[Path, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, run = shutil.copytree(corpus, tmp_path / "corpus"), shutil.copytree(finished[1], tmp_path / "run")
+    written = run / "config.yaml"
+    written.write_text(written.read_text(encoding="utf-8").replace(str(corpus), str(own)), encoding="utf-8")
+    [ids] = (own / "train").glob("*.ids")
+    content = bytearray(ids.read_bytes())
+    content[len(content) // 2] ^= 1
+    ids.write_bytes(content)
+    for command in (["verify", str(run)], ["pretrain", str(written), "--output", str(run)]):
+        assert main(command) == 2
+        assert f"{ids}: is not what was written (its SHA-256 differs)" in capsys.readouterr().err
+
+
 def test_a_file_of_labels_that_was_changed_is_noticed_when_a_run_goes_on(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
