@@ -32,7 +32,7 @@ def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> N
     Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2; a copy of lower precision that kernels keep of the
     weight is renewed with it.
     """
-    body = choose(weight, reference, cpu.adamw.adamw, reference)
+    body = choose((weight, moment1, moment2), reference, cpu.adamw.adamw, reference)
     body(step, weight, moment1, moment2)
 
 

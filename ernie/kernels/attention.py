@@ -14,7 +14,9 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels import cpu, gpu
+from ernie.kernels.check import check_attention, check_layout, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
 
@@ -37,10 +39,18 @@ def attention(
     Vaswani et al. (2017, arXiv 1706.03762), section 3.2.  `dropout` is the probability of dropping an attention
     weight.  `keys` is the layout of keys and values where they are of other sequences than the queries, the n-th of
     one belonging to the n-th of the other; `mask` says which of them each query sees, all if left out.
+
+    Raises UserError where the shapes do not fit.
     """
     keys = keys or layout
+    size = sizes(q_TD=q_TD, k_SD=k_SD, v_SD=v_SD)
+    check_layout(layout, size["T"])
+    check_layout(keys, size["S"], "keys")
+    if keys.sequences != layout.sequences:
+        raise UserError(f"keys is of {keys.sequences} sequences: expected {layout.sequences}, as layout has")
+    check_attention(layout, size["D"], heads, mask)
     on_gpu = gpu.attention.attention if gpu.attention.serves(q_TD, heads, layout, keys, mask) else reference
-    body = choose(q_TD, reference, cpu.attention.attention, on_gpu)
+    body = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
     return body(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from paddle import Tensor
@@ -12,8 +12,11 @@ from ernie.kernels.cpu import serves
 Body = TypeVar("Body", bound=Callable[..., object])
 
 
-def choose(x: Tensor, reference: Body, on_cpu: Body, on_gpu: Body) -> Body:
-    """The body for a tensor: C++ for float32 on a CPU, Paddle's fused operators on a GPU, otherwise the reference."""
-    if serves(x):
+def choose(tensors: Sequence[Tensor], reference: Body, on_cpu: Body, on_gpu: Body) -> Body:
+    """The body for tensors, the first of which says where they are.
+
+    C++ for float32 on a CPU, Paddle's fused operators on a GPU, otherwise the reference.
+    """
+    if serves(*tensors):
         return on_cpu
-    return on_gpu if x.place.is_gpu_place() else reference
+    return on_gpu if tensors[0].place.is_gpu_place() else reference

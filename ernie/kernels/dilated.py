@@ -12,7 +12,9 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels import cpu
+from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 
 
@@ -27,17 +29,30 @@ class GatedLayer(NamedTuple):
     on_bias: Tensor | None = None
 
 
+_NAMES = ("mix_IG", "mix_bias_G", "skip_CK", "on_CC", "on_bias_C")
+
+
 def gated_stack(
     x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """The sum of what all layers let out, (N, R, K), R being S less `reach` samples: what comes out is the last of it.
 
     A layer of dilation d sees samples that lie d apart, the last of them its own.
+
+    Raises UserError where the shapes do not fit.
     """
-    S, first = x_NSC.shape[1], reach(taps(layers[0], x_NSC.shape[2], conditioner_NSH.shape[2]), dilations)
+    given = {"x_NSC": x_NSC, "conditioner_NSH": conditioner_NSH}
+    for number, layer in enumerate(layers):
+        named = zip(_NAMES, layer, strict=True)
+        given |= {f"layers[{number}].{name}": weight for name, weight in named if weight is not None}
+    size = sizes(**given)
+    C, H = size["C"], size["H"]
+    if (size["I"] - H) % C or size["G"] != 2 * C:
+        raise UserError(f"layers[0].mix has the shape ({size['I']}, {size['G']}): expected (taps * {C} + {H}, {2 * C})")
+    S, first = size["S"], reach(taps(layers[0], C, H), dilations)
     if S <= first:
         raise ValueError(f"{S} samples are no more than the {first} that come before the first one that comes out")
-    body = choose(x_NSC, reference, cpu.dilated.gated_stack, reference)
+    body = choose([*given.values()], reference, cpu.dilated.gated_stack, reference)
     return body(x_NSC, conditioner_NSH, layers, dilations)
 
 

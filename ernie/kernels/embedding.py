@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
+from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.cpu.call import row_numbers
 from ernie.kernels.norm import layer_norm
@@ -28,11 +29,13 @@ def embed(
     """dropout(LayerNorm(sum of table[ids])): ids (T,) and tables (rows, D), one for the other, to (T, D).
 
     Ids are on the host, where they are made and checked; `names` are what messages call those of each table.  Raises
-    UserError for one that is not the number of a row.
+    UserError for one that is not the number of a row, and where the shapes do not fit.
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
     """
-    body = choose(tables[0], reference, cpu.embedding.embed, reference)
+    for table in tables:
+        sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)
+    body = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
     lengths = [len(own) for own in ids]
     if len(set(lengths)) > 1:
         raise UserError(f"{lengths[0]} ids of tokens, beside {', '.join(map(str, lengths[1:]))} of other kinds")

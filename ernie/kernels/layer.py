@@ -15,6 +15,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.kernels import cpu
 from ernie.kernels.attention import attention
+from ernie.kernels.check import check_attention, check_layer, check_layout
 from ernie.kernels.choose import choose
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
@@ -65,8 +66,12 @@ def transformer_layer(
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision, but for a GPU at
     its level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero at the others.
+    Raises UserError where the shapes do not fit.
     """
-    body = choose(x_TD, reference, cpu.layer.transformer_layer, reference)
+    check_layer(x_TD, weights)
+    check_layout(layout, x_TD.shape[0])
+    check_attention(layout, x_TD.shape[1], settings.heads, mask)
+    body = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, reference)
     return body(x_TD, layout, weights, settings, mask, rows)
 
 

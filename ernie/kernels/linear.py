@@ -10,14 +10,19 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels import cpu, gpu
+from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 
 Activation = Literal["none", "gelu", "relu"]
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:
-    """f(x W + b), (T, D) -> (T, E).  GELU is the exact one (Hendrycks and Gimpel, 2016, arXiv 1606.08415)."""
-    body = choose(x_TD, reference, cpu.linear.linear, gpu.linear.linear)
+    """f(x W + b), (T, D) -> (T, E).  Raises UserError where the shapes do not fit.
+
+    GELU is the exact one (Hendrycks and Gimpel, 2016, arXiv 1606.08415).
+    """
+    sizes(x_TD=x_TD, weight_DE=weight_DE, bias_E=bias_E)
+    body = choose((x_TD, weight_DE, bias_E), reference, cpu.linear.linear, gpu.linear.linear)
     return body(x_TD, weight_DE, bias_E, activation)
 
 

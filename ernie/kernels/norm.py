@@ -6,14 +6,19 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu, gpu
+from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 
 
 def add_norm(
     residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float = 0.0
 ) -> Tensor:
-    """LayerNorm(residual + dropout(x)), (T, D) -> (T, D).  Ba et al. (2016, arXiv 1607.06450)."""
-    body = choose(x_TD, reference, cpu.norm.add_norm, gpu.norm.add_norm)
+    """LayerNorm(residual + dropout(x)), (T, D) -> (T, D).  Ba et al. (2016, arXiv 1607.06450).
+
+    Raises UserError where the shapes do not fit.
+    """
+    sizes(x_TD=x_TD, residual_TD=residual_TD, gain_D=gain_D, offset_D=offset_D)
+    body = choose((x_TD, residual_TD, gain_D, offset_D), reference, cpu.norm.add_norm, gpu.norm.add_norm)
     return body(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
 
 

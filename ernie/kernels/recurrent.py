@@ -10,7 +10,9 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels import cpu
+from ernie.kernels.check import check_layout, sizes
 from ernie.kernels.choose import choose
 
 
@@ -27,8 +29,18 @@ def gated_recurrent(
 
     x (T, 3 H) are the inputs of the reset gate, the update gate and the candidate; weight (H, 3 H) and bias (3 H,) make
     what the state adds to them.  `begin` are the states before, zeros if left out.
+    Raises UserError where the shapes do not fit.
     """
-    body = choose(x_TG, reference, cpu.recurrent.gated_recurrent, reference)
+    begin = {} if begin_NH is None else {"begin_NH": begin_NH}
+    size = sizes(x_TG=x_TG, weight_HG=weight_HG, bias_G=bias_G, **begin)
+    if size["G"] != 3 * size["H"]:
+        raise UserError(
+            f"weight_HG has the shape {tuple(weight_HG.shape)}: expected three times as many columns as rows"
+        )
+    check_layout(layout, size["T"])
+    if size.get("N", layout.sequences) != layout.sequences:
+        raise UserError(f"begin_NH is of {size['N']} sequences: expected {layout.sequences}, as layout has")
+    body = choose((x_TG, weight_HG, bias_G, *begin.values()), reference, cpu.recurrent.gated_recurrent, reference)
     return body(x_TG, layout, weight_HG, bias_G, begin_NH, backward)
 
 

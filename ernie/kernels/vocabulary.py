@@ -8,12 +8,17 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu
+from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 
 
 def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
-    """The summed cross entropy of softmax(x table^T + bias) against integer labels."""
-    body = choose(x_PD, reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
+    """The summed cross entropy of softmax(x table^T + bias) against integer labels.
+
+    Raises UserError where the shapes do not fit.
+    """
+    sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
+    body = choose((x_PD, table_VD, bias_V), reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
     return body(x_PD, table_VD, bias_V, labels_P)
 
 

@@ -54,11 +54,24 @@ def as_layer(weight: Tensor) -> paddle.nn.Layer:
         lambda weight: weight.set_value(paddle.to_tensor(NEW)),
         lambda weight: weight.set_value(np.concatenate([NEW[:1], weight.numpy()[1:]])),
         lambda weight: weight.copy_(paddle.to_tensor(NEW), True),
+        lambda weight: weight.copy_(paddle.to_tensor(np.concatenate([NEW[:1], weight.numpy()[1:]])), True),
+        lambda weight: np.copyto(np.from_dlpack(weight.detach())[:1], NEW[:1]),
         lambda weight: weight.scale_(2.0),
         lambda weight: weight.__setitem__(0, paddle.ones([30])),
         lambda weight: as_layer(weight).set_state_dict({"weight": paddle.to_tensor(NEW)}),
     ],
-    ids=["assign", "set an array", "set a tensor", "set a part", "copy", "scale", "set a row", "load a state"],
+    ids=[
+        "assign",
+        "set an array",
+        "set a tensor",
+        "set a part",
+        "copy",
+        "copy a part",
+        "write a row",
+        "scale",
+        "set a row",
+        "load a state",
+    ],
 )
 def test_what_paddle_changes_is_seen(weight: Tensor, change: Callable[[Tensor], object]) -> None:
     before = weight.numpy()

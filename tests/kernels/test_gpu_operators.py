@@ -144,7 +144,7 @@ def test_without_a_gpu_its_bodies_are_not_chosen() -> None:
 
     for dtype in ("float32", "float64", "int64"):
         x = paddle.zeros([2], dtype).cpu()
-        choose(x, lambda x: x, lambda x: x, on_gpu)(x)
+        choose((x,), lambda x: x, lambda x: x, on_gpu)(x)
     q = paddle.zeros([2, 64]).cpu()
     layout = Layout.of_lengths([2])
     assert not gpu.attention.serves(q, 1, layout, layout, None)

@@ -20,7 +20,7 @@ def drawn(sizes: list[int], H: int) -> tuple[list[np.ndarray], np.ndarray]:
     """x, weight, bias and the states before, and an upstream gradient."""
     T = sum(sizes)
     x, weight, bias, begin, upstream = normal((T, 3 * H), (H, 3 * H), (3 * H,), (len(sizes), H), (T, H), seed=(T, H))
-    return [x, weight / np.sqrt(H), bias, begin], upstream
+    return [x, weight / np.float32(np.sqrt(H)), bias, begin], upstream
 
 
 @quick

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from copy import deepcopy
+from ctypes import c_uint64
 
 import numpy as np
 import paddle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.cpu.call import product
+from ernie.kernels.cpu.call import byref, loaded, product
 from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -41,6 +44,12 @@ def inputs(layout: Layout, width: int = 48) -> paddle.Tensor:
 def for_inference(encoder: Encoder, x: paddle.Tensor, layout: Layout, rows: np.ndarray | None = None) -> np.ndarray:
     with paddle.no_grad():
         return encoder(x, layout, needed=rows).numpy()
+
+
+def fingerprint(matrix: Tensor) -> int:
+    found = c_uint64()
+    loaded().call("fingerprint", matrix.data_ptr(), *matrix.shape, byref(found))
+    return found.value
 
 
 def off_by(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -146,6 +155,67 @@ def test_a_part_of_a_weight_that_is_set_counts(name: str) -> None:
         found = for_inference(encoder, x, layout)
         assert off_by(found, before) > 1e-3
         np.testing.assert_allclose(found, for_inference(deepcopy(encoder), x, layout), rtol=1e-5, atol=1e-5)
+
+
+def learn_one_row(optimizer: type[paddle.optimizer.Optimizer]) -> Callable[[Tensor], object]:
+    def learn(weight: Tensor) -> None:
+        with paddle.enable_grad():
+            weight[0].square().sum().backward()
+        optimizer(learning_rate=1.0, parameters=[weight]).step()
+
+    return learn
+
+
+def without_row(weight: Tensor) -> np.ndarray:
+    return np.concatenate([np.zeros_like(weight.numpy()[:1]), weight.numpy()[1:]])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda weight: weight.copy_(paddle.to_tensor(without_row(weight)), True),
+        lambda weight: weight.get_tensor().set(without_row(weight), paddle.CPUPlace()),
+        lambda weight: np.from_dlpack(weight.detach())[0].fill(0),
+        lambda weight: np.from_dlpack(weight.detach())[:, 0].fill(0),
+        lambda weight: np.negative(*[np.from_dlpack(weight.detach())] * 2),
+        learn_one_row(paddle.optimizer.SGD),
+        learn_one_row(paddle.optimizer.Adam),
+    ],
+    ids=["copy_", "get_tensor().set", "a row", "a column", "all signs", "SGD", "Adam"],
+)
+def test_a_part_that_is_changed_behind_paddles_back_counts(change: Callable[[Tensor], object]) -> None:
+    encoder, layout = make(width=64, inner=256), Layout.of_lengths([9])
+    x, weight = inputs(layout, 64), encoder.layers[1].inner.weight
+    before = for_inference(encoder, x, layout)
+    with paddle.no_grad():
+        change(weight)
+    found = for_inference(encoder, x, layout)
+    assert off_by(found, before) > 1e-3
+    np.testing.assert_allclose(found, for_inference(deepcopy(encoder), x, layout), rtol=1e-5, atol=1e-5)
+
+
+def test_paddle_counts_what_copy_changes() -> None:
+    weight = paddle.create_parameter([4, 3], "float32")
+    version = weight.inplace_version
+    weight.copy_(paddle.ones([4, 3]), True)
+    assert weight.inplace_version == version + 1
+    assert weight.numpy().min() == 1
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 60), st.integers(1, 60), st.data())
+def test_a_fingerprint_shows_any_change_of_a_row_or_a_column(rows: int, columns: int, data: st.DataObject) -> None:
+    values = np.random.default_rng((rows, columns)).standard_normal((rows, columns)).astype(np.float32)
+    before = fingerprint(paddle.to_tensor(values))
+    row, sign = data.draw(st.integers(0, rows - 1)), data.draw(st.booleans())
+    changed = values.copy()
+    changed[row] = -changed[row] if sign else np.nextafter(changed[row], np.float32(9))
+    assert fingerprint(paddle.to_tensor(changed)) != before
+    assert fingerprint(paddle.to_tensor(-values)) != before
+    if 16 * rows >= columns:
+        changed = values.copy()
+        changed[:, data.draw(st.integers(0, columns - 1))] += 1
+        assert fingerprint(paddle.to_tensor(changed)) != before
 
 
 @pytest.mark.parametrize("rows", [[-1], [9], [3, 3], [4, 2]])

@@ -1,37 +1,39 @@
 """Copies of weights in bfloat16: made once, renewed by our optimizer, made anew when others change a weight.
 
-Paddle counts a tensor's versions, but not its optimizers' steps.  So a copy is not trusted after a backward pass until
-our optimizer renews it, nor when a few elements are other ones now.  What set_value changes, and set_state_dict by it,
-Paddle does not count either: here it does.
+Paddle counts a tensor's versions, but not its optimizers' steps, nor what is written through other views of its memory.
+So a copy is not trusted after a backward pass until our optimizer renews it, nor when a sample of all rows is another
+one now.  What set_value changes, set_state_dict by it, and copy_, Paddle does not count either: here it does.
 """
 
 from __future__ import annotations
 
 import ctypes
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ernie.kernels.cpu.call import low
-
-_SAMPLE = 64  # bytes
-_set_value = Tensor.set_value
+from ernie.kernels.cpu.call import byref, loaded, low
 
 
-def _set_and_count(self: Tensor, value: Any) -> Any:
-    set_ = _set_value(self, value)
-    self._bump_inplace_version()
-    return set_
+def _counted(change: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(change)
+    def change_and_count(self: Tensor, *given: Any, **named: Any) -> Any:
+        changed = change(self, *given, **named)
+        self._bump_inplace_version()
+        return changed
+
+    return change_and_count
 
 
-Tensor.set_value = _set_and_count
+Tensor.set_value = _counted(Tensor.set_value)
+Tensor.copy_ = _counted(Tensor.copy_)
 
 
 class _Copy(NamedTuple):
     values: Tensor
-    state: tuple[int, int, bytes] | None  # of the weight, when the copy was made; None: not to be trusted
+    state: tuple[int, int, int] | None  # of the weight, when the copy was made; None: not to be trusted
 
 
 def low_copy(weight: Tensor) -> Tensor:
@@ -72,7 +74,7 @@ def _of(weight: Tensor) -> _Copy | None:
     return getattr(weight, "_low_copy", None)
 
 
-def _state(weight: Tensor) -> tuple[int, int, bytes]:
-    # From the middle, where a row of an embedding is an ordinary token's.
-    at, size = weight.data_ptr(), 4 * math.prod(weight.shape)
-    return at, weight.inplace_version, ctypes.string_at(at + size // 8 * 4, min(_SAMPLE, size - size // 8 * 4))
+def _state(weight: Tensor) -> tuple[int, int, int]:
+    found = ctypes.c_uint64()
+    loaded().call("fingerprint", weight.data_ptr(), *weight.shape, byref(found))
+    return weight.data_ptr(), weight.inplace_version, found.value

@@ -124,6 +124,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "stack_is_of": (_AT, POINTER(LayerParameters), POINTER(c_int)),
     "stack_run": (_AT, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _AT, _AT),
     "stack_delete": (_AT,),
+    "fingerprint": (_AT, c_long, c_long, POINTER(c_uint64)),
     "peak": (c_int, c_long, POINTER(c_double)),
 }
 

@@ -12,6 +12,8 @@ import numpy as np
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
+from ernie.kernels.check import check_attention, check_layer, check_layout
 from ernie.kernels.cpu.call import ACTIVATIONS, Shape, asked_rows, byref, loaded
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.room import empty_like
@@ -50,6 +52,8 @@ class PackedStack:
     ) -> Tensor:
         """As ernie.kernels.stack.reference."""
         T, D = x_TD.shape
+        check_layout(layout, T)
+        check_attention(layout, D, settings.heads, None)
         whole = Shape(layout, layout, settings.heads, D, None)
         asked = whole if rows is None else Shape(layout, layout, settings.heads, D, None, rows)
         numbers = None if rows is None else asked_rows(rows, T)
@@ -61,24 +65,26 @@ class PackedStack:
         y_TD = empty_like(x_TD)
         addresses = (x_TD.data_ptr(), y_TD.data_ptr())
         with self._busy:
-            self._renew(layers, settings)
+            self._renew(x_TD, layers, settings)
             loaded().call("stack_run", self._handle, byref(shape), byref(last), self._parameters, *addresses)
         return y_TD
 
-    def _renew(self, layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
+    def _renew(self, x_TD: Tensor, layers: Sequence[LayerWeights], settings: LayerSettings) -> None:
         tensors = [weight for layer in layers for weight in layer]
         made_of = (
             current(),
             settings,
+            x_TD.shape[1],
             [tensor.data_ptr() for tensor in tensors],
             [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
         )
-        # Paddle's own optimizers change weights without a new version: C++ looks at a few elements.
+        # Paddle's own optimizers change weights without a new version: C++ looks at some elements of each row.
         if made_of == self._made_of and self._is_still_of():
             return
+        _check(x_TD, layers)
         self._made_of = None
         self._delete()
-        pointers = made_of[2]
+        pointers = made_of[3]
         size = len(pointers) // len(layers)
         structures = [LayerParameters(*pointers[first : first + size]) for first in range(0, len(pointers), size)]
         self._parameters = (LayerParameters * len(layers))(*structures)
@@ -95,3 +101,12 @@ class PackedStack:
         answer = c_int()
         loaded().call("stack_is_of", self._handle, self._parameters, byref(answer))
         return bool(answer.value)
+
+
+def _check(x_TD: Tensor, layers: Sequence[LayerWeights]) -> None:
+    # Here and not at each call, which for short texts would be felt.
+    for layer in layers:
+        check_layer(x_TD, layer)
+        odd = next((weight for weight in layer if weight.dtype != x_TD.dtype), None)
+        if odd is not None:
+            raise UserError(f"the layers' weights are of {odd.dtype}, their inputs of {x_TD.dtype}: cast one of them")

@@ -7,6 +7,7 @@
 
 #include "adamw.h"
 #include "embedding.h"
+#include "fingerprint.h"
 #include "inference.h"
 #include "layer.h"
 #include "peak.h"
@@ -157,6 +158,9 @@ EXPORT const char* ernie_adamw(const AdamW* settings, float* weight, const float
 }
 EXPORT const char* ernie_squares(const float* x, long count, double* sum) {
     return guarded([&] { *sum = squares(x, count); });
+}
+EXPORT const char* ernie_fingerprint(const float* matrix, long rows, long columns, uint64_t* found) {
+    return guarded([&] { *found = fingerprint(matrix, rows, columns); });
 }
 EXPORT const char* ernie_peak(int low, long rounds, double* operations) {
     return guarded([&] { IN_TYPE(low, *operations = peak<E>(rounds)) });

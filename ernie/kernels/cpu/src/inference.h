@@ -11,7 +11,7 @@ class Stack {
 public:
     // The matrices (in, out) are copied; biases and norms are read where they are at every run.
     Stack(Kind, long width, long inner, Activation, float epsilon, const std::vector<LayerWeights>&);
-    // Whether the matrices are still what they were when they were copied, as far as a few elements of each tell.
+    // Whether the matrices are still what they were when they were copied, as far as fingerprint.h tells.
     bool is_of(const LayerWeights*) const;
     // The outputs of the last layer, (T, D), zero where none is wanted: `last` says where, the other layers use `shape`.
     void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
@@ -20,7 +20,7 @@ private:
     struct Packed {
         std::unique_ptr<PackedWeight> qkv, out, inner, outer;
     };
-    std::vector<float> sample(const LayerWeights*) const;
+    std::vector<uint64_t> fingerprints(const LayerWeights*) const;
     template <class E>
     void layer(const LayerShape&, const Packed&, const LayerWeights&, const float* x_TD, float* y_RD);
 
@@ -30,7 +30,7 @@ private:
     const float epsilon_;
     Arena weights_;
     std::vector<Packed> layers_;
-    std::vector<float> samples_;
+    std::vector<uint64_t> fingerprints_;
     Scratch memory_[9];
 };
 

@@ -1,0 +1,130 @@
+"""What does not fit together is refused with a sentence, by every kernel, before anything is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import paddle
+import pytest
+from judging import needs_kernels
+from paddle import Tensor, ones
+
+from ernie.data.batch import Layout
+from ernie.errors import UserError
+from ernie.kernels.attention import attention
+from ernie.kernels.check import sizes
+from ernie.kernels.dilated import GatedLayer, gated_stack
+from ernie.kernels.embedding import embed
+from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
+from ernie.kernels.linear import linear
+from ernie.kernels.mask import Mask
+from ernie.kernels.norm import add_norm
+from ernie.kernels.recurrent import gated_recurrent
+from ernie.kernels.stack import TransformerStack
+from ernie.kernels.vocabulary import vocabulary_cross_entropy
+
+T, D, F = 8, 6, 10
+LAYOUT = Layout.of_lengths([3, 5])
+SETTINGS = LayerSettings(2, "gelu", 1e-5)
+X = ones([T, D])
+
+
+def weights(**others: Tensor) -> LayerWeights:
+    """Those of a layer, some of them others."""
+    shapes = [[D, D]] * 4 + [[D, F], [F, D]] + [[D]] * 4 + [[F]] + [[D]] * 5
+    return LayerWeights(*map(ones, shapes))._replace(**others)
+
+
+def stacked(x: Tensor, layout: Layout = LAYOUT, heads: int = 2, **others: Tensor) -> Tensor:
+    return TransformerStack()(x, layout, [weights(), weights(**others)], LayerSettings(heads, "gelu", 1e-5))
+
+
+def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor:
+    layers = [GatedLayer(ones([11, 8]), ones([8]), ones([4, 5]), ones([4, 4]), ones([4]))]
+    layers += [GatedLayer(ones(mix), ones(mix[1:]), ones(skip))]
+    return gated_stack(ones([2, 9, 4]), ones(conditioner), layers, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attention(X, X, X, LAYOUT, 4), "heads: 4: expected a number that divides the width, 6"),
+        (lambda: attention(X, ones([T, 4]), X, LAYOUT, 2), r"k_SD has the shape \(8, 4\): expected \(S, D = 6\)"),
+        (lambda: attention(X, X, X[:5], LAYOUT, 2), r"v_SD has the shape \(5, 6\): expected \(S = 8, D = 6\)"),
+        (lambda: attention(X, X, X, Layout.of_lengths([3, 50]), 2), "layout is of 53 tokens: expected one of 8"),
+        (lambda: attention(X, X, X, LAYOUT, 2, keys=Layout.of_lengths([9])), "keys is of 9 tokens: expected one of 8"),
+        (lambda: attention(X, X, X, LAYOUT, 2, keys=Layout.of_lengths([8])), "keys is of 1 sequences: expected 2"),
+        (
+            lambda: attention(X, X, X, LAYOUT, 2, mask=Mask.causal(Layout.of_lengths([3]))),
+            "mask is of 3 queries: expected one of 8",
+        ),
+        (lambda: linear(X, ones([3, 4]), ones([4])), r"weight_DE has the shape \(3, 4\): expected \(D = 6, E\)"),
+        (lambda: linear(X, ones([6, 4]), ones([1])), r"bias_E has the shape \(1,\): expected \(E = 4\)"),
+        (
+            lambda: linear(ones([2, 4, 6]), ones([6, 4]), ones([4])),
+            r"x_TD has the shape \(2, 4, 6\): expected \(T, D\)",
+        ),
+        (lambda: add_norm(X, X, ones([3]), ones([D]), 1e-5), r"gain_D has the shape \(3,\)"),
+        (lambda: add_norm(X[:3], X, ones([D]), ones([D]), 1e-5), r"residual_TD has the shape \(3, 6\)"),
+        (lambda: transformer_layer(X, LAYOUT, weights(outer=ones([D, D])), SETTINGS), "outer_FD has the shape"),
+        (lambda: transformer_layer(X, LAYOUT, weights(offset2=ones([1])), SETTINGS), "offset2_D has the shape"),
+        (lambda: transformer_layer(X[:7], LAYOUT, weights(), SETTINGS), "layout is of 8 tokens"),
+        (
+            lambda: transformer_layer(X, LAYOUT, weights(), SETTINGS, Mask.causal(Layout.of_lengths([3]))),
+            "mask is of 3 queries",
+        ),
+        (lambda: stacked(ones([T, 4])), r"q_DD has the shape \(6, 6\): expected \(D = 4, D = 4\)"),
+        (lambda: stacked(X, inner_bias=ones([D])), "inner_bias_F has the shape"),
+        (lambda: stacked(X, Layout.of_lengths([9])), "layout is of 9 tokens"),
+        (lambda: stacked(X, heads=5), "heads: 5"),
+        (lambda: vocabulary_cross_entropy(X, ones([9, 5]), ones([9]), np.zeros(T, int)), "table_VD has the shape"),
+        (lambda: vocabulary_cross_entropy(X, ones([9, D]), ones([8]), np.zeros(T, int)), "bias_V has the shape"),
+        (
+            lambda: embed([np.zeros(3, int)] * 2, [X, ones([4, 5])], ones([D]), ones([D]), 1e-5),
+            "table_VD has the shape",
+        ),
+        (lambda: embed([np.zeros(3, int)], [X], ones([D]), ones([5]), 1e-5), "offset_D has the shape"),
+        (lambda: gated_recurrent(ones([T, 7]), LAYOUT, ones([2, 6]), ones([6])), "weight_HG has the shape"),
+        (lambda: gated_recurrent(X, LAYOUT, ones([3, 6]), ones([6])), "three times as many columns as rows"),
+        (lambda: gated_recurrent(X, Layout.of_lengths([4]), ones([2, 6]), ones([6])), "layout is of 4 tokens"),
+        (lambda: gated_recurrent(X, LAYOUT, ones([2, 6]), ones([6]), ones([1, 2])), "begin_NH is of 1 sequences"),
+        (lambda: convolved([11, 8], [4, 6], [2, 9, 3]), r"layers\[1\].skip_CK has the shape \(4, 6\)"),
+        (lambda: convolved([10, 8], [4, 5], [2, 9, 3]), r"layers\[1\].mix_IG has the shape \(10, 8\)"),
+        (lambda: convolved([11, 8], [4, 5], [2, 9, 2]), r"expected \(taps \* 4 \+ 2, 8\)"),
+        (lambda: convolved([11, 8], [4, 5], [2, 8, 3]), "conditioner_NSH has the shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call: Callable[[], Tensor], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
+
+
+def test_the_sizes_of_what_fits_are_told() -> None:
+    assert sizes(x_TD=X, weight_DE=ones([D, 4])) == {"T": T, "D": D, "E": 4}
+
+
+@needs_kernels
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda odd: linear(X, odd([D, 4]), ones([4])),
+        lambda odd: attention(X, odd([T, D]), X, LAYOUT, 2),
+        lambda odd: transformer_layer(X, LAYOUT, weights(inner=odd([D, F])), SETTINGS),
+        lambda odd: stacked(X, inner=odd([D, F])),
+        lambda odd: stacked(X, gain1=odd([D])),
+        lambda odd: vocabulary_cross_entropy(X, odd([9, D]), ones([9]), np.zeros(T, int)),
+        lambda odd: gated_recurrent(X, LAYOUT, odd([2, 6]), ones([6])),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_weights_of_another_type_are_not_read_as_float32(call: Callable[..., Tensor], dtype: str) -> None:
+    """By Paddle's own operators, which compute with one type at a time."""
+    with pytest.raises((ValueError, RuntimeError)):
+        call(lambda shape: ones(shape, dtype))
+
+
+def test_what_paddle_computes_with_two_types_is_computed_by_it() -> None:
+    found = add_norm(X, X * paddle.arange(D).astype("float32"), ones([D], "float64"), ones([D], "float64"), 1e-5)
+    assert found.dtype == paddle.float64
+    np.testing.assert_allclose(found.sum(-1).numpy(), D, rtol=1e-5)
