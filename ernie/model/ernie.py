@@ -5,7 +5,6 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -28,8 +27,9 @@ from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLD
 from ernie.model.published import hub
 from ernie.model.published.folder import recognise
 from ernie.model.published.load import load
+from ernie.model.save import save
 from ernie.model.vectors import Pooling, Text, encode
-from ernie.model.weights import load_weights, save_weights
+from ernie.model.weights import load_weights
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -180,14 +180,9 @@ class ErnieModel(nn.Layer):
         return model
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.config.write(folder / CONFIG_FILE)
-        save_weights(self, folder / WEIGHTS_FILE)
-        (folder / MASKED_HEAD_FILE).unlink(missing_ok=True)
-        if self.masked_head is not None:
-            self.masked_head.write(folder / MASKED_HEAD_FILE)
-        shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
-        if self.tokenizer is not None:
-            self.tokenizer.save(folder / TOKENIZER_FOLDER)
+        """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be.
+
+        The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
+        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name.
+        """
+        save(self, Path(folder))

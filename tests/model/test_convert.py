@@ -22,8 +22,10 @@ from ernie.model.heads import MaskedTokenHead
 from ernie.model.published.certificate import Certificate, Check
 from ernie.model.published.convert import convert
 from ernie.model.published.load import read
+from ernie.model.published.probe import Probe
 from ernie.model.published.write import write
 from ernie.model.weights import arrays
+from ernie.text.wordpiece import WordPiece
 
 SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab_size=5, layer_norm_epsilon=1e-12)
 TARGETS = ("ernie", "hf", "paddlenlp")
@@ -131,14 +133,66 @@ def test_a_task_that_the_model_does_not_have_is_a_sentence(tasks: int, message: 
         convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel, task=5)
 
 
+@pytest.mark.parametrize(("to", "task"), [("hf", None), ("paddlenlp", None), ("hf", 0), ("ernie", 1)])
+def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
+    to: str, task: int | None, tmp_path: Path
+) -> None:
+    model = make()
+    model.masked_head.task_id = 2
+    model.save_pretrained(tmp_path / "ours")
+    certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=task)
+    assert certificate.passed
+    (note,) = certificate.notes
+    assert note.startswith(f"its masked-token head learnt with task 2 and is written for task {task or 0}, ")
+    assert note.endswith("--task 2 writes the model for task 2")
+
+
+@pytest.mark.parametrize(("to", "task"), [("ernie", None), ("hf", 2), ("ernie", 2)])
+def test_a_head_that_is_written_for_its_own_task_fills_masks_as_before(
+    to: str, task: int | None, tmp_path: Path
+) -> None:
+    model = make()
+    model.masked_head.task_id = 2
+    model.save_pretrained(tmp_path / "ours")
+    certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=task)
+    assert certificate.notes == ()
+    assert all("filled masks" in check.differences for check in certificate.checks if "run by" not in check.against)
+    found = ErnieModel.from_pretrained(tmp_path / "there").fill_mask("w9 [MASK] w7")
+    assert [one.token for one in found[0]] == [one.token for one in model.fill_mask("w9 [MASK] w7")[0]]
+
+
+def test_the_padding_of_the_vocabulary_is_that_of_the_settings(tmp_path: Path) -> None:
+    model = make()
+    padding, unknown, *others = model.tokenizer.tokens
+    model.tokenizer = WordPiece([unknown, padding, *others])
+    assert model.tokenizer.pad_id == 1
+    for to in ("hf", "paddlenlp"):
+        write(model, tmp_path / to, to)
+        assert json.loads((tmp_path / to / "config.json").read_text())["pad_token_id"] == 1
+    ids = Probe.of(model.config, 1).ids[0]
+    assert set(ids.tolist()) <= {*range(40)} - {1}
+    assert {0, 39} <= set(Probe.of(replace(model.config, max_positions=512), 1).ids[0].tolist())
+
+
 # ------------------------------------------------------------------------------------------------- certificates
+
+
+@pytest.mark.parametrize("part", ["encoder.layers.0.inner.weight", "masked_head.bias"])
+def test_a_model_that_computes_no_numbers_is_a_sentence_that_names_the_weight(part: str, tmp_path: Path) -> None:
+    model = make()
+    parameters = dict(model.named_parameters()) | {"masked_head.bias": model.masked_head.bias}
+    parameters[part].set_value(paddle.full(parameters[part].shape, float("nan")))
+    model.save_pretrained(tmp_path / "ours")
+    with pytest.raises(UserError, match=f"ours: {part} holds NaN or infinity"):
+        convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
+    assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
 def test_the_certificate_lists_every_layer_and_is_kept_beside_the_weights(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path / "ours")
     certificate = convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
     record = json.loads((tmp_path / "hf" / "certificate.json").read_text())
-    layers = ["embeddings", "layer 1", "layer 2", "pooler", "masked tokens"]
+    layers = ["embeddings", "layer 1", "layer 2", "pooler", "masked tokens", "filled masks"]
     assert list(record["checks"][0]["differences"]) == layers
     assert record["passed"] and record["weights_identical"]
     assert all(layer in str(certificate) for layer in layers)

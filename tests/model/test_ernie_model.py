@@ -18,6 +18,7 @@ from ernie.data.batch import Packed, pack
 from ernie.data.document import Sample
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
+from ernie.model.heads import MaskedTokenHead
 from ernie.model.weights import arrays
 
 SHAPE = EncoderConfig(
@@ -316,3 +317,65 @@ def test_a_model_without_a_tokenizer_leaves_none_of_another_model_behind(tmp_pat
     assert ErnieModel.from_pretrained(tmp_path).tokenizer is not None
     make().save_pretrained(tmp_path)
     assert ErnieModel.from_pretrained(tmp_path).tokenizer is None
+
+
+@pytest.mark.parametrize("part", ["weights", "head", "tokenizer", "configuration"])
+def test_a_model_that_cannot_be_saved_leaves_the_one_that_was_there(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make()
+    model.tokenizer, model.masked_head = vocabulary("a few words ."), MaskedTokenHead(model)
+    model.save_pretrained(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    other = make(seed=1)
+    other.tokenizer, other.masked_head = vocabulary("other words"), MaskedTokenHead(other)
+    owner = {
+        "weights": "ernie.model.weights.save_file",
+        "head": "ernie.model.heads.save_arrays",
+        "tokenizer": "ernie.text.wordpiece.WordPiece.write_files",
+        "configuration": "ernie.model.config.EncoderConfig.write",
+    }
+    monkeypatch.setattr(owner[part], full)
+    with pytest.raises(OSError, match="No space left"):
+        other.save_pretrained(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "masked_head.safetensors",
+        "model.safetensors",
+        "tokenizer",
+    ]
+
+
+def test_saving_over_a_model_leaves_what_else_is_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for seed in range(2):
+        model = make(seed)
+        model.tokenizer = vocabulary("a few words ." if seed else "others")
+        model.save_pretrained(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert ErnieModel.from_pretrained(tmp_path).tokenizer.fingerprint == model.tokenizer.fingerprint
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "model.safetensors",
+        "notes.txt",
+        "tokenizer",
+    ]
+
+
+@pytest.mark.parametrize("name", ["file", "file/model"])
+def test_a_file_where_the_folder_shall_be_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=f"{name}: there is a file of that name"):
+        make().save_pretrained(tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_model_may_be_saved_in_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make().save_pretrained(".")
+    assert ErnieModel.from_pretrained(tmp_path).config == SHAPE

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 States = Mapping[str, np.ndarray]  # a layer's name -> its output, (tokens, width) without padding
-EMBEDDINGS, POOLER, MASKED = "embeddings", "pooler", "masked tokens"
+EMBEDDINGS, POOLER, MASKED, FILLED = "embeddings", "pooler", "masked tokens", "filled masks"
 
 
 def layer_name(i: int) -> str:
@@ -37,14 +37,17 @@ class Probe:
     mask: np.ndarray
 
     @classmethod
-    def of(cls, config: EncoderConfig) -> Probe:
-        """A sequence as long as the model allows, a shorter one and one of a single token; always the same."""
+    def of(cls, config: EncoderConfig, padding: int) -> Probe:
+        """A sequence as long as the model allows, a shorter one and one of a single token; always the same.
+
+        No token has the id `padding`, for which PaddleNLP's ERNIE has a vector of zeros.
+        """
         rng = np.random.default_rng(0)
         lengths = np.array([config.max_positions, (config.max_positions + 2) // 3, 1])
         shape = (len(lengths), config.max_positions)
         mask = (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
-        # Not the id 0: it is the padding in all these formats, for which PaddleNLP's ERNIE has a vector of zeros.
-        ids = rng.integers(1, config.vocab_size, size=shape) * mask
+        ids = rng.integers(config.vocab_size - 1, size=shape)
+        ids = (ids + (ids >= padding)) * mask
         segments = rng.integers(config.segments, size=shape) * mask
         tasks = np.broadcast_to(np.arange(len(lengths))[:, None] % max(config.task_vocab_size, 1), shape) * mask
         return cls(ids, segments, tasks, mask)
@@ -55,7 +58,7 @@ class Probe:
 
 
 def states_of(model: ErnieModel, probe: Probe) -> dict[str, np.ndarray]:
-    """The outputs of a model of this library."""
+    """The outputs of a model of this library; those of its masked-token head for its own task, too."""
     with evaluating(model):
         output = model(probe.ids, probe.segments, probe.mask, probe.tasks, output_hidden_states=True)
         assert output.hidden_states is not None
@@ -65,4 +68,7 @@ def states_of(model: ErnieModel, probe: Probe) -> dict[str, np.ndarray]:
         if model.masked_head is not None:
             places = np.arange(len(hidden[-1]))
             states[MASKED] = model.masked_head(paddle.to_tensor(hidden[-1]), places).numpy()
+            tasks = np.full_like(probe.tasks, model.masked_head.task_id)
+            last = probe.tokens(model(probe.ids, probe.segments, probe.mask, tasks).last_hidden_state.numpy())
+            states[FILLED] = model.masked_head(paddle.to_tensor(last), places).numpy()
     return states

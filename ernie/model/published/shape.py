@@ -132,8 +132,8 @@ def check_supported(settings: Mapping[str, Any], path: Path) -> None:
         raise UserError(f"{path}: emb_size is {emb_size}, hidden_size {settings.get('hidden_size')}: they must agree")
 
 
-def settings_for(config: EncoderConfig, to: Kind, head: bool) -> dict[str, Any]:
-    """The `config.json` of an encoder for Hugging Face or PaddleNLP.
+def settings_for(config: EncoderConfig, to: Kind, head: bool, padding: int) -> dict[str, Any]:
+    """The `config.json` of an encoder for Hugging Face or PaddleNLP; `padding` is the id of the padding.
 
     It is a BERT, which every version knows, unless it has task embeddings, which only ERNIE has.  PaddleNLP runs ERNIE
     with a LayerNorm epsilon of 1e-12 whatever the settings say, and BERT with what they say.
@@ -157,7 +157,7 @@ def settings_for(config: EncoderConfig, to: Kind, head: bool) -> dict[str, Any]:
         "initializer_range": config.initializer_range,
         "layer_norm_eps": config.layer_norm_epsilon,
         "position_embedding_type": "absolute",
-        "pad_token_id": 0,
+        "pad_token_id": padding,
     }
     if family == "Ernie":
         settings |= {"use_task_id": bool(config.task_vocab_size), "task_type_vocab_size": config.task_vocab_size}

@@ -32,7 +32,7 @@ def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
         model.save_pretrained(folder)
         return []
     folder.mkdir(parents=True, exist_ok=True)
-    settings = settings_for(model.config, to, head=model.masked_head is not None)
+    settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
     _write_json(folder / "config.json", settings)
     if to == "hf":
         weights = renamed(model, names.HUGGING_FACE, settings["model_type"])
@@ -43,6 +43,11 @@ def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
     return [*_misfits(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+
+
+def padding_id(model: ErnieModel) -> int:
+    """The id of the model's padding; 0, as the formats have it, where there is no tokenizer to say."""
+    return 0 if model.tokenizer is None else model.tokenizer.pad_id
 
 
 def _misfits(config: EncoderConfig, settings: dict[str, Any], to: Target) -> list[str]:

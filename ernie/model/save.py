@@ -1,0 +1,55 @@
+"""A model into its folder: what was there stays until all of the new one is written."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ernie.beside import PARTIAL, beside, put
+from ernie.errors import UserError
+from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
+from ernie.model.weights import save_weights
+
+if TYPE_CHECKING:
+    from ernie.model.ernie import ErnieModel
+
+
+def save(model: ErnieModel, folder: Path) -> None:
+    """See `ErnieModel.save_pretrained`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
+    writers = _writers(model)
+    partials = {name: folder / f"{name}{PARTIAL}" for name in writers}
+    tokenizer = beside(folder / TOKENIZER_FOLDER)
+    try:
+        for name, write in writers.items():
+            write(partials[name])
+        if model.tokenizer is not None:
+            model.tokenizer.save(tokenizer)
+        _put(folder, partials, tokenizer)
+    finally:
+        for path in partials.values():
+            path.unlink(missing_ok=True)
+        shutil.rmtree(tokenizer, ignore_errors=True)
+
+
+def _writers(model: ErnieModel) -> dict[str, Callable[[Path], None]]:
+    head = {} if model.masked_head is None else {MASKED_HEAD_FILE: model.masked_head.write}
+    return {WEIGHTS_FILE: partial(save_weights, model), **head, CONFIG_FILE: model.config.write}
+
+
+def _put(folder: Path, partials: dict[str, Path], tokenizer: Path) -> None:
+    """Move all to its place, the configuration, which makes the folder a model's, last; what is the old one's goes."""
+    if tokenizer.is_dir():
+        put(tokenizer, folder / TOKENIZER_FOLDER)
+    else:
+        shutil.rmtree(folder / TOKENIZER_FOLDER, ignore_errors=True)
+    if MASKED_HEAD_FILE not in partials:
+        (folder / MASKED_HEAD_FILE).unlink(missing_ok=True)
+    for name, path in partials.items():
+        path.replace(folder / name)
