@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ernie.beside import beside, check_absent, put
+from ernie.errors import UserError
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
 from ernie.model.published.fold import folded
 from ernie.model.published.folder import Kind
