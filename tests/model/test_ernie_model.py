@@ -221,15 +221,16 @@ def keep_in(kind: str, path: Path, only: str = "") -> None:
 
 
 @pytest.mark.parametrize("only", ["", "layers.0.inner.weight"])
-@pytest.mark.parametrize(("kind", "near"), [("F64", 0), ("F16", 1e-2), ("BF16", 1e-1)])
+@pytest.mark.parametrize(("kind", "near"), [("F64", 0), ("F16", 2**-10), ("BF16", 2**-7)])
 def test_weights_of_another_type_become_the_models_own(tmp_path: Path, kind: str, near: float, only: str) -> None:
     model = make()
-    model.tokenizer = vocabulary("a few words .")
     model.save_pretrained(tmp_path)
     keep_in(kind, tmp_path / "model.safetensors", only)
     loaded = ErnieModel.from_pretrained(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {paddle.float32}
-    np.testing.assert_allclose(loaded.encode(["a few"]), model.encode(["a few"]), rtol=0, atol=near)
+    for name, parameter in loaded.named_parameters():
+        saved = model.state_dict()[name].numpy()
+        np.testing.assert_allclose(parameter.numpy(), saved, rtol=near, atol=near * 2**-14, err_msg=name)
 
 
 def test_weights_that_are_whole_numbers_are_a_sentence(tmp_path: Path) -> None:
