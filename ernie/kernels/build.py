@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "cpu" / "src"
@@ -93,12 +94,60 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Built beside and renamed: another process may be looking for it, or building it too.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
-            _compile(command, variant, extra, Path(folder)).replace(path)
+            library = _compile(command, variant, extra, Path(folder))
+            _seal(library)
+            library.replace(path)
     except OSError as error:
         raise CannotBuild(
             f"{path.parent} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder that can"
         ) from None
     return path
+
+
+def _seal(library: Path) -> None:
+    """Put a digest behind what is in the file, where nothing that loads it looks, and all of it on the disk."""
+    with library.open("r+b") as file:
+        file.write(hashlib.sha256(file.read()).digest())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_whole(library: Path) -> bool:
+    """Whether there is this library as it was built: to load one that was cut off would end the process."""
+    try:
+        content = library.read_bytes()
+    except OSError:
+        return False
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(content[:-size]).digest() == content[-size:]
+
+
+def remember_failure(variant: str) -> None:
+    """Remember that this compiler cannot compile a variant, where there is room to."""
+    with suppress(OSError):
+        _failure(variant).parent.mkdir(parents=True, exist_ok=True)
+        _failure(variant).write_text(_compiler_and_version(), encoding="utf-8")
+
+
+def has_failed(variant: str) -> bool:
+    """Whether this very compiler could not compile these very sources for a variant."""
+    try:
+        return _failure(variant).read_text(encoding="utf-8") == _compiler_and_version()
+    except (OSError, ValueError):
+        return False
+
+
+def _failure(variant: str) -> Path:
+    return cached(variant).with_suffix(".failed")
+
+
+def _compiler_and_version() -> str:
+    command = compiler() or ["none"]
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    except OSError:
+        return shlex.join(command)
+    return f"{shlex.join(command)}\n{done.stdout}"
 
 
 def _compile(command: list[str], variant: str, extra: Sequence[str], folder: Path) -> Path:

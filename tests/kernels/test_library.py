@@ -50,9 +50,12 @@ def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "SHIPPED", tmp_path / "nothing")
     refused = tmp_path / "refused"
     refused.write_text("none")
+    (tmp_path / "version").write_text("copier 1")
     compiler = tmp_path / "c++"
     compiler.write_text(
         "#!/bin/sh\n"
+        f'[ "$1" = --version ] && exec cat {tmp_path}/version\n'
+        f"echo >> {tmp_path}/calls\n"
         f'case "$*" in *"$(cat {refused})"*) echo "error: what is that?" >&2; exit 1;; esac\n'
         'while [ "$1" != -o ]; do [ "$1" = -shared ] && shared=1; shift; done\n'
         f'case "$2" in *avx512_bf16*) v=avx512_bf16;; *avx512*) v=avx512;; *) v=avx2;; esac\n'
@@ -125,6 +128,50 @@ def test_a_library_that_does_not_load_here_is_built_anew(content: bytes, copying
     with pytest.warns(Remark, match="compiling"):
         assert found().path == path
     assert path.read_bytes() != content
+
+
+@needs_kernels
+@pytest.mark.parametrize("size", [1000, -1])
+def test_a_library_that_was_cut_off_is_not_loaded_but_built_anew(size: int, copying: Path) -> None:
+    """To load it would end the process: it is looked at from another one."""
+    with pytest.warns(Remark, match="compiling"):
+        path = found().path
+    whole = path.read_bytes()
+    path.unlink()  # this process has it in memory
+    path.write_bytes(whole[:size])
+    done = python("-c", "from ernie.kernels.cpu.library import library; print(library().variant)")
+    assert (done.returncode, done.stdout.split()) == (0, [VARIANTS[0]]), done.stderr
+    assert path.read_bytes() == whole
+
+
+@needs_kernels
+def test_a_library_without_one_of_the_functions_is_built_anew(copying: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(Remark, match="compiling"):
+        found()
+    monkeypatch.setitem(module._SIGNATURES, "of_tomorrow", ())
+    with pytest.warns(Remark, match="compiling"):
+        reason = search.__wrapped__()
+    assert isinstance(reason, CannotBuild) and "cannot be loaded" in str(reason)
+
+
+@needs_kernels
+def test_what_a_compiler_cannot_compile_is_tried_once_and_again_with_another(
+    copying: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "runnable", lambda flags: ["avx512_bf16", VARIANTS[-1]])
+    copying.write_text("avx512bf16")
+    calls = copying.with_name("calls")
+    with pytest.warns(Remark, match=rf"using the {VARIANTS[-1]} kernels, for .*error: what is that"):
+        assert found().variant == VARIANTS[-1]
+    before = calls.read_text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found().variant == VARIANTS[-1]
+    assert calls.read_text() == before
+    copying.with_name("version").write_text("copier 2")
+    with pytest.warns(Remark, match="compiling"):
+        found()
+    assert calls.read_text() > before
 
 
 @needs_kernels

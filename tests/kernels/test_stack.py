@@ -229,6 +229,35 @@ def test_tokens_that_are_not_there_or_do_not_ascend_are_refused(rows: list[int],
             for_inference(encoder, inputs(layout), layout, np.array(rows))
 
 
+@pytest.mark.parametrize("learns", [False, True])
+def test_tokens_may_be_asked_for_in_a_list(learns: bool) -> None:
+    encoder, layout, rows = make(), Layout.of_lengths([9]), [1, 4]
+    x = inputs(layout)
+    found = encoder(x, layout, needed=rows).numpy() if learns else for_inference(encoder, x, layout, rows)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.flatnonzero(found.any(1)), rows)
+
+
+@pytest.mark.parametrize("name", ["fp32", "int8"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_weight_that_is_no_number_shows_in_what_comes_out(name: str, value: float) -> None:
+    encoder, layout = make(), Layout.of_lengths([6, 11])
+    weight = encoder.layers[0].inner.weight
+    weight.set_value(np.where(np.arange(weight.size).reshape(weight.shape) == 303, np.float32(value), weight.numpy()))
+    with precision(name):  # type: ignore[arg-type]
+        assert np.isnan(for_inference(encoder, inputs(layout), layout)).all()
+
+
+@pytest.mark.parametrize("name", ["fp32", "int8"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_input_that_is_no_number_shows_in_its_own_sequence_alone(name: str, value: float) -> None:
+    encoder, layout = make(), Layout.of_lengths([6, 11])
+    values = inputs(layout).numpy()
+    values[2, 5] = value
+    with precision(name):  # type: ignore[arg-type]
+        found = np.isnan(for_inference(encoder, paddle.to_tensor(values), layout))
+    assert found[:6].all() and not found[6:].any()
+
+
 def test_where_no_token_is_asked_for_gradients_are_zero() -> None:
     encoder, layout = make(), Layout.of_lengths([9])
     encoder.train()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import paddle
@@ -43,11 +44,11 @@ def row_numbers(numbers: np.ndarray, rows: int, what: str) -> np.ndarray:
     return np.ascontiguousarray(numbers, np.int64)
 
 
-def asked_rows(rows: np.ndarray, tokens: int) -> np.ndarray:
+def asked_rows(rows: np.ndarray | Sequence[int], tokens: int) -> np.ndarray:
     """The tokens asked for, as the kernels read them.  Raises UserError where they are none, or do not ascend."""
     if (np.diff(rows) <= 0).any():
         raise UserError("the tokens that are asked for: expected each one once, in ascending order")
-    return row_numbers(rows, tokens, "token")
+    return row_numbers(np.asarray(rows), tokens, "token")
 
 
 class Shape:

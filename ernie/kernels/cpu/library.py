@@ -17,7 +17,18 @@ from typing import Any
 import paddle
 
 from ernie.errors import Remark, UserError
-from ernie.kernels.build import SHIPPED, VARIANTS, CannotBuild, build, cached, processor_flags, runnable
+from ernie.kernels.build import (
+    SHIPPED,
+    VARIANTS,
+    CannotBuild,
+    build,
+    cached,
+    has_failed,
+    is_whole,
+    processor_flags,
+    remember_failure,
+    runnable,
+)
 from ernie.runtime import threads
 
 _AT = c_void_p  # an address in memory
@@ -174,17 +185,39 @@ def search() -> Library | CannotBuild:
         return CannotBuild("they need Linux and a processor with AVX2")
     if wanted and wanted not in able:
         raise UserError(f"ERNIE_KERNELS: this processor cannot run {wanted}, only {', '.join(able)}")
-    reasons = []
+    try:
+        _load_what_they_call()
+        return _best(able, wanted)
+    except CannotBuild as reason:
+        return reason
+
+
+def _best(able: list[str], wanted: str) -> Library:
+    reasons: dict[str, CannotBuild] = {}
     for variant in [wanted] if wanted else able:
-        try:
-            found = _obtain(variant)
-        except CannotBuild as reason:
-            reasons.append(reason)
+        found = _there(variant)
+        if found is None and not wanted and has_failed(variant):
             continue
-        if reasons:  # an old compiler does not know the newest instructions
-            warnings.warn(f"using the {variant} kernels, for {reasons[0]}", Remark, stacklevel=2)
+        try:
+            found = found or _built(variant)
+        except CannotBuild as reason:
+            reasons[variant] = reason
+            continue
+        _tell(variant, reasons)
         return found
-    return reasons[0]
+    raise next(iter(reasons.values()))
+
+
+def _tell(chosen: str, reasons: dict[str, CannotBuild]) -> None:
+    """Say once why it is not a better variant: an old compiler does not know the newest instructions."""
+    if not reasons:
+        return
+    better, reason = next(iter(reasons.items()))
+    again = f"it is tried again with another compiler, or with ERNIE_KERNELS={better}"
+    warnings.warn(f"using the {chosen} kernels, for {reason}; {again}", Remark, stacklevel=2)
+    for variant, failure in reasons.items():
+        if failure.details:  # the compiler's own words, and not that there is none
+            remember_failure(variant)
 
 
 def _wanted() -> str:
@@ -194,23 +227,29 @@ def _wanted() -> str:
     return wanted
 
 
-def _obtain(variant: str) -> Library:
-    _load_what_they_call()
-    for path in (SHIPPED / f"{variant}.so", cached(variant)):
-        # One that was built on another system, with a newer C library, does not load here: it is built anew.
-        if os.path.isfile(path) and (handle := _opened(path)):  # noqa: PTH113 - never raises
-            return _ready(variant, path, handle)
+def _there(variant: str) -> Library | None:
+    """What came with the wheel or was built before.
+
+    One from another system, with a newer C library, does not load here: it is built anew, as is one that was cut off.
+    """
+    shipped, built = SHIPPED / f"{variant}.so", cached(variant)
+    if os.path.isfile(shipped) and (found := _opened(variant, shipped)):  # noqa: PTH113 - never raises
+        return found
+    return _opened(variant, built) if is_whole(built) else None
+
+
+def _built(variant: str) -> Library:
     warnings.warn("compiling the C++ kernels for this processor, once: about ten seconds", Remark, stacklevel=2)
     path = build(variant, cached(variant))
-    if (handle := _opened(path)) is None:
+    if (found := _opened(variant, path)) is None:
         raise CannotBuild(f"{path} cannot be loaded; set XDG_CACHE_HOME to a folder from which programs may be run")
-    return _ready(variant, path, handle)
+    return found
 
 
-def _opened(path: Path) -> ctypes.CDLL | None:
+def _opened(variant: str, path: Path) -> Library | None:
     try:
-        return ctypes.CDLL(str(path))
-    except OSError:
+        return _ready(variant, path, ctypes.CDLL(str(path)))
+    except (OSError, AttributeError):  # it does not load, or is of other functions
         return None
 
 

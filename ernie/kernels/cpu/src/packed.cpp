@@ -38,11 +38,13 @@ QuantizedWeight::QuantizedWeight(const PlainWeight& weight)
     : integers(size_t(weight.K * weight.columns())), scale(size_t(weight.columns()), 0.f), shift(scale.size(), 0) {
     const std::vector<float> values = weight.joined();
     const size_t N = scale.size();
-    for (size_t i = 0; i < values.size(); i++) scale[i % N] = std::max(scale[i % N], std::fabs(values[i]));
+    // No byte stands for infinity or what is no number: the scale then is none either, and so are the results.
+    for (size_t i = 0; i < values.size(); i++) scale[i % N] = std::isfinite(values[i]) ? std::max(scale[i % N], std::fabs(values[i])) : NAN;
     const float most = largest_byte();
-    for (float& s : scale) s = s > 0 ? s / most : 1.f;
+    for (float& s : scale) s = s == 0 ? 1.f : s / most;
     for (size_t i = 0; i < values.size(); i++) {
-        const int value = int(std::lrintf(values[i] / scale[i % N]));
+        const float s = scale[i % N];
+        const int value = std::isnan(s) ? 0 : int(std::lrintf(values[i] / s));
         integers[i] = int8_t(value);
         shift[i % N] += 128 * value;
     }
@@ -50,9 +52,12 @@ QuantizedWeight::QuantizedWeight(const PlainWeight& weight)
 
 template <class E>
 float quantize(const E* x, long N, uint8_t* bytes) {
-    Vec highest = zero();
-    for (long i = 0; i < N; i += LANES) highest = max(highest, abs(load(x + i, first(N - i))));
-    const float top = maximum(highest), scale = top > 0 ? top / 127.f : 1.f;
+    Vec highest = zero(), finite = zero();  // the latter no longer zero where one is infinite or no number
+    for (long i = 0; i < N; i += LANES) {
+        const Vec value = load(x + i, first(N - i));
+        highest = max(highest, abs(value)), finite = finite + (value - value);
+    }
+    const float top = maximum(highest), scale = sum(finite) != 0 ? NAN : top > 0 ? top / 127.f : 1.f;
     const Vec inverse = all(1.f / scale);
     for (long i = 0; i < N; i += LANES) store_bytes(bytes + i, to_integers(load(x + i, first(N - i)) * inverse) + all(128u), N - i);
     return scale;

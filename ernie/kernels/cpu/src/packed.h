@@ -46,7 +46,8 @@ struct QuantizedWeight {
     explicit QuantizedWeight(const PlainWeight&);
 };
 
-// A row as unsigned bytes, 128 being zero: x = scale * (byte - 128).  Returns the scale (dynamic quantization, per token).
+// A row as unsigned bytes, 128 being zero: x = scale * (byte - 128).  Returns the scale (dynamic quantization, per token),
+// NaN where an element is not finite.
 template <class E>
 float quantize(const E* x_N, long N, uint8_t* bytes_N);
 // What the sums of a product of such bytes with a weight's stand for.
