@@ -45,11 +45,17 @@ class Export:
 def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Difference]:
     """Write `folder`, unless a difference is too large; the differences on random and on real rows.
 
-    Raises UserError when the folder is there already, and when the model cannot be loaded or exported.
+    Raises UserError when the folder is there already, and when the model cannot be loaded or exported, or has no
+    tokenizer.
     """
     check_absent(folder)
     check_able(wanted.to, wanted.int8)
     model = exportable(wanted.run, wanted.task)
+    if model.padded.ernie.tokenizer is None:
+        raise UserError(
+            f"{wanted.run}: the model in it has no tokenizer, which goes with what is exported. Put the tokenizer's "
+            f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
+        )
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = beside(folder)
     partial.mkdir()

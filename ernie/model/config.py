@@ -11,6 +11,8 @@ from typing import Literal
 from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
 
+_LARGEST = 2**31 - 1  # size of a tensor that Paddle can make
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -40,6 +42,9 @@ class EncoderConfig:
                 raise UserError(f"{name}: expected at least 1, found {getattr(self, name)}")
         if self.task_vocab_size < 0:
             raise UserError(f"task_vocab_size: expected at least 0, found {self.task_vocab_size}")
+        for name in ("vocab_size", "hidden_size", "intermediate_size", "max_positions", "segments", "task_vocab_size"):
+            if getattr(self, name) > _LARGEST:
+                raise UserError(f"{name}: expected at most {_LARGEST}, found {getattr(self, name)}")
         if self.hidden_size % self.heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "

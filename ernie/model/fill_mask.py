@@ -38,6 +38,10 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
             "this model has no head that predicts masked tokens. A run of 'ernie pretrain' with knowledge masking "
             "has one, and so have published checkpoints that were saved with theirs."
         )
+    if not isinstance(text, str):
+        raise UserError(f"expected a text, found {text!r:.60}")
+    if not isinstance(top, int | np.integer):
+        raise UserError(f"top: expected a whole number, found {top!r:.60}")
     if top < 1:
         raise UserError(f"top: expected at least 1, found {top}")
     with about("the text"):

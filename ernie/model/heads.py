@@ -13,6 +13,7 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels.linear import linear
 from ernie.kernels.vocabulary import vocabulary_cross_entropy
 from ernie.model.config import EncoderConfig
@@ -85,7 +86,7 @@ class MaskedTokenHead(nn.Layer):
     def read(cls, model: ErnieModel, path: Path) -> MaskedTokenHead:
         """Read the head of `model` that `write` wrote.  Raises UserError when it is damaged or another model's."""
         head, values = cls(model), read_arrays(path)
-        head.task_id = int(values.pop("task_id", 0))
+        head.task_id = _task_id(values.pop("task_id", np.array(0)), path)
         set_weights(head, values, str(path))
         return head
 
@@ -114,3 +115,9 @@ class MaskedTokenHead(nn.Layer):
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
         return self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
+
+
+def _task_id(found: np.ndarray, path: Path) -> int:
+    if found.size != 1 or not np.issubdtype(found.dtype, np.integer) or found.item() < 0:
+        raise UserError(f"{path}: task_id: expected one whole number from 0, found {found.tolist()}")
+    return int(found.item())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,17 @@ def test_a_model_that_computes_something_else_is_not_written(
     said = capsys.readouterr()
     assert "a largest difference is above 0.0001: nothing was written to there" in said.err
     assert "largest difference" in said.out
+    assert not list(work.glob("there*"))
+
+
+def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(work / "encoder" / "tokenizer")
+    assert export("encoder", "--to", "onnx", "--output", "there") == 2
+    said = capsys.readouterr()
+    assert "encoder: the model in it has no tokenizer, which goes with what is exported" in said.err
+    assert said.out == ""
     assert not list(work.glob("there*"))
 
 

@@ -43,9 +43,18 @@ def test_a_model_has_the_weights_that_its_shape_promises() -> None:
     assert sum(int(np.prod(shape)) for shape in found.values()) == embeddings + c.layers * layer + D * D + D
 
 
+@pytest.mark.parametrize("name", ["vocab_size", "max_positions", "task_vocab_size"])
+def test_a_size_that_no_tensor_has_is_a_sentence(name: str) -> None:
+    with pytest.raises(UserError, match=f"{name}: expected at most 2147483647, found 10000000000000"):
+        EncoderConfig(**{name: 10**13})
+
+
 def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
+    import paddle
+
     from ernie import ErnieModel
 
+    paddle.seed(0)
     for name, parameter in ErnieModel(EncoderConfig(500, 64, 1, 2, 128)).named_parameters():
         values = parameter.numpy()
         if "position" in name:  # waves

@@ -176,6 +176,14 @@ def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> No
         read(folder, ErnieModel)
 
 
+@pytest.mark.parametrize("parts", [None, [1], {"a": 1}, {"a": None}, "a"])
+def test_an_index_of_no_files_is_a_sentence(parts: object, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 1}')
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    with pytest.raises(UserError, match=r"index.json: expected a weight_map: which weight is in which file"):
+        read(tmp_path, ErnieModel)
+
+
 def test_bfloat16_in_paddles_files_is_read_as_what_it_means(tmp_path: Path) -> None:
     values = np.array([-0.0068, 0.0196, 1.5], np.float32)
     pdparams(tmp_path / "model_state.pdparams", {"w": (values.view(np.uint32) >> 16).astype(np.uint16)})

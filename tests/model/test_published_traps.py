@@ -212,12 +212,31 @@ def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
         ("is_decoder", True, "is_decoder is True: a decoder sees only what stands before each token"),
         ("num_hidden_layers", None, "num_hidden_layers: expected a whole number above 0, found nothing"),
         ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found 4"),
+        ("layer_norm_eps", float("nan"), "layer_norm_eps: expected a finite number, found nan"),
         ("num_attention_heads", 5, "config.json: hidden_size 16 does not divide by heads 5"),
     ],
 )
 def test_what_this_encoder_cannot_compute_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         reading(tmp_path, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("ernie.embeddings.word_embeddings.weight", "embedding.token.weight"),
+        ("ernie.encoder.layer.0.intermediate.dense.weight", "encoder.layers.0.inner.weight"),
+    ],
+)
+def test_weights_that_are_no_matrices_are_refused(tmp_path: Path, name: str, ours: str) -> None:
+    flat = weights()[name].reshape(-1)
+    with pytest.raises(UserError, match=rf"{ours} has the shape \[{flat.size}\], expected a matrix"):
+        reading(tmp_path, add={name: flat})
+
+
+@pytest.mark.parametrize("classes", [[None], 5, "ErnieModel"])
+def test_architectures_that_are_no_names_say_nothing(tmp_path: Path, classes: Any) -> None:
+    assert reading(tmp_path, "paddlenlp", architectures=classes).notes == ()
 
 
 def test_half_precision_is_read_as_single(tmp_path: Path) -> None:
@@ -261,3 +280,24 @@ def test_tokens_that_were_added_behind_a_vocabulary_are_said(tmp_path: Path) -> 
     write_vocabulary(tmp_path)
     write_json(tmp_path / "added_tokens.json", {"<e1>": 90, "<e2>": 91})
     assert any("has 2 more tokens (<e1>, <e2>)" in note for note in reading(tmp_path).notes)
+
+
+def test_tokens_that_only_the_tokenizers_settings_add_are_said(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path)
+    added = {"0": {"content": "[PAD]"}, "40": {"content": "[NEW]"}}
+    write_json(tmp_path / "tokenizer_config.json", {"added_tokens_decoder": added})
+    assert reading(tmp_path).notes == ("its tokenizer has 1 more token ([NEW]), which ours does not know",)
+
+
+def test_a_tokenizer_that_leaves_punctuation_in_words_is_said(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {"do_basic_tokenize": False})
+    (note,) = reading(tmp_path).notes
+    assert note == "its tokenizer does not part words from punctuation (do_basic_tokenize is false); ours does"
+
+
+def test_a_tokenizer_class_that_is_no_name_is_said(tmp_path: Path) -> None:
+    write_vocabulary(tmp_path)
+    write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": ["x"], "added_tokens_decoder": [1]})
+    (note,) = reading(tmp_path).notes
+    assert note.startswith("its tokenizer is a ['x'], which splits text into words in another way")

@@ -6,6 +6,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import numpy as np
 import paddle
@@ -14,6 +15,7 @@ from helpers import vocabulary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paddle.base import core
+from safetensors.numpy import load_file, save_file
 
 from ernie import ErnieModel
 from ernie.data.batch import Packed, pack
@@ -283,9 +285,12 @@ def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
         ("the \ud83d [MASK]", 5, "the text: holds half a surrogate pair, which stands for no character"),
         ("a " * 12 + "[MASK]", 5, "the text has 15 tokens, this model has 12 positions; shorten it"),
         ("the [MASK]", 0, "top: expected at least 1, found 0"),
+        ("the [MASK]", 2.5, "top: expected a whole number, found 2.5"),
+        (5, 5, "expected a text, found 5"),
+        (["the [MASK]"], 5, "expected a text, found ['the [MASK]']"),
     ],
 )
-def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: str, top: int, message: str) -> None:
+def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: Any, top: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         model.fill_mask(text, top)
     assert str(caught.value) == message
@@ -321,6 +326,15 @@ def test_another_models_head_is_a_sentence_that_names_the_file(tmp_path: Path) -
     other = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 2, 16))
     MaskedTokenHead(other).write(tmp_path / "masked_head.safetensors")
     with pytest.raises(UserError, match=r"masked_head.safetensors: \S+ has the shape \[8"):
+        ErnieModel.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("task", [np.array([1, 2]), np.array(1.5), np.array(-1)])
+def test_a_head_of_no_task_is_a_sentence_that_names_the_file(task: np.ndarray, tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    file = tmp_path / "masked_head.safetensors"
+    save_file({**load_file(file), "task_id": task}, file)
+    with pytest.raises(UserError, match=r"masked_head.safetensors: task_id: expected one whole number from 0, found"):
         ErnieModel.from_pretrained(tmp_path)
 
 

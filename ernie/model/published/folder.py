@@ -102,7 +102,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def _owner_of_safetensors(folder: Path) -> Kind:
     """Whose safetensors file it is, told by the names in it: PaddleNLP's and Hugging Face's are called the same."""
     index = folder / _SAFETENSORS[1]
-    names = read_json(index).get("weight_map", {}) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
+    names = list(_weight_map(index)) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
     return "paddlenlp" if any(".self_attn.q_proj." in name for name in names) else "hf"
 
 
@@ -129,11 +129,16 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     return weights
 
 
+def _weight_map(index: Path) -> dict[str, str]:
+    parts = read_json(index).get("weight_map")
+    if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
+        raise UserError(f"{index}: expected a weight_map: which weight is in which file")
+    return parts
+
+
 def _read_parts(index: Path, read: Callable[[Path], Weights]) -> Weights:
     """A checkpoint in several files: the index says which weight is in which."""
-    parts = read_json(index).get("weight_map")
-    if not isinstance(parts, dict):
-        raise UserError(f"{index}: expected a weight_map: which weight is in which file")
+    parts = _weight_map(index)
     weights: dict[str, np.ndarray] = {}
     for name in sorted(set(parts.values())):
         # Only files of this folder: an index is a stranger's.

@@ -6,6 +6,7 @@ their framework has a default for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def shape_of(
     """
     sizes, notes = {}, []
     for name, (keys, weight, axis) in _SIZES.items():
+        if ours[weight].ndim != 2:
+            raise UserError(f"{path.parent}: {weight} has the shape {list(ours[weight].shape)}, expected a matrix")
         sizes[name] = ours[weight].shape[axis]
         written = next((settings[key] for key in keys if settings.get(key)), None)
         if written is not None and written != sizes[name]:
@@ -88,8 +91,8 @@ def _number(settings: Mapping[str, Any], key: str, path: Path) -> int:
 
 def _float(settings: Mapping[str, Any], key: str, default: float, path: Path) -> float:
     found = settings.get(key, default)
-    if not isinstance(found, int | float) or isinstance(found, bool):
-        raise UserError(f"{path}: {key}: expected a number, found {found!r}")
+    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
+        raise UserError(f"{path}: {key}: expected a finite number, found {found!r}")
     return float(found)
 
 
@@ -115,8 +118,9 @@ def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float
 
 def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
     """Whether PaddleNLP runs these settings with its ERNIE classes, rather than with BERT's."""
-    named = [settings.get("model_type", ""), settings.get("init_class", ""), *(settings.get("architectures") or [])]
-    return not any(name.lower().startswith("bert") for name in named)
+    classes = settings.get("architectures")
+    named = [settings.get("model_type"), settings.get("init_class"), *(classes if isinstance(classes, list) else [])]
+    return not any(isinstance(name, str) and name.lower().startswith("bert") for name in named)
 
 
 def check_supported(settings: Mapping[str, Any], path: Path) -> None:

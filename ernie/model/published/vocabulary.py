@@ -38,7 +38,7 @@ def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Settings of the WordPiece tokenizers that ours does not have."""
     settings = _settings(folder / SETTINGS_FILE)
     notes = []
-    kind = settings.get("tokenizer_class") or _settings(folder / CONFIG_FILE).get("tokenizer_class") or ""
+    kind = str(settings.get("tokenizer_class") or _settings(folder / CONFIG_FILE).get("tokenizer_class") or "")
     words = settings.get("word_tokenizer_type", "basic")
     if kind.removesuffix("Fast") not in _KINDS or words != "basic":
         notes.append(f"its tokenizer is a {kind or words}, which splits text into words in another way than ours")
@@ -47,6 +47,8 @@ def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
         notes.append(f"its tokenizer has {plural(len(more), 'more token')} ({shown}), which ours does not know")
     if settings.get("tokenize_chinese_chars", True) is False:
         notes.append("its tokenizer leaves Chinese characters in words; here each stands alone")
+    if settings.get("do_basic_tokenize", True) is False:
+        notes.append("its tokenizer does not part words from punctuation (do_basic_tokenize is false); ours does")
     return notes
 
 
@@ -57,7 +59,10 @@ def _settings(path: Path) -> dict[str, Any]:
 def _added(folder: Path, tokenizer: Tokenizer) -> list[str]:
     """Tokens that were added to a vocabulary behind its end."""
     added = [str(token) for token in _settings(folder / ADDED_FILE)]
-    listed = _settings(folder / ENGINE_FILE).get("added_tokens") or []
-    added += [str(token.get("content")) for token in listed if isinstance(token, dict)]
+    numbered = _settings(folder / SETTINGS_FILE).get("added_tokens_decoder")
+    listed = _settings(folder / ENGINE_FILE).get("added_tokens")
+    described = list(numbered.values()) if isinstance(numbered, dict) else []
+    described += listed if isinstance(listed, list) else []
+    added += [str(token.get("content")) for token in described if isinstance(token, dict)]
     known = set(tokenizer.tokens)
     return [token for token in dict.fromkeys(added) if token not in known]
