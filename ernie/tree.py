@@ -6,7 +6,7 @@ YAML as people read it (version 1.2's scalars), with `include:` files and the ov
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,16 @@ for _tag, _pattern, _first in _SCALARS:
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
-def read(path: str | Path | None, overrides: Sequence[str] = ()) -> Value:
-    """Read a YAML file (None: an empty one) with its includes and the overrides `a.b=value`.
+def read(path: str | Path | None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Value:
+    """Read a YAML file (None: an empty one) with its includes, the command line's `options` and the overrides.
 
+    Options are plain values of keys, which win over the file's; overrides, `a.b=value`, win over both.
     `include:` names a file or a list of files, relative to the file that includes them; local keys win, mappings
     merge.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
     """
     tree = Value({}, "command line") if path is None else _read(Path(path), ())
+    for name, value in (options or {}).items():
+        tree = _merge(tree, from_dict({name: value}, f"--{name}"))
     for override in overrides:
         tree = _override(tree, override)
     return tree

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 import numpy as np
 
 from ernie.decode.stream import S, part, under
-from ernie.text.incoming import NO_SPACES
+from ernie.text.scripts import NO_SPACES
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -285,6 +285,14 @@ def test_the_last_of_two_overrides_wins_and_an_empty_one_is_null(tmp_path: Path)
     assert config.folder is None
 
 
+def test_options_win_over_the_file_and_overrides_over_both(tmp_path: Path) -> None:
+    path, options = write(tmp_path, "corpus: c\nseed: 0\nfolder: there"), {"seed": 1, "folder": "bad\udcff: #"}
+    config = build(Config, read(path, ["seed=2"], options))
+    assert (config.corpus, config.seed, config.folder) == (Path("c"), 2, Path("bad\udcff: #"))
+    with pytest.raises(ConfigError, match=r"^--seed: seed: expected"):
+        build(Config, read(path, [], {"seed": "one"}))
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

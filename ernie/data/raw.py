@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ernie.text.segment.base import Kind
+from ernie.text.whole import printable
 
 SPAN_KINDS = tuple(kind.name.lower() for kind in Kind)  # the names of spans in a file
 _OBJECT = 256  # characters' worth of memory that a document takes besides its text
@@ -20,7 +21,7 @@ class Place(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return printable(f"{self.file}:{self.line}")  # a file's name need not be UTF-8
 
 
 class RawDocument(NamedTuple):

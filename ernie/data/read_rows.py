@@ -15,7 +15,7 @@ from ernie.data.read_lines import NOT_UTF8, Line
 from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
-from ernie.text.whole import HALF, is_whole
+from ernie.text.whole import HALF, is_whole, printable
 
 
 def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
@@ -106,7 +106,7 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
         return Dropped(place, "wrong fields", "expected an object with named fields")
     text = _text(row, fields)
     if text is None:
-        keys = ", ".join(map(str, row)).encode(errors="backslashreplace").decode() or "none"  # half a pair may be one
+        keys = printable(", ".join(map(str, row))) or "none"
         return Dropped(
             place,
             "no text",

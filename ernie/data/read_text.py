@@ -5,13 +5,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import accumulate, chain, islice, pairwise
 
 import numpy as np
 
 from ernie.data.raw import Dropped, Place, RawDocument, ReadOptions
 from ernie.data.read_lines import Line
+from ernie.text.scripts import NO_SPACES
 from ernie.text.segment.base import Kind
+from ernie.text.sentences import detect_language
 
 MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines, so that memory stays bounded
 
@@ -70,16 +72,19 @@ class _Gathered:
 
 def _read_plain(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     gathered = _Gathered(file)
+    continued = False  # what a document that is cut goes on with has no title
     for line in chain(lines, [_BLANK]):
         blank = line.text is not None and not line.text.strip()
         if not blank:
             gathered.add(line)
-        if (blank or gathered.size > MAX_DOCUMENT) and (taken := gathered.take()):
-            yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], options)
+        full = gathered.size > MAX_DOCUMENT
+        if (blank or full) and (taken := gathered.take()):
+            yield taken if isinstance(taken, Dropped) else _plain(*taken[:2], options.titles and not continued)
+        continued = full or (continued and not blank)
 
 
-def _plain(place: Place, texts: list[str], options: ReadOptions) -> RawDocument:
-    if options.titles and len(texts) > 1 and _is_title(texts[0]):
+def _plain(place: Place, texts: list[str], titles: bool) -> RawDocument:
+    if titles and len(texts) > 1 and _is_title(texts[0]):
         return RawDocument(place, "\n".join(texts[1:]), title=texts[0].strip())
     return RawDocument(place, "\n".join(texts))
 
@@ -91,8 +96,9 @@ def _is_title(text: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------- wiki
 
-_WIKI_OPEN = re.compile(r"<doc\b[^>]*>")
-_WIKI_TITLE = re.compile(r'\btitle="([^"]*)"')
+_WIKI_OPEN = re.compile(r"<doc\b.*>")
+# A title may hold quotes, and > too: it ends before another attribute, or with the tag.
+_WIKI_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+[\w:-]+="|\s*>)')
 _HEADING_LENGTH = 80  # characters
 _HEADING_WORDS = 10
 # Words that a sentence has and a heading seldom.
@@ -139,13 +145,18 @@ _WITH_TAG = re.compile(r"\S+/[A-Za-z]{1,4}(?:\][A-Za-z]{1,4})?")
 _LEAST_TAGGED = 5  # tokens in the lines looked at
 _ARTICLE = re.compile(r"(\d{8}-\d\d-\d{3})-\d{3}/m\s*")  # date-page-article, then the paragraph's number
 _ENTITY_TAGS = frozenset(("nr", "ns", "nt", "nz"))
+_TELLING = 10_000  # characters of a document that tell its language
+# What has no space before it, n't among them, which treebanks part from its verb; and what has none behind it.
+_CLOSING = (*".,:;!?%)]}'’”…", "n't", "n’t")
+_OPENING = tuple("([{$#“‘`")
+_SPACELESS = re.compile(f"[{NO_SPACES}]")
 _BLANK = Line(0, "")
 
 
 def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     """A document ends at a blank line, where the article's number changes, and before a title after a full stop."""
     gathered = _Gathered(file)
-    article, finished = "", False
+    article, finished, continued = "", False, False
     for line in chain(lines, [_BLANK]):
         text = line.text or ""
         numbered = _ARTICLE.match(text)
@@ -155,10 +166,10 @@ def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iter
         begins_article = numbered is not None and numbered.group(1) != article
         begins_title = options.titles and not numbered and finished and _is_title(words)
         blank = line.text is not None and not words
-        if blank or begins_article or begins_title or gathered.size > 4 * MAX_DOCUMENT:
-            taken = gathered.take()
-            if taken:
-                yield taken if isinstance(taken, Dropped) else _tagged(*taken[:2], options)
+        ended, full = blank or begins_article or begins_title, gathered.size > 4 * MAX_DOCUMENT
+        if (ended or full) and (taken := gathered.take()):
+            yield taken if isinstance(taken, Dropped) else _tagged(*taken[:2], options.titles and not continued)
+        continued = not ended and (full or continued)
         if not blank:
             gathered.add(line._replace(text=text) if line.text is not None else line)
             finished = bool(words) and words[-1] in _FINAL
@@ -183,31 +194,47 @@ def _tag(token: str) -> tuple[str, str]:
     return (word[1:] if len(word) > 1 and word.startswith("[") else word), tag.partition("]")[0]
 
 
-def _tagged(place: Place, texts: list[str], options: ReadOptions) -> RawDocument:
+def _tagged(place: Place, texts: list[str], titles: bool) -> RawDocument:
+    chinese = detect_language(_untagged(" ".join(texts)[:_TELLING])) == "zh"
     title = ""
-    if options.titles and len(texts) > 1 and _is_title(_untagged(texts[0])):
-        title, texts = _untagged(texts[0]), texts[1:]
+    if titles and len(texts) > 1 and _is_title(_untagged(texts[0])):
+        title, texts = _joined([word for word, _ in map(_tag, texts[0].split())], not chinese)[0], texts[1:]
     paragraphs: list[str] = []
     spans: list[tuple[int, int, int]] = []
     at = 0
     for text in texts:
         tokens = [_tag(token) for token in text.split()]
-        spans.extend(_tagged_spans(tokens, at))
-        paragraphs.append("".join(word for word, _ in tokens))
-        at += len(paragraphs[-1]) + 1
+        paragraph, starts = _joined([word for word, _ in tokens], not chinese)
+        spans.extend(_tagged_spans(tokens, [at + start for start in starts]))
+        paragraphs.append(paragraph)
+        at += len(paragraph) + 1
     return RawDocument(
         place,
         "\n".join(paragraphs),
         title=title,
         spans=np.asarray(spans, dtype=np.int64).reshape(-1, 3),
-        annotated=(Kind.WORD, Kind.ENTITY),
+        # The tags of other languages name no entities.
+        annotated=(Kind.WORD, Kind.ENTITY) if chinese else (Kind.WORD,),
     )
 
 
-def _tagged_spans(tokens: list[tuple[str, str]], at: int) -> Iterator[tuple[int, int, int]]:
+def _joined(words: list[str], spaces: bool) -> tuple[str, list[int]]:
+    """Words as text, with spaces between them or not, and where each begins."""
+    parts = [f" {word}" if spaces and _parted(before, word) else word for before, word in pairwise(["", *words])]
+    ends = accumulate(map(len, parts))
+    return "".join(parts), [end - len(word) for end, word in zip(ends, words, strict=True)]
+
+
+def _parted(left: str, right: str) -> bool:
+    """Whether there is a space between two words of a language that writes spaces."""
+    beside = left[-1:] + right[:1]
+    return bool(left) and not (left.endswith(_OPENING) or right.startswith(_CLOSING) or _SPACELESS.search(beside))
+
+
+def _tagged_spans(tokens: list[tuple[str, str]], starts: list[int]) -> Iterator[tuple[int, int, int]]:
     """Words and entities of one paragraph.  Neighbours tagged nr are one person: family name and given name."""
     person = -1
-    for i, (word, tag) in enumerate(tokens):
+    for i, ((word, tag), at) in enumerate(zip(tokens, starts, strict=True)):
         end = at + len(word)
         yield at, end, Kind.WORD
         if tag == "nr":
@@ -217,4 +244,3 @@ def _tagged_spans(tokens: list[tuple[str, str]], at: int) -> Iterator[tuple[int,
                 person = -1
         elif tag in _ENTITY_TAGS:
             yield at, end, Kind.ENTITY
-        at = end

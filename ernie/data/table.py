@@ -16,6 +16,8 @@ from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 
+_BLOCK = 1 << 20  # bytes looked through at a time
+
 
 class Table(Sequence[dict[str, str]]):
     """The rows of a `.tsv` or `.jsonl` file as dictionaries of text.
@@ -80,10 +82,13 @@ class Table(Sequence[dict[str, str]]):
             content = np.memmap(self.path, dtype=np.uint8, mode="r")
         except FileNotFoundError:
             raise UserError(f"{self.path}: there is no such file") from None
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read: {error.strerror}") from None
         except ValueError:
             raise UserError(f"{self.path}: is empty") from None
-        ends = np.flatnonzero(content == ord("\n")) + 1
-        offsets = np.concatenate(([0], ends, [len(content)]))
+        blocks = range(0, len(content), _BLOCK)
+        ends = [np.flatnonzero(content[at : at + _BLOCK] == ord("\n")) + at + 1 for at in blocks]
+        offsets = np.concatenate(([0], *ends, [len(content)]))
         offsets = offsets[:-1] if offsets[-1] == offsets[-2] else offsets
         return offsets if self._json else offsets[1:]
 

@@ -6,9 +6,9 @@ import re
 from typing import NamedTuple
 from unicodedata import category
 
+from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 
-NO_SPACES = r"\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"  # Chinese, Japanese, and their punctuation
 NOTHING = " "  # what is held at the beginning
 
 

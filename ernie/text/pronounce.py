@@ -9,6 +9,7 @@ from pathlib import Path
 from ernie.errors import UserError
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_REMARK = re.compile(r"^#(?:\s.*)?$|\s#.*")  # but #HASH-MARK is a word of the CMU dictionary
 _VARIANT = re.compile(r"\(\d+\)$")  # a second way to say a word, which is left out
 
 
@@ -26,9 +27,10 @@ def read_dictionary(file: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read as a dictionary ({error})") from None
     for number, line in enumerate(lines, 1):
+        line = _REMARK.sub("", line)
         if not line.strip() or line.startswith(";;;"):
             continue
-        word, *phonemes = line.partition(" #")[0].split()
+        word, *phonemes = line.split()
         phonemes = phonemes[1:] if phonemes and phonemes[0].isdigit() else phonemes
         if not phonemes:
             raise UserError(f"{file}:{number}: the word '{word}' has no phonemes; expected WORD  P H O N E M E S")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ernie.errors import UserError
+from ernie.text.scripts import HAN
 
 # Abbreviations that stand before what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
@@ -53,9 +54,9 @@ _CHINESE = re.compile(
 )
 _SPEAKER = re.compile(r"[^，。！？；：“”‘’「」\s]{0,6}?(?:说|道|问|答|喊|叫|写|表示|指出|回答|强调)(?!.{0,3}[：:]“)")
 
-CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_HAN = re.compile(f"[{HAN}]")
 _LETTER = re.compile(r"[^\W\d_]")
-_LEAST_CJK = 0.2  # share of the letters; one Chinese character says as much as four or five Latin ones
+_LEAST_HAN = 0.2  # share of the letters; one Chinese character says as much as four or five Latin ones
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -77,8 +78,8 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 def detect_language(text: str) -> str:
     """'zh' when at least a fifth of the letters are Chinese characters, else 'en'."""
-    chinese = len(CJK.findall(text))
-    return "zh" if chinese and chinese >= _LEAST_CJK * len(_LETTER.findall(text)) else "en"
+    chinese = len(_HAN.findall(text))
+    return "zh" if chinese and chinese >= _LEAST_HAN * len(_LETTER.findall(text)) else "en"
 
 
 def _english_ends(text: str) -> Iterator[int]:

@@ -15,6 +15,7 @@ import sentencepiece
 from tokenizers import models, trainers
 
 from ernie.errors import UserError
+from ernie.text.scripts import HAN
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
@@ -25,7 +26,7 @@ _CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
 # Of either kind no more than this share of the vocabulary, or so many, unless so much of the text needs them: a letter
 # takes two entries, and most letters of a large text stand in a foreign name or two.
 _LETTERS_SHARE, _FEW_LETTERS, _COVERED = 1 / 16, 64, 0.9999
-_CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]")
+_CHINESE = re.compile(f"[{HAN}]")
 _FED = 1 << 16  # characters handed over at a time
 
 

@@ -16,6 +16,11 @@ def is_whole(text: str) -> bool:
     return True
 
 
+def printable(text: str) -> str:
+    """The text with what stands for no character spelled out, as an output that takes UTF-8 can have it."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def whole(text: str) -> str:
     """The text.  Raises UserError when it holds what stands for no character."""
     if not is_whole(text):

@@ -15,7 +15,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import os
 
 from ernie import config as configuration
@@ -68,8 +67,8 @@ def main(arguments: argparse.Namespace) -> int:
 def _config(arguments: argparse.Namespace) -> CorpusConfig:
     """The recipe: the file's, then what the options say, then --set."""
     options = {name: getattr(arguments, name) for name in ("input", "tokenizer", "language")}
-    given = [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in options.items() if value is not None]
-    tree = configuration.read(arguments.config, [*given, *arguments.set])
+    given = {name: value for name, value in options.items() if value is not None}
+    tree = configuration.read(arguments.config, arguments.set, given)
     for name in ("input", "tokenizer"):
         if tree.get(name) is None:
             raise UserError(f"the {name} is missing: give --{name} PATH, or the key `{name}` in a CONFIG")

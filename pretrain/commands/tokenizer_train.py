@@ -13,16 +13,17 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
 from ernie.beside import beside, check_free, put
-from ernie.data.raw import RawDocument, ReadOptions
-from ernie.data.read import find_inputs
+from ernie.data.raw import Dropped, ReadOptions
+from ernie.data.read import Input, find_inputs
 from ernie.errors import UserError
+from ernie.report.words import plural
 from ernie.text.subword import MODEL_FILE
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
@@ -75,13 +76,14 @@ def main(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
-    documents = sample(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
-    texts = _Texts(documents)
-    tokenizer = _train(arguments, texts)
+    texts = _Texts(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
+    try:
+        tokenizer = _train(arguments, texts)
+    except UserError as error:
+        raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:
-        print(
-            f"tokenizer train: learnt from {texts.documents:,} documents, {texts.bytes / 1e6:.1f} MB", file=sys.stderr
-        )
+        learnt = f"learnt from {texts.documents:,} documents, {texts.bytes / 1e6:.1f} MB"
+        print(*(f"tokenizer train: {line}" for line in (learnt, *texts.problems)), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
 
@@ -99,12 +101,26 @@ class _Recipe:
 
 
 class _Texts:
-    """The paragraphs of documents, counted as they pass."""
+    """The paragraphs of a sample's documents, counted as they pass."""
 
-    def __init__(self, documents: Iterator[RawDocument]):
-        self._source = documents
+    def __init__(self, inputs: Sequence[Input], options: ReadOptions, size: int):
+        self._source = sample(inputs, options, size, self._drop)
         self.documents = 0
         self.bytes = 0
+        self._dropped = 0
+        self._first: Dropped | None = None
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence about documents that could not be used, if there were any."""
+        if self._first is None:
+            return []
+        dropped = plural(self._dropped, "document")
+        return [f"{dropped} could not be used. The first: {self._first.place}: {self._first.detail}"]
+
+    def _drop(self, item: Dropped) -> None:
+        self._dropped += 1
+        self._first = self._first or item
 
     def __iter__(self) -> Iterator[str]:
         for document in self._source:

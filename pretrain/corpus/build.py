@@ -53,7 +53,7 @@ def build_corpus(
     check_output(Path(output), overwrite)
     tokenizer = load_tokenizer(config.tokenizer)
     inputs = find_inputs(config.input)
-    with Workers(processes) as workers:
+    with Workers(processes, Path(output)) as workers:
         encoder, language = prepare(config, inputs, tokenizer, workers)
         shared = workers.share(encoder)
 

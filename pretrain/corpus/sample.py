@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -21,11 +21,16 @@ _BATCH = 1 << 20  # the size of the documents handed to a segmenter at a time
 _LANGUAGE_SAMPLE = 200_000  # bytes
 
 
-def sample(inputs: Sequence[Input], options: ReadOptions, size: int) -> Iterator[RawDocument]:
+def sample(
+    inputs: Sequence[Input],
+    options: ReadOptions,
+    size: int,
+    on_dropped: Callable[[Dropped], None] = lambda dropped: None,
+) -> Iterator[RawDocument]:
     """About `size` bytes of text: the first documents of every input, of each about as much.
 
     When the inputs are many, of some, chosen without looking at them.  Small ones come first, so that what they lack
-    is taken from the larger.
+    is taken from the larger.  `on_dropped` is told what cannot be used.
     """
     drawn = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
     # Of those whose size is not known, as much as is read of an input that is opened at all.
@@ -37,7 +42,9 @@ def sample(inputs: Sequence[Input], options: ReadOptions, size: int) -> Iterator
         for document in read_input(inputs[i], options):
             if share <= 0:
                 break
-            if not isinstance(document, Dropped):
+            if isinstance(document, Dropped):
+                on_dropped(document)
+            else:
                 taken = len(document.text.encode()) + len(document.title.encode())
                 share, left = share - taken, left - taken
                 yield document

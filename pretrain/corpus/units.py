@@ -15,12 +15,13 @@ import numpy as np
 
 from ernie.data.document import Flag
 from ernie.data.shards import dtypes
+from ernie.text.scripts import HAN
 from ernie.text.segment.base import Words
 from ernie.text.tokenizer import Tokenizer
 
 MAX_UNITS = 400_000  # about 100 MB; a table that has grown beyond starts anew
 
-_CHINESE = re.compile("[\u3400-\u9fff]")
+_CHINESE = re.compile(f"[{HAN}]")
 
 
 class Tokenized(NamedTuple):

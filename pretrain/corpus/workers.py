@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from ernie.beside import beside
 from ernie.errors import UserError
 from ernie.runtime import begin_worker
 
@@ -28,20 +28,27 @@ _AHEAD = 2  # pieces of work under way for each process
 class Workers:
     """`processes` worker processes; a context manager that ends them.
 
-    They are spawned, so that they do not depend on the threads of whoever calls.
+    They are spawned, so that they do not depend on the threads of whoever calls.  What they share lies beside `output`,
+    where the next one of that name clears away what a killed process left.
     """
 
-    def __init__(self, processes: int):
+    def __init__(self, processes: int, output: Path):
         if processes < 0:
             raise UserError(f"--processes: expected at least 0, found {processes}")
         self._processes = processes
         self._executor: ProcessPoolExecutor | None = None
+        self._place = output.absolute().with_name(f"{output.absolute().name}.shared")
         self._folder: Path | None = None
         self._numbers = count()
 
     def __enter__(self) -> Workers:
+        folder = beside(self._place)
         if self._processes:
-            self._folder = Path(tempfile.mkdtemp(prefix="ernie-"))
+            try:
+                folder.mkdir(parents=True)
+            except OSError as error:
+                raise UserError(f"{self._place.parent}: may not be written: {error.strerror}") from None
+            self._folder = folder
             self._executor = ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=begin_worker)
         return self
 

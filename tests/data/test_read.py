@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import re
 from pathlib import Path
@@ -18,6 +19,7 @@ from ernie.data import read_lines, read_text
 from ernie.data.raw import Dropped, Fields, RawDocument, ReadOptions
 from ernie.data.read import find_inputs, read_documents, read_input
 from ernie.errors import Remark, UserError
+from ernie.text.segment.base import Kind
 
 NO_TITLES = ReadOptions(titles=False)
 TAGGED = ReadOptions(format="tagged")
@@ -72,6 +74,13 @@ class TestPlainText:
         path = put(tmp_path / "a.txt", "0123456789.\n" * 5)
         assert [document.text.count(".") for document in kept(path)] == [2, 2, 1]
 
+    def test_what_a_cut_document_goes_on_with_has_no_title(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
+        sea, sand = "The Sea\nIt is wide and deep.\nso\nit goes on, and on.\nand\non.", "Sand\nIs dry."
+        found = kept(put(tmp_path / "a.txt", f"{sea}\n\n{sand}\n"))
+        assert [document.title for document in found] == ["The Sea", "", "", "Sand"]
+        assert [document.text for document in found[1:3]] == ["so\nit goes on, and on.", "and\non."]
+
     def test_a_document_that_is_not_utf8_is_dropped_at_its_bad_line(self, tmp_path):
         path = put(tmp_path / "a.txt", b"Good.\n\nStill fine.\nna\xefve\nMore.\n\nGood again.\n")
         first, dropped, last = read_documents([path])
@@ -123,6 +132,16 @@ class TestWikiExtractor:
         assert [lines[i] for i in sorted(salt.headings)] == ["History", "Uses in cooking"]
         assert (salt.place.line, sand.place.line, sand.text) == (1, 12, "Sand does not.")
 
+    @pytest.mark.parametrize(
+        "title", ['"Weird Al" Yankovic', "A > B", 'The "Sea"', "a=b", "", "Salt &amp; Water", "é <i>x</i>"]
+    )
+    @pytest.mark.parametrize("more", ["", ' lang="en"'])
+    def test_a_title_may_hold_what_ends_it_elsewhere(self, tmp_path, title, more):
+        opening = f'<doc id="1" url="http://x?curid=1" title="{title}"{more}>'
+        block = f"{opening}\n{html.unescape(title)}\n\nSand is dry.\n</doc>\n"
+        (document,) = kept(put(tmp_path / "a.txt", block))
+        assert (document.title, document.text) == (html.unescape(title), "Sand is dry.")
+
     def test_short_sentences_are_no_headings(self, tmp_path):
         (document,) = kept(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
         assert document.headings == frozenset()
@@ -167,6 +186,29 @@ class TestTaggedText:
     def test_text_with_strokes_in_it_is_none(self, tmp_path):
         path = put(tmp_path / "a.txt", "He and/or she reads his/her books.\nAnd/or not.\n")
         assert [document.text for document in kept(path)] == ["He and/or she reads his/her books.\nAnd/or not."]
+
+    def test_words_of_other_languages_have_spaces_between_them_and_spans_shift_with_them(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "It/PRP is/VBZ slow/JJ\nAnna/NNP sees/VBZ it/PRP\n"))
+        assert (document.title, document.text) == ("It is slow", "Anna sees it")
+        assert [document.text[start:end] for start, end, _ in document.spans] == ["Anna", "sees", "it"]
+        assert document.annotated == (Kind.WORD,)
+
+    def test_punctuation_stands_at_its_word(self, tmp_path):
+        tagged = "He/PRP does/VBZ n't/RB (/( yet/RB )/) say/VB :/: ``/`` it/PRP 's/VBZ $/$ 5/CD ,/, 東京/NN へ/IN ./.\n"
+        (document,) = kept(put(tmp_path / "a.txt", tagged), options=TAGGED)
+        assert document.text == "He doesn't (yet) say: ``it's $5,東京へ."
+        assert [document.text[start:end] for start, end, _ in document.spans][-4:] == [",", "東京", "へ", "."]
+
+    def test_a_foreign_word_in_chinese_changes_nothing(self, tmp_path):
+        (document,) = kept(put(tmp_path / "a.txt", "我们/r  用/v  Windows/nx  98/m  系统/n  ……/w  ”/w\n"))
+        assert document.text == "我们用Windows98系统……”"
+        assert document.annotated == (Kind.WORD, Kind.ENTITY)
+
+    def test_a_document_that_is_cut_goes_on_without_a_title(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(read_text, "MAX_DOCUMENT", 5)
+        path = put(tmp_path / "a.txt", "天气/n\n" + "好/a  吧/y\n" * 9 + "\n天气/n\n好/a  。/w\n")
+        titles = [document.title for document in kept(path, options=TAGGED)]
+        assert titles == ["天气", "", "", "天气"]
 
     def test_brackets_of_compounds_are_no_text(self, tmp_path):
         (document,) = kept(put(tmp_path / "a.txt", "[中央/n  电台/n]nt  。/w\n"), options=TAGGED)

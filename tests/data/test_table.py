@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,26 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, name: str, content
 def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file"):
         Table(tmp_path / "rows.tsv", ["a"])
+
+
+def test_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "rows.tsv").mkdir()
+    with pytest.raises(UserError, match=r"rows\.tsv: cannot be read: Is a directory"):
+        Table(tmp_path / "rows.tsv", ["a"])
+
+
+def test_finding_the_rows_takes_memory_for_them_and_not_for_the_file(tmp_path: Path) -> None:
+    content = "a\n" + ("x" * (1 << 20) + "\n") * 20
+    tracemalloc.start()
+    try:
+        whole = table(tmp_path, content)
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        again = Table(whole.path, ["a"])
+        assert tracemalloc.get_traced_memory()[1] - before < len(content) / 4
+    finally:
+        tracemalloc.stop()
+    assert [len(row["a"]) for row in again] == [1 << 20] * 20
 
 
 def test_a_split_takes_every_row_once_and_keeps_equal_rows_on_one_side(tmp_path: Path) -> None:

@@ -134,6 +134,18 @@ class TestTokenizerTrain:
         assert main([*arguments, "--overwrite"]) == 0
         assert load_tokenizer(Path("tok")).vocab_size == 70
 
+    def test_documents_that_cannot_be_used_are_told(self, folder, capsys):
+        rows = [{"text": "It runs. It falls."}, {"content": "It runs."}] * 1100
+        Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        words = ["tokenizer", "train", "--input", "rows.jsonl", "--output", "new", "--vocab-size", "40"]
+        told = "1,100 documents could not be used. The first: rows.jsonl:2: no text under 'text'"
+        assert main(words) == 0
+        assert f"tokenizer train: {told}" in capsys.readouterr().err
+        Path("rows.jsonl").write_text("\n".join(map(json.dumps, [{}, *rows[1::2]])))
+        assert main([*words, "--overwrite", "--quiet"]) == 2
+        err = capsys.readouterr().err
+        assert "there is no text to train a tokenizer on\n1,101 documents could not be used. The first: rows.j" in err
+
     def test_an_empty_input_is_an_error_and_leaves_nothing(self, folder, capsys):
         Path("empty.txt").write_text("\n\n")
         assert main(["tokenizer", "train", "--input", "empty.txt", "--output", "new", "--vocab-size", "70"]) == 2
@@ -167,7 +179,7 @@ class TestEndedEarly:
     def test_what_a_killed_build_left_is_cleared_by_the_next(self, building):
         os.killpg(building.pid, signal.SIGKILL)
         building.wait()
-        assert len(list(Path().glob("corpus.partial-*"))) == 1
+        assert len(list(Path().glob("corpus.partial-*"))) == len(list(Path().glob("corpus.shared.partial-*"))) == 1
         Path("in.txt").write_text(TEXT)
         assert built("--input", "in.txt", "--tokenizer", "tok") == 0
         assert sorted(path.name for path in Path().iterdir()) == ["corpus", "in.txt", "tok"]
@@ -244,10 +256,14 @@ class TestWhatWouldBeLost:
         assert Path("corpus").is_symlink()
 
 
-def test_names_of_files_need_not_be_utf_8(folder):
-    Path("in.txt").rename(os.fsdecode(b"caf\xe9.txt"))
-    Path("tok").rename("words")
-    assert built("--input", ".", "--tokenizer", "words", "--quiet") == 0
+def test_names_of_files_and_keys_of_rows_need_not_be_utf_8(folder):
+    name = os.fsdecode(b"caf\xe9.jsonl")
+    Path(name).write_text('{"text": "It runs."}\n{"\\ud800x": 1}\n')
+    command = [sys.executable, "-m", "ernie.cli", "data", "build", "--processes", "0", "--tokenizer", "tok"]
+    done = subprocess.run([*command, "--input", name, "--output", "corpus"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"caf\udce9.jsonl:2: no text" in done.stdout
+    assert rb"keys: \ud800x" in done.stdout
     assert "caf" in (Path("corpus") / "sources.json").read_text()
 
 

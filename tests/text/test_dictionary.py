@@ -80,7 +80,41 @@ def test_it_can_be_sent_to_another_process_without_its_file(tmp_path):
 words_of_two_letters = st.lists(st.text("ab", min_size=1, max_size=2), min_size=1, max_size=6)
 
 
-@given(st.sets(st.text("ab", min_size=1, max_size=5)), words_of_two_letters)
+@given(st.sets(words_of_two_letters.map(" ".join)), words_of_two_letters)
 def test_the_longest_beginning_is_that_of_trying_all(entries, words):
-    expected = max((n for n in range(1, len(words) + 1) if "".join(words[:n]) in entries), default=0)
+    expected = max((n for n in range(1, len(words) + 1) if " ".join(words[:n]) in entries), default=0)
     assert Entries(entries).longest(words) == expected
+
+
+def test_an_entry_of_several_words_is_no_single_word_nor_the_reverse(tmp_path):
+    dictionary = make(tmp_path, "now here\tentity\nstonemill\n12 34\n")
+    assert found(dictionary, ["nowhere", "stone", "mill", "1234"]) == []
+    assert found(dictionary, ["now", "here", "stonemill", "12", "34"]) == [
+        ("nowhere", "entity"),
+        ("stonemill", "phrase"),
+        ("1234", "phrase"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("北京 大学", ["北京", "大学"]),
+        ("卡拉 OK", ["卡", "拉", "OK"]),
+        ("𠀀𠀁", ["𠀀", "𠀁"]),
+        ("東京 タワー", ["東", "京", "タワー"]),
+        ("U.S. Army", ["U", ".", "S", ".", "Army"]),
+        ("well-known", ["well", "-", "known"]),
+        ("Rock 'n' Roll", ["Rock", "'", "n", "'", "Roll"]),
+        ("Covid19", ["Covid", "19"]),
+        ("caf\u0301e\u00a0 noir", ["caf\u0301e", "", "noir"]),
+    ],
+)
+def test_white_space_beside_other_characters_than_letters_makes_no_difference(tmp_path, entry, words):
+    assert found(make(tmp_path, entry), words) == [("".join(words), "phrase")]
+    assert found(make(tmp_path, " ".join(words)), words) == [("".join(words), "phrase")]
+
+
+def test_a_text_given_as_a_dictionary_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"words\.tsv:2: an entry has at most 200 characters, this one has 5,009"):
+        make(tmp_path, "stone mill\n" + "The mill. " * 501)

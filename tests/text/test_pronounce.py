@@ -51,3 +51,10 @@ def test_a_file_that_is_no_dictionary_is_named(tmp_path: Path) -> None:
 def test_what_stands_behind_a_number_sign_is_a_remark(tmp_path: Path) -> None:
     (tmp_path / "cmudict.dict").write_text("aalborg AO1 L B AO0 R G # place, danish\n", encoding="utf-8")
     assert read_dictionary(tmp_path / "cmudict.dict") == {"aalborg": "AO1 L B AO0 R G"}
+
+
+@pytest.mark.parametrize("remark", ["# a remark", "  # a remark", "#", "\t#remark"])
+def test_a_line_may_be_a_remark_alone(tmp_path: Path, remark: str) -> None:
+    (tmp_path / "my.dict").write_text(f"{remark}\nA AH0\n#HASH-MARK  HH AE1 SH\n", encoding="utf-8")
+    read_dictionary.cache_clear()
+    assert read_dictionary(tmp_path / "my.dict") == {"a": "AH0", "#hash-mark": "HH AE1 SH"}

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ernie.text.scripts import HAN
 from ernie.text.segment import chinese_lists as lists
 from ernie.text.segment.base import Batch, Kind, Segmenter, Words, disjoint, make_spans, segmenters
 from ernie.text.segment.ngrams import BREAK, Text
@@ -25,8 +26,7 @@ def _any(words: Sequence[str]) -> str:
     return "|".join(sorted(words, key=len, reverse=True))
 
 
-_HAN = "\u3400-\u4dbf\u4e00-\u9fff"
-_INSIDE = rf"(?:[{_HAN}](?<![{lists.OUTSIDE}]))"
+_INSIDE = rf"(?:[{HAN}](?<![{lists.OUTSIDE}]))"
 _PLACE = re.compile(rf"(?:{_any(lists.PLACES)})(?:(?:{_any(lists.PLACE_SUFFIXES)})(?![场民区长级])|(?![人队货史军]))")
 _DISTRICT = re.compile(rf"(?:{_any(lists.DISTRICT_SUFFIXES)})(?![场民价面值容委长级办政内里])")
 _ORGANIZATION = re.compile(_any(lists.ORGANIZATION_SUFFIXES))
@@ -34,7 +34,7 @@ _WORK = re.compile(r"(?<=《)[^《》\n]{1,25}(?=》)")
 _FOREIGN = re.compile(rf"[{lists.FOREIGN}]{{1,8}}(?:[·•][{lists.FOREIGN}]{{1,8}})+")
 _TITLE = re.compile(_any(lists.TITLES))
 _PERSON = re.compile(rf"[{lists.SURNAMES}]{_INSIDE}{{1,2}}")
-_PERSON_BEFORE = re.compile(rf"(?<![{_HAN}])[{lists.SURNAMES}]{_INSIDE}{{1,2}}\Z|[{lists.SURNAMES}]{_INSIDE}{{2}}\Z")
+_PERSON_BEFORE = re.compile(rf"(?<![{HAN}])[{lists.SURNAMES}]{_INSIDE}{{1,2}}\Z|[{lists.SURNAMES}]{_INSIDE}{{2}}\Z")
 _LISTED = re.compile(rf"(?<=[、，。（：])[{lists.SURNAMES}]{_INSIDE}{{1,2}}(?=[、（])")
 _STEM = re.compile(rf"{_INSIDE}+\Z")
 

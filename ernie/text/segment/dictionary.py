@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from ernie.errors import UserError, nearest
+from ernie.text.scripts import NO_SPACES
 from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, in_order, segmenters
 
+_LONGEST = 200  # characters of an entry; all its beginnings are held
+_PARTED = re.compile(rf"[^\W\d_{NO_SPACES}]{{2}}|\d\d")
 _NAMES = {kind.name.lower(): kind for kind in Kind}
 
 
@@ -22,8 +26,8 @@ class Dictionary(Segmenter):
     """Marks the entries of a UTF-8 `file`: one a line, optionally a tab and its kind (word, phrase or entity) behind.
 
     `entry_kind` is that of lines without one.  The longest entry is taken, from left to right, each kind by itself;
-    white space makes no difference, nor does case unless `match_case`.  Lines that are empty or begin with "# " are
-    passed over.
+    words are those of the entry, but in Chinese and Japanese, and beside punctuation marks, white space makes no
+    difference, nor does case anywhere unless `match_case`.  Lines that are empty or begin with "# " are passed over.
     """
 
     file: Path
@@ -64,7 +68,7 @@ class Dictionary(Segmenter):
         return {kind: Entries(entries) for kind, entries in whole.items()}
 
     def _fold(self, text: str) -> str:
-        text = "".join(text.split())
+        text = reduce(joined, text.split(), "")
         return text if self.match_case else text.lower()
 
 
@@ -78,21 +82,26 @@ class Entries:
 
     def longest(self, words: Sequence[str]) -> int:
         """The number of words at the beginning of `words` that make the longest entry, or 0."""
-        joined, longest = "", 0
+        text, longest = "", 0
         for count, word in enumerate(words, 1):
-            joined += word
-            if joined not in self.beginnings:
+            text = joined(text, word)
+            if text not in self.beginnings:
                 break
-            if joined in self.entries:
+            if text in self.entries:
                 longest = count
         return longest
+
+
+def joined(left: str, right: str) -> str:
+    """Two words as one text, with a space where nothing but a space can part them: between letters, between digits."""
+    return f"{left} {right}" if _PARTED.fullmatch(left[-1:] + right[:1]) else left + right
 
 
 def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
     """The entries of a dictionary file with their kinds.
 
-    Raises UserError with file and line for a kind that there is not and an entry without text, and when the file
-    cannot be read.
+    Raises UserError with file and line for a kind that there is not, an entry without text and one that is too long,
+    and when the file cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -108,6 +117,11 @@ def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
         entry, kind = entry.strip(), kind.strip()
         if not entry:
             raise UserError(f"{path}:{number}: expected an entry before the tab")
+        if len(entry) > _LONGEST:
+            raise UserError(
+                f"{path}:{number}: an entry has at most {_LONGEST} characters, this one has {len(entry):,}. "
+                "Is the file a dictionary, with an entry a line?"
+            )
         if tab and kind not in _NAMES:
             raise UserError(
                 f"{path}:{number}: '{kind}' is no kind of entry; expected word, phrase or entity."

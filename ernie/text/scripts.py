@@ -1,0 +1,4 @@
+"""Which characters are of a script: ranges, to stand between the brackets of a regular expression."""
+
+HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"  # Chinese characters, wherever they are used
+NO_SPACES = f"\u3001-\u30ff\uff00-\uffef{HAN}"  # Chinese, Japanese, and their punctuation
