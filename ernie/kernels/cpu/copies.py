@@ -1,7 +1,7 @@
 """Copies of weights in bfloat16: made once, renewed by our optimizer, made anew when others change a weight.
 
 Paddle counts a tensor's versions, but not its optimizers' steps, nor what is written through other views of its memory.
-So a copy is not trusted after a backward pass until our optimizer renews it, nor when a sample of all rows is another
+So a copy is not trusted after a backward pass until our optimizer renews it, nor when a sample of its rows is another
 one now.  What set_value changes, set_state_dict by it, and copy_, Paddle does not count either: here it does.
 """
 

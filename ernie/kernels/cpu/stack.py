@@ -78,7 +78,7 @@ class PackedStack:
             [tensor.data_ptr() for tensor in tensors],
             [tensor.inplace_version for layer in layers for tensor in layer[:_MATRICES]],
         )
-        # Paddle's own optimizers change weights without a new version: C++ looks at some elements of each row.
+        # Paddle's own optimizers change weights without a new version: C++ looks at some elements of some rows.
         if made_of == self._made_of and self._is_still_of():
             return
         _check(x_TD, layers)

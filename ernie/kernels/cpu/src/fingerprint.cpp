@@ -1,4 +1,4 @@
-// A line of the cache from each row.
+// A line of the cache from some rows.
 #include "fingerprint.h"
 
 #include <algorithm>
@@ -13,10 +13,11 @@ static uint32_t mixed(uint32_t state, uint32_t bits) {
 }
 
 uint64_t fingerprint(const float* matrix, long rows, long columns) {
-    constexpr long SEEN = 16;
-    const long last = std::max(0l, columns - SEEN), count = std::min(columns, SEEN);
+    // Columns of a row, and rows: to look at all rows of a base model took 5 ms, and a short sentence 72.
+    constexpr long SEEN = 16, MOST = 16;
+    const long last = std::max(0l, columns - SEEN), count = std::min(columns, SEEN), step = (rows + MOST - 1) / MOST;
     uint32_t states[SEEN] = {}, bits[SEEN] = {};
-    for (long row = 0, at = 0; row < rows; row++, at = at < last ? std::min(at + SEEN, last) : 0) {
+    for (long row = 0, at = 0; row < rows; row += step, at = at < last ? std::min(at + SEEN, last) : 0) {
         std::memcpy(bits, matrix + row * columns + at, size_t(count) * sizeof(float));
         for (long i = 0; i < SEEN; i++) states[i] = mixed(states[i], bits[i]);
     }
