@@ -22,6 +22,7 @@ from typing import Any
 
 from ernie import __version__
 from ernie.errors import Remark, UserError, nearest
+from ernie.runtime import HANG_UP, ending_signals, leave_terminal
 
 GROUP = "ernie.commands"
 # The order in which help lists our own commands; those of other distributions follow by name.
@@ -64,23 +65,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
+    """SIGTERM arrived, or the terminal has gone."""
 
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Have SIGTERM end a command as Ctrl-C does: by an exception, so that nothing half-written stays behind."""
+    """Have SIGTERM and the end of the terminal end a command as Ctrl-C does: by an exception, so that nothing
+    half-written stays behind."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    numbers = [number for number in ending_signals() if number != signal.SIGINT]
+    before = {number: signal.signal(number, _terminate) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    if number == HANG_UP:
+        signal.signal(number, signal.SIG_IGN)  # the shell passes it on, and the kernel sends it again
+    leave_terminal()
     raise _Terminated
 
 

@@ -9,9 +9,11 @@ import multiprocessing
 import multiprocessing.process
 import os
 import signal
+import stat
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -19,6 +21,7 @@ from ernie.errors import UserError
 
 _STRIDES = "FLAGS_use_stride_kernel"
 _LATER = 10.0  # seconds: longer than most steps
+HANG_UP = getattr(signal, "SIGHUP", None)  # the end of a terminal; Windows has no such signal
 
 
 def prepare() -> None:
@@ -154,14 +157,33 @@ def require_paddle() -> None:
             signal.signal(number, handler)
 
 
+def ending_signals() -> list[int]:
+    """The signals that ask a command to end: SIGTERM, Ctrl-C, and the end of its terminal unless `nohup` is to help."""
+    found: list[int] = [signal.SIGTERM, signal.SIGINT]
+    if HANG_UP is not None and signal.getsignal(HANG_UP) != signal.SIG_IGN:
+        found.append(HANG_UP)
+    return found
+
+
+def leave_terminal() -> None:
+    """Where the terminal has gone, send what is still said to nowhere: writing there is an error."""
+    for file in (1, 2):
+        with suppress(OSError):  # of one that is closed
+            if stat.S_ISCHR(os.fstat(file).st_mode) and not os.isatty(file):
+                with Path(os.devnull).open("wb") as nothing:
+                    os.dup2(nothing.fileno(), file)
+
+
 def begin_worker() -> None:
     """What a worker process begins with: the process that it works for ends it.
 
-    Ctrl-C, and the SIGTERM of a scheduler, reach the whole group of processes, and one that saves what it has still
-    needs its workers: they end some seconds after a SIGTERM, by which a pool that is broken ends them, too.  Where the
-    process that they work for was killed, they end at once.
+    Ctrl-C, the end of a terminal and the SIGTERM of a scheduler reach the whole group of processes, and one that saves
+    what it has still needs its workers: they end some seconds after a SIGTERM, by which a pool that is broken ends
+    them, too.  Where the process that they work for was killed, they end at once.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if HANG_UP is not None:
+        signal.signal(HANG_UP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_later)
     if (parent := multiprocessing.parent_process()) is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent").start()

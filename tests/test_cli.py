@@ -16,6 +16,7 @@ from ernie.cli import GROUP, main
 
 COMMAND = '''
 """Greet somebody, at length."""
+import signal
 from ernie.errors import UserError
 SUMMARY = "greet somebody"
 def add_arguments(parser):
@@ -27,6 +28,8 @@ def main(arguments):
         open("/no/such/file")
     if arguments.name == "stop":
         raise KeyboardInterrupt
+    if arguments.name == "hang up":
+        signal.raise_signal(signal.SIGHUP)
     if arguments.name == "many":
         print("hello " * 100_000)
     print("hello", arguments.name)
@@ -93,6 +96,13 @@ def test_what_the_user_can_mend_is_one_sentence_and_status_2(
 def test_an_interrupt_is_status_130(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["greet", "stop"]) == 130
     assert capsys.readouterr().err == "ernie: interrupted\n"
+
+
+def test_the_end_of_a_terminal_ends_a_command_as_sigterm_does(
+    greeter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["greet", "hang up"]) == 143
+    assert capsys.readouterr().err == "ernie: terminated\n"
 
 
 def test_two_distributions_cannot_bring_the_same_command(

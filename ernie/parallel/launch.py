@@ -7,10 +7,10 @@ the command: on standard error as it goes on, on standard output at the end.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,16 @@ from pathlib import Path
 from types import FrameType
 
 from ernie.errors import UserError
-from ernie.runtime import threads
+from ernie.runtime import HANG_UP, ending_signals, leave_terminal, threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
 _LOGS = "ERNIE_RANK_LOGS"  # the environment variable that tells the processes where their logs go
 _ENDED = (0, 1, 2, 128 + signal.SIGINT)  # exit statuses with which a command has come to its own end
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # and those when it was asked to
+_KILLED = 137  # that of a command which SIGKILL has ended
 _WORKER = Path(__file__).with_name("worker.py")
 _RESULTS = "results"  # the file that the first process's standard output goes to
+_LAUNCHER = "launcher"  # the folder of Paddle's launcher, which writes down the environment
 _SAYS = "ernie: "  # how the lines begin that tell why a process ended
 
 
@@ -56,7 +59,8 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
     """Run `ernie` with these words in so many processes, with logs in a run's folder; returns the exit status.
 
     After a failure that may be one of the machine's (a process that died, stood still or raised an error) all are
-    started again, at most `restarts` times.  SIGTERM and Ctrl-C are passed on once, and their end is waited for.
+    started again, at most `restarts` times.  At SIGTERM, Ctrl-C or the end of the terminal they are asked to end, and
+    that is waited for; at a second one they are killed.  They also end when this process does, however it does.
     `module` may be another than the command's.
     """
     logs = folder / LOGS_FOLDER
@@ -72,6 +76,7 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
             print(results.read_text(encoding="utf-8"), end="")
     finally:
         results.unlink()
+        shutil.rmtree(logs / _LAUNCHER, ignore_errors=True)
     return status
 
 
@@ -79,55 +84,71 @@ def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> i
     """The exit status of the last attempt, 1 for what is none of a command's own."""
     for attempt in range(restarts + 1):
         status, asked = _run(words, files)
-        if asked is not None:
-            return 128 + asked
-        if status in _ENDED or attempt == restarts:
+        if len(asked) > 1:
+            _say("a second signal: the processes were killed; what they had not saved is lost")
+            return _KILLED
+        if asked and status in _STOPPED:
+            return 128 + asked[0]
+        if asked and status:
+            _say("the processes failed after they were asked to end; what they had not saved is lost")
+        if asked or status in _ENDED or attempt == restarts:
             break
         _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
     return status if status in _ENDED else 1
 
 
-def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, int | None]:
-    """The exit status of one attempt by a process for each file, and the signal that ended it."""
+def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
+    """The exit status of one attempt by a process for each file, and the signals that asked them to end."""
     before = [file.stat().st_size for file in files]
+    logs = files[0].parent.resolve()
     command = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(len(files))]
-    with tempfile.TemporaryDirectory(prefix="ernie-launch-") as folder:
-        launcher = subprocess.Popen(
-            [*command, "--log_dir", folder, "--log_level", "ERROR", str(_WORKER), *words],
-            env={**os.environ, **_environment(len(files)), _LOGS: str(files[0].parent.resolve())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C at the terminal comes to it from here, once
-        )
-        with launcher, files[0].open(encoding="utf-8", errors="replace") as first, _passed_on(launcher) as asked:
-            first.seek(before[0])
-            while launcher.poll() is None:
-                _show(first.read())
-                time.sleep(0.1)
+    shutil.rmtree(logs / _LAUNCHER, ignore_errors=True)  # of an attempt before, or a command that was killed
+    (logs / _LAUNCHER).mkdir(mode=0o700)
+    launcher = subprocess.Popen(
+        [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
+        env={**os.environ, **_environment(len(files)), _LOGS: str(logs)},
+        stdin=subprocess.PIPE,  # the processes have it, too: its end asks them to end
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # a Ctrl-C at the terminal comes from here, once
+    )
+    with launcher, files[0].open(encoding="utf-8", errors="replace") as first, _passed_on(launcher) as asked:
+        first.seek(before[0])
+        while launcher.poll() is None:
             _show(first.read())
-            assert launcher.stderr is not None
-            said = launcher.stderr.read().decode(errors="replace")
+            time.sleep(0.1)
+        _show(first.read())
+        assert launcher.stderr is not None
+        said = launcher.stderr.read().decode(errors="replace")
     status = launcher.returncode
-    if status and not asked:
+    if status and not (asked and (len(asked) > 1 or status in _STOPPED)):
         _explain([_from(file, place) for file, place in zip(files, before, strict=True)], said)
         _say(f"what each process said is in {files[0].parent}")
-    return status, asked[0] if asked else None
+    return status, asked
 
 
 @contextmanager
 def _passed_on(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Inside, SIGTERM and Ctrl-C end the launcher's processes, and are listed."""
+    """Inside, the first signal asks the launcher's processes to end, the second one kills them; both are listed.
+
+    The launcher itself is not asked: 30 seconds after that it would kill what still finishes a step or saves.
+    """
     asked: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        launcher.send_signal(signal.SIGTERM)
+        leave_terminal()
+        if number == HANG_UP and asked:  # the shell passes it on, and the kernel sends it again
+            return
+        asked.append(signal.SIGTERM if number == HANG_UP else number)
+        if len(asked) > 1:
+            launcher.kill()
+        elif launcher.stdin is not None:
+            launcher.stdin.close()
 
     if threading.current_thread() is not threading.main_thread():
         yield asked  # only the main thread may handle signals
         return
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, pass_on) for number in ending_signals()}
     try:
         yield asked
     finally:

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C wait for the end of a training step.
+"""SIGTERM, Ctrl-C and the end of a terminal wait for the end of a training step.
 
 An exception in the middle of one would come out of Paddle's C++ as an error of another kind.
 """
@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from ernie.runtime import HANG_UP, ending_signals, leave_terminal
 
 
 class Interrupt:
-    """While open, the first SIGTERM or Ctrl-C sets `asked`; a second one acts as it does elsewhere.
+    """While open, the first of these signals sets `asked`; a second one acts as it does elsewhere.
 
-    Not so where `patient`: several processes have to agree, and Paddle's launcher asks each of them three times.
+    Not so where `patient`: several processes have to agree, and Paddle's launcher asks each of them three times.  Nor
+    does the end of a terminal, which is told twice, by the shell and by the kernel.
 
     `say` is told what happens, which `meaning` puts in words.  Outside the main thread, which alone may handle
     signals, nothing is changed.
@@ -31,7 +32,7 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            for number in map(signal.Signals, ending_signals()):
                 self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -46,7 +47,8 @@ class Interrupt:
         signal.raise_signal(self.asked or signal.SIGTERM)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._patient:
+        leave_terminal()
+        if self._patient or number == HANG_UP:
             if self.asked is None:
                 self._say(f"{signal.Signals(number).name}: {self._meaning}")
             self.asked = signal.Signals(number)

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import argparse
 import math
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -139,23 +136,10 @@ class _Overridden:
         words += [word for override in (*self._changes, *rung.overrides()) for word in ("--set", override)]
         command = [sys.executable, "-m", "ernie.cli", *words]
         # In a session of its own: what ends this command is handed on once, and the run may save before it ends, too.
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process, _hanging_up():
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
             try:
                 return process.wait()
             except KeyboardInterrupt:
                 process.terminate()
                 process.wait()
                 raise
-
-
-@contextmanager
-def _hanging_up() -> Iterator[None]:
-    """Have the end of a terminal end this command as Ctrl-C does."""
-    if not hasattr(signal, "SIGHUP") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from helpers import ROOT
 from processes import run_ernie
 
 from ernie.cli import main
+from ernie.errors import UserError
 from ernie.kernels import build
+from ernie.train.alone import alone as only_one
 from ernie.train.log import read_records
 from pretrain.planner.machine import Machine
 
@@ -77,6 +80,15 @@ def alone(spread: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone") / "run"
     assert main(["pretrain", str(spread), "--output", str(folder), "--quiet"]) == 0
     return folder
+
+
+LONG = ("--processes", "2", "--set", "schedule.steps_per_task=5000", "--set", "save.every=100000")
+
+
+def has_done(step: int, output: Path) -> bool:
+    """Whether a run has come behind a step."""
+    metrics = output / "metrics.jsonl"
+    return metrics.exists() and f'"step": {step},' in metrics.read_text(encoding="utf-8")
 
 
 def words(config: Path, output: Path, *more: str) -> list[str]:
@@ -206,18 +218,24 @@ def test_fewer_processes_than_one_are_refused(
 
 
 @pytest.fixture
-def stumble(spread: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], Path]]:
-    """A run of two processes, of which one fails as is said."""
+def stumbling(spread: Path, tmp_path: Path) -> Path:
+    """The configuration of a run that stumbles as the environment says."""
     (tmp_path / "stumbling.py").write_text(STUMBLING, encoding="utf-8")
     file = tmp_path / "run.yaml"
     text = spread.read_text(encoding="utf-8").replace("capitalization, sentence_reordering", "stumbling")
     text = re.sub(r"sentence_reordering: \{.*\}", "stumbling: {}", text)
     file.write_text(text + "plugins: [stumbling]\nparallel: {timeout: 5}\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def stumble(stumbling: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], Path]]:
+    """A run of two processes, of which one fails as is said."""
 
     def run(how: str, rank: int, *more: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         mark = tmp_path / "stumbled"
         given = ["--processes", "2", *more]
-        return pretrain(file, tmp_path / "run", *given, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
+        return pretrain(stumbling, tmp_path / "run", *given, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
 
     return run
 
@@ -302,20 +320,84 @@ def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path
     assert "starting again" not in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_signal_saves_and_ends_all(number: signal.Signals, spread: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    given = words(spread, output, "--processes", "2", "--set", "schedule.steps_per_task=5000")
+@contextmanager
+def running(words: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """`ernie` with these words, in a folder whose modules it finds."""
     with subprocess.Popen(
-        [sys.executable, "-m", "ernie.cli", *given],
+        [sys.executable, "-m", "ernie.cli", *words],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), **environment},
     ) as run:
-        while not (output / "metrics.jsonl").exists() or '"step": 3' not in (output / "metrics.jsonl").read_text():
-            assert run.poll() is None, run.communicate()
-            time.sleep(0.1)
-        run.send_signal(number)
-        assert run.wait(60) == 128 + number
-    last = max((output / "checkpoints").iterdir())
+        yield run
+
+
+def wait_for(true: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    """Wait until something is true, which a run that goes on shall bring about."""
+    deadline = time.monotonic() + 150
+    while not true():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline, run.kill()
+        time.sleep(0.1)
+
+
+def launcher_of(run: subprocess.Popen[str]) -> int:
+    """The process of Paddle's launcher."""
+    return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text())
+
+
+def is_left(output: Path) -> bool:
+    """Whether the processes of a run have gone, or go soon."""
+    for _ in range(60):
+        with suppress(UserError), only_one(output):
+            return True
+    return False
+
+
+def check_saved(output: Path) -> None:
+    """No step that was done is lost."""
+    last = max((output / "checkpoints").glob("step-????????"))
     assert json.loads((last / "state.json").read_text())["step"] == len(read_records(output, "step"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_saves_and_ends_all_without_the_launcher_which_would_kill_them(
+    number: signal.Signals, spread: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    with running(words(spread, output, *LONG), tmp_path) as run:
+        wait_for(lambda: has_done(3, output), run)
+        launcher = launcher_of(run)
+        os.kill(launcher, signal.SIGSTOP)
+        run.send_signal(number)
+        wait_for((output / "checkpoints").exists, run)
+        os.kill(launcher, signal.SIGCONT)
+        assert run.wait(60) == 128 + number
+    check_saved(output)
+
+
+def test_when_the_command_is_killed_its_processes_save_and_end(spread: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    with running(words(spread, output, *LONG), tmp_path) as run:
+        wait_for(lambda: has_done(3, output), run)
+        run.kill()
+    assert is_left(output)
+    check_saved(output)
+
+
+def test_a_terminal_that_goes_asks_the_processes_to_end_and_a_second_signal_kills_them(
+    stumbling: Path, tmp_path: Path
+) -> None:
+    output, mark = tmp_path / "run", tmp_path / "stumbled"
+    given = [str(stumbling), "--output", str(output), "--processes", "2", "--set", "parallel.timeout=100"]
+    with running(["pretrain", *given], tmp_path, STUMBLE=f"sleep 1 {mark}") as run:
+        wait_for(mark.exists, run)
+        run.send_signal(signal.SIGHUP)
+        log = output / "processes" / "rank-0.log"
+        wait_for(lambda: "SIGTERM: finishing this step and saving" in log.read_text(), run)
+        run.send_signal(signal.SIGHUP)  # the same news, told by the shell
+        run.send_signal(signal.SIGTERM)
+        said = run.communicate(timeout=60)[1]
+    assert run.returncode == 128 + signal.SIGKILL
+    assert said.endswith("ernie: a second signal: the processes were killed; what they had not saved is lost\n")
+    assert is_left(output)
