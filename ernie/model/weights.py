@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import paddle
-from paddle import nn
+from paddle import Tensor, nn
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -57,10 +58,7 @@ def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> 
     `origin` is what messages call the place they came from.  Raises UserError, naming what does not fit.
     """
     own = layer.state_dict()
-    missing, extra = sorted(set(own) - set(values)), sorted(set(values) - set(own))
-    if missing or extra:
-        lists = [f"lacks {', '.join(missing[:5])}"] * bool(missing) + [f"also has {', '.join(extra[:5])}"] * bool(extra)
-        raise UserError(f"{origin}: does not fit this model: it {' and '.join(lists)}")
+    check_names(own, values, origin)
     for name, parameter in own.items():
         if list(parameter.shape) != list(values[name].shape):
             hint = " (the vocabularies differ)" if name.endswith("token.weight") else ""
@@ -69,4 +67,17 @@ def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> 
             )
         if not np.issubdtype(values[name].dtype, np.floating):
             raise UserError(f"{origin}: {name} is of type {values[name].dtype}; expected floating-point numbers")
-        parameter.set_value(paddle.to_tensor(values[name], dtype=parameter.dtype))
+        set_weight(parameter, values[name])
+
+
+def check_names(own: Collection[str], given: Collection[str], origin: str) -> None:
+    """Raise UserError unless a layer's own parameters are those that `origin` gives."""
+    missing, extra = sorted(set(own) - set(given)), sorted(set(given) - set(own))
+    if missing or extra:
+        lists = [f"lacks {', '.join(missing[:5])}"] * bool(missing) + [f"also has {', '.join(extra[:5])}"] * bool(extra)
+        raise UserError(f"{origin}: does not fit this model: it {' and '.join(lists)}")
+
+
+def set_weight(parameter: Tensor, values: np.ndarray) -> None:
+    """Set a parameter from an array of its shape, in the parameter's own type."""
+    parameter.set_value(paddle.to_tensor(values, dtype=parameter.dtype))

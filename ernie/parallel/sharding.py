@@ -56,11 +56,12 @@ class Sharding:
         """What this process has and updates of an owned parameter, with its gradient."""
         return parameter
 
-    def whole(self, values: Tensor, of: Tensor) -> Tensor:
-        """A parameter or its moment, of which each owner gives its part."""
+    def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
+        """A parameter or its moment, which its owner gives, or of which each gives a slice."""
         if values is of:
             return values
-        values = values.clone()
+        if values is None:
+            values = paddle.empty_like(of)
         broadcast(values, src=self._group.ranks[self.owner(of)], group=self._group)
         return values
 
@@ -213,9 +214,10 @@ class WeightSharding(Sharding):
         values.grad = parameter.bw_storage
         return values
 
-    def whole(self, values: Tensor, of: Tensor) -> Tensor:
+    def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
         if of.name not in self._sliced:
             return self._others.whole(values, of)
+        assert values is not None
         parts: list[Tensor] = []
         all_gather(parts, (of.fw_storage if values is of else values).detach(), group=self._group)
         return paddle.concat(parts)[: math.prod(of.shape)].reshape(of.shape)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from paddle.distributed import (
     all_gather,
     all_gather_object,
     all_reduce,
+    broadcast,
     broadcast_object_list,
     fleet,
     get_group,
@@ -30,11 +32,11 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 from ernie import runtime
 from ernie.data.batch import Packed
 from ernie.kernels.adamw import sum_of_squares
-from ernie.model.weights import set_weights
+from ernie.model.weights import check_names, set_weight
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
-from ernie.parallel.parts import cut, is_part
+from ernie.parallel.parts import cut, is_part, whole_shape
 from ernie.parallel.sums import sum_gradients
 from ernie.parallel.watch import Watch, host
 
@@ -167,26 +169,70 @@ class World:
 
             self._pipeline = Pipeline(model, self._topology, fleet.fleet._user_defined_strategy, self.layout)
 
-    def whole(self, values: Tensor, of: Tensor) -> np.ndarray:
-        """What belongs to a parameter, itself or a moment, as one process would have it; every process has to ask.
+    @paddle.no_grad()
+    def gather(self, whole: nn.Layer, model: nn.Layer) -> None:
+        """Give the first process's `whole` what the processes have of the model; every process has to ask."""
+        own = whole.state_dict() if self.is_first else {}
+        given = set()
+        for name, values in self.gathered({name: (part, part) for name, part in model.named_parameters()}):
+            given.add(name)
+            if name in own:
+                set_weight(own[name], values)
+        if self.is_first:
+            check_names(own, given, "the processes")
 
-        A moment is taken from the process that keeps it, whatever the others give.
+    def gathered(self, own: Mapping[str, tuple[Tensor | None, Tensor]]) -> Iterator[tuple[str, np.ndarray]]:
+        """What the processes have by name, as one process would have it: in the first one, tensor by tensor.
+
+        `own` are values, None where another process keeps them, and the parameters that they belong to.  Every process
+        has to go through it; others than the first get nothing, and hold no more than one tensor besides their own.
+        """
+        place = self.layout.place(self.rank)
+        if place["data"]:  # it has what others have
+            return
+        if self._stages is not None and place["sharding"] == place["tensor"] == 0:
+            yield from self._gathered_from_stages(own)
+            return
+        for name, (values, of) in own.items():
+            whole = self.whole(values, of)
+            if self.is_first:
+                yield name, whole.numpy()
+
+    def _gathered_from_stages(
+        self, own: Mapping[str, tuple[Tensor | None, Tensor]]
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        stages: list[dict[str, list[int]]] = []
+        shapes = {name: whole_shape(of, self.layout.tensor) for name, (_, of) in own.items()}
+        all_gather_object(stages, shapes, group=self._stages)
+        for turn in zip_longest(*stages):  # the stages in turns, so that none waits long for another
+            for stage, name in enumerate(turn):
+                if name is None:
+                    continue
+                if stage == self._stages.rank:
+                    whole = self.whole(*own[name])
+                if stage and name in stages[0]:  # the table, which two stages have
+                    continue
+                if stage != self._stages.rank:
+                    whole = paddle.empty(stages[stage][name])
+                if stage:
+                    broadcast(whole, src=self._stages.ranks[stage], group=self._stages)
+                if self.is_first:
+                    yield name, whole.numpy()
+
+    def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
+        """What belongs to a parameter, itself or a moment, whole within a stage; every process of it has to ask.
+
+        A moment is taken from the process that keeps it; the others may give None.
         """
         if self._sharding is not None:
             values = self._sharding.whole(values, of)
+        assert values is not None
         values = values.detach()
         if not is_part(of):
-            return np.asarray(values.numpy())
+            return values
         parts: list[Tensor] = []
         all_gather(parts, values, group=self._tensor)
-        return np.concatenate([part.numpy() for part in parts], axis=of.split_axis)
-
-    def gather(self, whole: nn.Layer, model: nn.Layer) -> None:
-        """Give the first process's `whole` what the processes have of the model; every process has to ask."""
-        own = {name: self.whole(parameter, parameter) for name, parameter in model.named_parameters()}
-        every = self.of_all_stages(own)
-        if self.is_first:
-            set_weights(whole, every, "the processes")
+        return paddle.concat(parts, axis=of.split_axis)
 
     def of_all_stages(self, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the stages of a pipeline have by name, together; every process has to ask."""

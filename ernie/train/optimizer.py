@@ -79,20 +79,23 @@ class Optimizer:
         """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array, with
         `parameter/of/moment1` for those of somebody.
 
-        Whole, however parameters and moments are spread; every process has to ask.
+        Whole, however parameters and moments are spread, in the first process; every process has to ask, and the others
+        get nothing.
         """
-        found: dict[str, np.ndarray] = {}
+        own: dict[str, tuple[Tensor | None, Tensor]] = {}
+        numbers: dict[str, np.ndarray] = {}
         keys = [(name, of) for of in sorted(self._owners) for name in self.parameters]
         steps = self._world.most([self._steps.get(key, 0) for key in keys])
         for (name, of), taken in zip(keys, steps, strict=True):
             if not taken:
                 continue
-            parameter, place = self.parameters[name], f"{name}/{of}" if of else name
-            moments = self._moments.get((name, of)) or (paddle.zeros_like(parameter), paddle.zeros_like(parameter))
-            for k, moment in enumerate(moments, 1):
-                found[f"{place}/moment{k}"] = self._world.whole(moment, parameter)
-            found[f"{place}/steps"] = np.array([taken])
-        return self._world.of_all_stages(found)
+            place = f"{name}/{of}" if of else name
+            for k, moment in enumerate(self._moments.get((name, of), (None, None)), 1):
+                own[f"{place}/moment{k}"] = moment, self.parameters[name]
+            numbers[f"{place}/steps"] = np.array([taken])
+        numbers = self._world.of_all_stages(numbers)
+        moments = dict(self._world.gathered(own))
+        return {**moments, **numbers} if self._world.is_first else {}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a `state()`.  Parameters that it does not know begin anew."""

@@ -109,7 +109,7 @@ def train(
     kind: Precision = "fp32",
     apart: bool = False,
 ) -> dict[str, Any]:
-    """Losses and gradient norms of every step, and the weights after the last.
+    """Losses and gradient norms of every step, the weights after the last, and what is gathered of all.
 
     Goes on from the state in the file `come_from`, and writes its own to `leave`.
     """
@@ -129,14 +129,16 @@ def train(
 
         with precision(kind):
             reports = [trainer.step(step, micro_batches(step, apart), learning.loss, RATE) for step in range(*steps)]
-        weights = world.of_all_stages({name: world.whole(value, value) for name, value in parameters.items()})
+        weights = {name: world.whole(value, value).numpy() for name, value in parameters.items()}
+        every = dict(world.gathered({name: (value, value) for name, value in parameters.items()}))
         state = trainer.optimizer.state()
         if leave and world.rank == 0:
-            np.savez(leave, **weights, **state)
+            np.savez(leave, **every, **state)
         return {
             "losses": [report.losses for report in reports],
             "norms": [report.gradient_norm for report in reports],
             "weights": {name: value.tolist() for name, value in weights.items()},
+            "gathered": {name: value.tolist() for name, value in {**every, **state}.items()},
         }
 
 
