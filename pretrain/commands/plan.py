@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from ernie.arguments import add_config, add_set
 
 if TYPE_CHECKING:
+    from ernie.model.config import EncoderConfig
+    from pretrain.config import PretrainConfig
     from pretrain.planner.machine import Machine
 
 SUMMARY = "predict which parallel layout is the fastest"
@@ -68,9 +70,12 @@ def main(arguments: argparse.Namespace) -> int:
         from pretrain.planner.calibrate import calibrate
 
         print("measuring this machine: a minute in which it should have nothing else to do", file=sys.stderr)
-        calibrate(work, arguments.devices, resolve(config.train.precision)).write(here())
+        precision = resolve(config.train.precision)
+        calibrate(work, arguments.devices, precision, config.train.amp_level).write(here())
         arguments.kind = HERE
-    machine = _machine(arguments)
+    machine = _machine(arguments, config)
+    if arguments.kind == HERE:
+        _warn_of_others(machine, work.shape, config)
     plan = make_plan(work, arguments.devices, machine, regroup=arguments.regroup)
     for line in assumptions(work, machine):
         print(f"assumed: {line}", file=sys.stderr)
@@ -81,7 +86,23 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _machine(arguments: argparse.Namespace) -> Machine:
+def _warn_of_others(machine: Machine, shape: EncoderConfig, config: PretrainConfig) -> None:
+    """Say where this machine was measured with other layers than those of the run."""
+    from ernie.kernels.precision import resolve
+    from ernie.runtime import require_paddle
+    from pretrain.planner.machine import measured_with
+
+    require_paddle()
+    wanted = measured_with(shape, resolve(config.train.precision), config.train.amp_level)
+    if machine.name != wanted:
+        print(
+            f"warning: --kind here: the figures are of {machine.name}; for this run they should be of {wanted}. "
+            "--calibrate measures it so",
+            file=sys.stderr,
+        )
+
+
+def _machine(arguments: argparse.Namespace, config: PretrainConfig) -> Machine:
     from ernie.errors import UserError, about
     from pretrain.planner.machine import named, quantity
 
@@ -94,7 +115,7 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         return value
 
     with about("--kind"):
-        machine = named(arguments.kind)
+        machine = named(arguments.kind, config.train.precision, config.train.amp_level)
     per_node = machine.per_node if arguments.per_node is None else arguments.per_node
     if per_node < 1:
         raise UserError(f"--per-node: expected at least 1, found {per_node}")

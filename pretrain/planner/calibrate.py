@@ -32,7 +32,7 @@ from ernie import runtime
 from ernie.data.batch import Labels, Layout, Packed
 from ernie.errors import UserError
 from ernie.kernels.cpu.room import taken
-from ernie.kernels.precision import Precision, computing, is_low
+from ernie.kernels.precision import Level, Precision, computing, is_all_low, is_low
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.losses import Loss
@@ -59,13 +59,14 @@ _ROW = 50  # small sums, one after the other
 _STEPS = 24  # of a small model
 
 
-def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
+def calibrate(work: Work, processes: int, precision: Precision, level: Level = "O1") -> Machine:
     """Measure this machine with so many processes, at most one a core but two at least, for a step's layers.
 
     Raises UserError when the processes cannot do it.
     """
     count = max(2, min(processes, _devices()))
-    case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length, "precision": precision}
+    case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length}
+    case |= {"precision": precision, "level": level}
     with tempfile.TemporaryDirectory(prefix="ernie-calibrate-") as folder:
         file = Path(folder) / "machine.json"
         for part in _parts(work.shape, count):
@@ -76,7 +77,7 @@ def calibrate(work: Work, processes: int, precision: Precision) -> Machine:
     if not machine.at_once:
         return machine
     few = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
-    with computing(precision):
+    with computing(precision, level):
         return replace(machine, alone=_Rate(few, World()).whole)
 
 
@@ -101,10 +102,10 @@ def main(words: Sequence[str]) -> None:
     whole = replace(shape, layers=2 * count, vocab_size=-(-shape.vocab_size // count) * count)
     small = Work(whole, 2 * count, case["tokens"], length)
     work = Work(replace(shape, vocab_size=_VOCABULARY * count), 1, case["tokens"], length)
-    with world.together(), computing(case["precision"]):
+    with world.together(), computing(case["precision"], case["level"]):
         taken = _rehearsed(small, world)  # first, before anything else takes memory
         if part == _LAYERS:
-            found = _measure(work, case["precision"], world)
+            found = _measure(work, measured_with(shape, case["precision"], case["level"]), world)
         else:
             found = Machine.read(file)
             found = _with_split(found, work, world) if part == _SPLIT else found
@@ -133,7 +134,7 @@ def _rehearsed(work: Work, world: World) -> float:
     return found
 
 
-def _measure(work: Work, precision: str, world: World) -> Machine:
+def _measure(work: Work, name: str, world: World) -> Machine:
     link = _link(world)
     rate = _Rate(work, world)
     few, many = rate.few, rate.many
@@ -141,7 +142,7 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
     on_cpu = paddle.get_device() == "cpu"
     updates = many.weights / many.update_seconds()
     return Machine(
-        name=measured_with(work.shape, precision),
+        name=name,
         products=rate.products,
         memory=float(runtime.total_memory()) / (world.layout.processes if on_cpu else 1),
         near=link,
@@ -149,7 +150,7 @@ def _measure(work: Work, precision: str, world: World) -> Machine:
         per_node=_devices(),
         updates=updates,
         overhead=rate.overhead,
-        value=2 if is_low() and not on_cpu else 4,
+        value=2 if is_all_low() else 4,
         copies=2 if is_low() else 0,
         kept=kept,
         kept_alike=kept * Machine.kept_alike / Machine.kept,

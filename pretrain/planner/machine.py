@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from ernie.beside import put_text
 from ernie.errors import UserError, nearest
 from ernie.kernels import build
+from ernie.kernels.precision import Level, Wanted
 from ernie.model.config import EncoderConfig
 from ernie.saved import read_json
 
@@ -130,6 +131,11 @@ MACHINES = {
 }
 
 
+# Of the same data sheets: products in fp32, without TF32, which Paddle leaves off by default since version 3.3 (its
+# pull request 75476).
+_SINGLE = {"v100": 15.7e12, "a100": 19.5e12, "h100": 67e12, "h200": 67e12}
+_WITHOUT_BF16 = ("v100",)
+
 HERE = "here"
 
 
@@ -138,18 +144,36 @@ def here() -> Path:
     return build.cache().parent / "machine.json"
 
 
-def measured_with(shape: EncoderConfig, precision: str) -> str:
+def measured_with(shape: EncoderConfig, precision: str, level: Level) -> str:
     """The name of this machine as measured with layers of a shape."""
-    return f"this machine, measured with layers of {shape.hidden_size} x {shape.intermediate_size} in {precision}"
+    return (
+        f"this machine, measured with layers of {shape.hidden_size} x {shape.intermediate_size} in {precision}"
+        + " at O2" * (precision != "fp32" and level == "O2")
+    )
 
 
-def named(name: str) -> Machine:
-    """A kind of device by its name.  Raises UserError for an unknown one, and for `here` not yet measured."""
+def named(name: str, precision: Wanted = "bf16", level: Level = "O2") -> Machine:
+    """A kind of device by its name, computing in a precision.
+
+    What was measured of `here` is in the one that it was measured in.  Raises UserError for an unknown kind, for a
+    precision that it has not, and for `here` not yet measured.
+    """
     if name == HERE:
         return Machine.read(here())
     if name not in MACHINES:
         raise UserError(f"there is no kind of device '{name}'.{nearest(name, [*MACHINES, HERE])}")
-    return MACHINES[name]
+    machine = MACHINES[name]
+    if precision == "auto":
+        precision = "fp32" if name in _WITHOUT_BF16 else "bf16"
+    if precision == "bf16" and name in _WITHOUT_BF16:
+        raise UserError(f"a {name} has no bf16; with train.precision fp16 or fp32 it can be planned")
+    if precision == "fp32":
+        # Of what a layer keeps all is twice as large but the masks of two dropouts.
+        found = replace(machine, products=EFFICIENCY * _SINGLE[name], value=4, copies=0, kept=66.0, kept_alike=18.0)
+        return replace(found, name=f"{name} in fp32, without TF32")
+    if level == "O1":  # what layers return, and norms are given, is float32
+        machine = replace(machine, value=4, kept=38.0, kept_alike=14.0)
+    return replace(machine, name=f"{name} in {precision} at {level}")
 
 
 def quantity(text: str, unit: str = "") -> float:

@@ -78,7 +78,7 @@ def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Co
     if not here().is_file():
         return None
     machine = Machine.read(here())
-    if machine.name != measured_with(shape, config.train.precision):
+    if machine.name != measured_with(shape, config.train.precision, config.train.amp_level):
         return None
     layout = world.layout
     if layout.pipeline > 1 and layout.virtual_stages == 1:

@@ -22,9 +22,10 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.parallel.layout import ParallelConfig
 from pretrain.config import load
+from pretrain.planner import machine
 from pretrain.planner.cost import Cost, Work, cost, work_planned
 from pretrain.planner.layouts import Candidate, Space, regrouped
-from pretrain.planner.machine import Link, Machine, named, quantity
+from pretrain.planner.machine import Link, Machine, measured_with, named, quantity
 from pretrain.planner.plan import BUDGET, block, make_plan
 from pretrain.planner.search import drawn, learned
 
@@ -226,12 +227,50 @@ def test_the_command_prints_layouts_reasons_and_the_block(tmp_path: Path, capsys
     words = ["plan", "ernie2-en", "--set", f"corpus={tmp_path}", "--set", "train.micro_batches=16", "--devices", "8"]
     assert main([*words, "--bandwidth", "1GB/s", "--top", "3"]) == 0
     said = capsys.readouterr()
-    assert "assumed: a100: 140 TFLOP/s in layers, 80 GB, 1 GB/s within a node of 8" in said.err
+    assert "assumed: a100 in bf16 at O1: 140 TFLOP/s in layers, 80 GB, 1 GB/s within a node of 8" in said.err
     rows = [line for line in said.out.splitlines() if line.startswith("| ")]
     assert len(rows) == 4
     assert re.search(r"\d+\.\d% slower: [\d.]+ m?s more for ", rows[-1])
     shown = said.out[said.out.index("parallel:") :]
     assert build(ParallelConfig, from_dict(yaml.safe_load(shown)["parallel"])).processes == 8
+
+
+@pytest.mark.parametrize(
+    ("train", "says", "value"),
+    [
+        ("precision: bf16, amp_level: O2", "a100 in bf16 at O2: 140 TFLOP/s", 2),
+        ("precision: auto", "a100 in bf16 at O1: 140 TFLOP/s", 4),
+        ("precision: fp32", "a100 in fp32, without TF32: 8.78 TFLOP/s", 4),
+    ],
+)
+def test_a_plan_is_for_the_precision_that_the_run_computes_in(
+    train: str, says: str, value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["plan", "ernie2-en", "--set", f"corpus={tmp_path}", "--devices", "1"]
+    for key in train.split(", "):
+        words += ["--set", f"train.{key.replace(': ', '=')}"]
+    assert main(words) == 0
+    assert f"assumed: {says} in layers" in capsys.readouterr().err
+    settings = yaml.safe_load(f"{{{train}}}")
+    assert named("a100", settings["precision"], settings.get("amp_level", "O1")).value == value
+
+
+def test_a_device_is_not_planned_in_a_precision_that_it_has_not() -> None:
+    with pytest.raises(UserError, match="a v100 has no bf16"):
+        named("v100", "bf16")
+    assert named("v100", "auto") == named("v100", "fp32")
+
+
+def test_figures_that_were_measured_with_other_layers_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "here", lambda: tmp_path / "machine.json")
+    words = ["plan", "ernie2-en", "--set", "corpus=x", "--set", "train.precision=fp32", "--devices", "1"]
+    for precision, warns in (("fp32", False), ("bf16", True)):
+        measured = measured_with(EncoderConfig.preset("base"), precision, "O1")
+        replace(named("a100"), name=measured).write(machine.here())
+        assert main([*words, "--kind", "here"]) == 0
+        assert (f"warning: --kind here: the figures are of {measured}" in capsys.readouterr().err) is warns
 
 
 @pytest.mark.parametrize("kind", ["ours", "hf", "official", "paddlenlp"])
