@@ -82,7 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
     except UserError as error:
         raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:
-        learnt = f"learnt from {texts.documents:,} documents, {texts.bytes / 1e6:.1f} MB"
+        learnt = f"learnt from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB"
         print(*(f"tokenizer train: {line}" for line in (learnt, *texts.problems)), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
