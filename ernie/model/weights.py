@@ -42,8 +42,10 @@ def load_weights(layer: nn.Layer, path: Path) -> None:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read a safetensors file; bfloat16 comes as float32.  Raises UserError when it is missing or damaged."""
     try:
-        return load_file(path)
-    except TypeError:  # a type that NumPy does not have
+        found = load_file(path)
+        # NumPy has no bfloat16 by itself, and one that is not its own where somebody has imported ml_dtypes.
+        return read_safetensors(path) if any(values.dtype.name == "bfloat16" for values in found.values()) else found
+    except TypeError:
         return read_safetensors(path)
     except FileNotFoundError:  # which the library also says of one that may not be read
         reason = "may not be read" if path.exists() else "there is no such file"

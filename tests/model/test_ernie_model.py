@@ -233,6 +233,11 @@ def test_weights_of_another_type_become_the_models_own(tmp_path: Path, kind: str
         np.testing.assert_allclose(parameter.numpy(), saved, rtol=near, atol=near * 2**-14, err_msg=name)
 
 
+def test_so_do_they_where_numpy_was_taught_bfloat16(tmp_path: Path) -> None:
+    pytest.importorskip("ml_dtypes")  # importing it is enough
+    test_weights_of_another_type_become_the_models_own(tmp_path, "BF16", 2**-7, "")
+
+
 def test_weights_that_are_whole_numbers_are_a_sentence(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     keep_in("I32", tmp_path / "model.safetensors", "pooler.dense.bias")
