@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from ernie.errors import UserError
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN_CHARACTER
 
 # Abbreviations that stand before what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
@@ -54,7 +54,6 @@ _CHINESE = re.compile(
 )
 _SPEAKER = re.compile(r"[^，。！？；：“”‘’「」\s]{0,6}?(?:说|道|问|答|喊|叫|写|表示|指出|回答|强调)(?!.{0,3}[：:]“)")
 
-_HAN = re.compile(f"[{HAN}]")
 _LETTER = re.compile(r"[^\W\d_]")
 _LEAST_HAN = 0.2  # share of the letters; one Chinese character says as much as four or five Latin ones
 
@@ -78,7 +77,7 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 def detect_language(text: str) -> str:
     """'zh' when at least a fifth of the letters are Chinese characters, else 'en'."""
-    chinese = len(_HAN.findall(text))
+    chinese = len(HAN_CHARACTER.findall(text))
     return "zh" if chinese and chinese >= _LEAST_HAN * len(_LETTER.findall(text)) else "en"
 
 

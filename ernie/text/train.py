@@ -15,7 +15,7 @@ import sentencepiece
 from tokenizers import models, trainers
 
 from ernie.errors import UserError
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
@@ -26,7 +26,6 @@ _CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
 # Of either kind no more than this share of the vocabulary, or so many, unless so much of the text needs them: a letter
 # takes two entries, and most letters of a large text stand in a foreign name or two.
 _LETTERS_SHARE, _FEW_LETTERS, _COVERED = 1 / 16, 64, 0.9999
-_CHINESE = re.compile(f"[{HAN}]")
 _FED = 1 << 16  # characters handed over at a time
 
 
@@ -71,8 +70,8 @@ def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:
     ranked = sorted(counts, key=lambda letter: (-counts[letter], letter))
     behind = np.cumsum([counts[letter] for letter in reversed(ranked)])[::-1]  # how often those from each one on occur
     needed = {letter for letter, rest in zip(ranked, behind, strict=True) if rest > (1 - _COVERED) * behind[0]}
-    chinese = [letter for letter in ranked if _CHINESE.match(letter)]
-    others = [letter for letter in ranked if not _CHINESE.match(letter)]
+    chinese = [letter for letter in ranked if HAN_CHARACTER.match(letter)]
+    others = [letter for letter in ranked if not HAN_CHARACTER.match(letter)]
     few, kept = max(_FEW_LETTERS, int(vocab_size * _LETTERS_SHARE)), set()
     for group, most in ((chinese, max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))), (others, _MOST_LETTERS)):
         kept |= {letter for place, letter in enumerate(group[:most]) if place < few or letter in needed}

@@ -5,7 +5,6 @@ Legend: u distinct units in the table, p their pieces, m units of a text, n its 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
@@ -15,13 +14,11 @@ import numpy as np
 
 from ernie.data.document import Flag
 from ernie.data.shards import dtypes
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.segment.base import Words
 from ernie.text.tokenizer import Tokenizer
 
 MAX_UNITS = 400_000  # about 100 MB; a table that has grown beyond starts anew
-
-_CHINESE = re.compile(f"[{HAN}]")
 
 
 class Tokenized(NamedTuple):
@@ -112,7 +109,7 @@ def _continuing(unit: str, count: int) -> list[int]:
 
     A sub-word model's unit may be a whole clause of Chinese, which has no spaces; there, each piece is a word.
     """
-    return [0] * count if _CHINESE.search(unit) else [0, *[int(Flag.CONTINUES_WORD)] * (count - 1)][:count]
+    return [0] * count if HAN_CHARACTER.search(unit) else [0, *[int(Flag.CONTINUES_WORD)] * (count - 1)][:count]
 
 
 @lru_cache(maxsize=MAX_UNITS)

@@ -133,14 +133,18 @@ def test_a_task_that_the_model_does_not_have_is_a_sentence(tasks: int, message: 
         convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel, task=5)
 
 
+def convert_with_head_of_task_2(to: str, task: int | None, folder: Path) -> tuple[ErnieModel, Certificate]:
+    model = make()
+    model.masked_head.task_id = 2
+    model.save_pretrained(folder / "ours")
+    return model, convert(folder / "ours", folder / "there", to, ErnieModel, task=task)
+
+
 @pytest.mark.parametrize(("to", "task"), [("hf", None), ("paddlenlp", None), ("hf", 0), ("ernie", 1)])
 def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
     to: str, task: int | None, tmp_path: Path
 ) -> None:
-    model = make()
-    model.masked_head.task_id = 2
-    model.save_pretrained(tmp_path / "ours")
-    certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=task)
+    _, certificate = convert_with_head_of_task_2(to, task, tmp_path)
     assert certificate.passed
     (note,) = certificate.notes
     assert note.startswith(f"its masked-token head learnt with task 2 and is written for task {task or 0}, ")
@@ -151,10 +155,7 @@ def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
 def test_a_head_that_is_written_for_its_own_task_fills_masks_as_before(
     to: str, task: int | None, tmp_path: Path
 ) -> None:
-    model = make()
-    model.masked_head.task_id = 2
-    model.save_pretrained(tmp_path / "ours")
-    certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=task)
+    model, certificate = convert_with_head_of_task_2(to, task, tmp_path)
     assert certificate.notes == ()
     assert all("filled masks" in check.differences for check in certificate.checks if "run by" not in check.against)
     found = ErnieModel.from_pretrained(tmp_path / "there").fill_mask("w9 [MASK] w7")

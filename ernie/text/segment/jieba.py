@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,10 +11,9 @@ from itertools import accumulate
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.segment.base import Kind, Segmenter, in_order, segmenters
 
-_HAN = re.compile(f"[{HAN}]")
 _NAME_TAGS = frozenset({"nr", "nrfg", "nrt", "ns", "nt", "nz"})
 
 Cut = Callable[[str], Iterator[tuple[str, str]]]  # a sentence -> its words, each with its part of speech or ""
@@ -61,7 +59,7 @@ def _sentence(cut: Cut, words: Sequence[str], first: int) -> Iterator[tuple[int,
     for word, tag in cut("".join(words)):
         begin, end = place.get(at), place.get(at + len(word))
         at += len(word)
-        if begin is None or end is None or not _HAN.search(word):
+        if begin is None or end is None or not HAN_CHARACTER.search(word):
             continue
         if end > begin + 1:
             yield begin, end, Kind.WORD

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.segment import stopwords
 from ernie.text.segment.base import Batch, Kind, Segmenter, Words, in_order, make_spans, segmenters
 from ernie.text.segment.ngrams import BREAK, LONGEST, MOST_SYMBOLS, Text
@@ -20,7 +19,6 @@ from ernie.text.segment.phrases import Criteria, Phrases
 from ernie.text.segment.words import Lexicon
 from ernie.text.sentences import detect_language
 
-_HAN = re.compile(f"[{HAN}]")
 _LONGEST_CHINESE = 3  # words in a Chinese phrase
 _LANGUAGE_WORDS = 50_000  # looked at to tell the language
 
@@ -141,4 +139,4 @@ def _join(sample: Sequence[Batch], numbers: dict[str, int]) -> Text:
 
 
 def _is_chinese(word: str) -> bool:
-    return _HAN.fullmatch(word) is not None
+    return HAN_CHARACTER.fullmatch(word) is not None
