@@ -108,7 +108,8 @@ class SentencePiece(Tokenizer):
         for unit in self.split(text):
             for i, length in self._cut(unit):
                 ids.append(i)
-                spans.append(_origin(marked, origins, place, place + length))
+                if length:  # of the bytes of a character the last one has its length
+                    spans += [_origin(marked, origins, place, place + length)] * (len(ids) - len(spans))
                 place += length
         return Encoding(np.array(ids, np.int64), np.array(spans, np.int64).reshape(-1, 2))
 
@@ -137,28 +138,35 @@ class SentencePiece(Tokenizer):
         letters = [piece for piece in ordinary if len(piece) == 1 and _LETTER.match(piece)]
         marks = [piece for piece in ordinary if len(piece) == 1 and _MARK.match(piece)]
         mixed = any(_LETTER.search(piece) and _MARK.search(piece) for piece in ordinary)
-        if mixed or not letters or not marks:
-            return _CHUNKS
         self._letters, self._marks = letters, marks
-        return _WORDS
+        return _CHUNKS if mixed or not letters or not marks else _WORDS
 
     def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
         """The pieces of a unit as (id, number of the unit's characters)."""
-        if self._marks_start and unit.startswith(SPACE):
+        begins = unit.startswith(SPACE)
+        if self._marks_start and begins:
             return self._proto(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
-        if not self._marks_start or self._units is not _WORDS:
+        if self._units is None or not (self._marks_start or begins) or not (self._units is _WORDS or begins):
             return self._proto(unit)
-        # A piece never joins letters and marks: behind one of the other sort, the unit is cut as it is in a text.
-        for before in self._marks if _LETTER.match(unit) else self._letters:
-            if self._engine.Normalize(before + unit) == SPACE + before + unit:  # an accent may go into its letter
+        # A piece never joins letters and marks, nor anything with a space mark behind it: behind such a one, the unit
+        # is cut as it is in a text.
+        for before in self._behind(unit):
+            marked = SPACE * self._marks_start + before + unit
+            if self._engine.Normalize(before + unit) == marked:  # an accent may go into its letter
                 return self._proto(before + unit)[len(self._proto(before)) :]
         return [(self.unk_id, len(unit))]
+
+    def _behind(self, unit: str) -> list[str]:
+        """Characters that no piece joins with the beginning of a unit."""
+        if unit.startswith(SPACE):
+            return self._letters + self._marks
+        return self._marks if _LETTER.match(unit) else self._letters
 
     def _proto(self, text: str) -> list[tuple[int, int]]:
         found = []
         for piece in self._engine.Encode(text, return_type="proto").pieces:
-            unknown = piece.id == self.unk_id
-            found.append((piece.id, len(piece.surface) if unknown and piece.surface else len(piece.piece)))
+            spelt = (piece.id == self.unk_id and piece.surface) or self._engine.IsByte(piece.id)
+            found.append((piece.id, len(piece.surface if spelt else piece.piece)))
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:

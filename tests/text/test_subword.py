@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +47,36 @@ def _known(ids: list[int], tokenizer: SentencePiece) -> list[int]:
 )
 def test_the_pieces_of_the_units_are_those_of_the_whole_text(model: SentencePiece, text: str) -> None:
     _check_by_units(model, text)
+
+
+@pytest.fixture(scope="module", params=["byte_fallback", "no space mark before a text"])
+def foreign(request: pytest.FixtureRequest) -> SentencePiece:
+    """Models as others train them: what they do not know is spelt in bytes, or a text begins without a space mark."""
+    bytewise = request.param == "byte_fallback"
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=written,
+        vocab_size=320,
+        hard_vocab_limit=False,
+        byte_fallback=bytewise,
+        add_dummy_prefix=bytewise,
+        minloglevel=2,
+    )
+    return SentencePiece(written.getvalue())
+
+
+@settings(max_examples=300)
+@given(text=st.text(alphabet=st.sampled_from("the cat sat,.!'-(1)ü€漢ﬁ  ojq"), max_size=30))
+def test_models_of_others_give_the_pieces_of_their_own_program(foreign: SentencePiece, text: str) -> None:
+    _check_by_units(foreign, text)
+    assert len(foreign.encode(text).offsets) == len(foreign.encode(text).ids)
+
+
+def test_each_byte_of_a_character_stands_for_it(foreign: SentencePiece) -> None:
+    encoding = foreign.encode("the €5")
+    spelt = [tuple(span) for i, span in zip(*vars(encoding).values(), strict=True) if foreign.tokens[i].startswith("<")]
+    assert spelt == [(4, 5)] * len("€".encode()) or foreign.unk_id in encoding.ids
 
 
 @pytest.fixture(scope="module", params=["unigram", "bpe"])
