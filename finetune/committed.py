@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Tokens whose text is looked at again for each new one, at most twice as many: what is before them stays as it is.
 _AGAIN = 64
-_OPEN = re.compile(rf"[^\s{NO_SPACES}]+$")  # a last word, to which more letters may still be added
+# A last word, to which more letters may still be added, also behind an apostrophe.
+_OPEN = re.compile(rf"[^\s{NO_SPACES}]+(?: ['’])?$")
 
 
 def newly_sure(given: str, text: str, done: bool) -> str:
@@ -44,6 +45,11 @@ def _told(
     said = _Said(before.past, before.given + new)
     if len(looked_at) <= 2 * again:
         return said, new
+    early = decode(looked_at[:-again])
+    if text.startswith(early) and early.startswith(said.given) and len(early) > len(said.given):
+        # A word without an end, as in scripts whose words nothing parts.  One of its tokens stands for what it is.
+        start = len(looked_at) - again - 1
+        return _Said(before.past + start, decode(looked_at[start : start + 1])), early[len(before.given) :]
     # The first of them are past, unless their text is not sure yet or that of the rest depends on them.
     tail = decode(looked_at[-again:])
     cut = len(text) - len(tail)

@@ -12,6 +12,7 @@ from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about
 from ernie.text.incoming import has_no_spaces, is_space
+from ernie.text.scripts import words_in
 from finetune.rows import as_they_come
 from finetune.translator import TextTranslator
 
@@ -25,10 +26,10 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
     stream, line, number, begun = Stream(translator), _Line(), 1, False
     try:
         for word in _words(source):
-            line.comes(len(list(_pieces(word or ""))))
+            line.comes(len(words_in(word or "")))
             with about(f"line {number}"):
                 new = stream.finish() if word is None else stream.push(word)
-            line.goes(len(list(_pieces(new))))
+            line.goes(len(words_in(new)))
             out.write(new + "\n" * (word is None))
             out.flush()
             begun = (begun or bool(new)) and word is not None
@@ -97,22 +98,6 @@ def _words(source: TextIO) -> Iterator[str | None]:
         yield piece
     if inside:
         yield None
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The words of a text, and single characters of scripts without spaces."""
-    for word in text.split():
-        run = ""
-        for letter in word:
-            if not has_no_spaces(letter):
-                run += letter
-                continue
-            if run:
-                yield run
-            yield letter
-            run = ""
-        if run:
-            yield run
 
 
 class _Line:

@@ -10,13 +10,15 @@ import numpy as np
 
 from ernie.audio.wave import Loudness, read_wave
 from ernie.decode.stream import Stream
-from ernie.decode.words import Words
+from ernie.decode.words import Words, words_of
 from ernie.errors import UserError, about
 from ernie.text.incoming import has_no_spaces
+from ernie.text.scripts import words_in
 from finetune.model import FinetunedModel
-from finetune.recognizer import SpeechRecognizer, Transcribing, transcribing
+from finetune.recognizer import SpeechRecognizer, Transcribing, hears_chunks, transcribing
 
 _PIECE = 0.1  # seconds of sound that are read at a time
+_LONG = 60.0  # seconds of sound that are transcribed at once
 _BETWEEN = "  "  # words that have a time before them
 _SOUND_FILES = (b"RIFF", b"fLaC", b"OggS")  # how they begin
 
@@ -26,22 +28,38 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
 
     Raises UserError for a file that cannot be read, after the transcripts of those before it.
     """
-    rate = transcribing(model).features.rate
-    column = transcribing(model).audio
+    task = transcribing(model)
+    rate = task.features.rate
     for name in names:
         wave = read_wave(name, rate)
         began = time.perf_counter()
         with about(name):
-            (answer,) = model.predict([{column: {"array": wave.samples, "sampling_rate": rate}}])
+            if wave.seconds > _LONG and hears_chunks(task):
+                text, seconds = _of_long(model, wave.samples)
+            else:
+                (answer,) = model.predict([{task.audio: {"array": wave.samples, "sampling_rate": rate}}])
+                text, seconds = answer["transcript"], answer["seconds"]
         spent = time.perf_counter() - began
-        words = answer["transcript"].split()
         if times:
-            words = [_timed(second, word) for second, word in zip(answer["seconds"], words, strict=True)]
-        out.write((_BETWEEN if times else " ").join(words) + "\n")
+            timed = zip(seconds, words_in(text), strict=True)
+            text = _BETWEEN.join(_timed(second, word) for second, word in timed)
+        out.write(text + "\n")
         out.flush()
         for remark in wave.remarks if told is not None else ():
             print(f"note: {name}: the sound {remark}", file=told)
         _tell(told, name, wave.seconds, spent)
+
+
+def _of_long(model: FinetunedModel, samples: np.ndarray) -> tuple[str, list[float]]:
+    """The transcript of a sound, and where each of its words begins, in as little memory as a short one takes."""
+    recognizer = SpeechRecognizer(model)
+    stream, step = Stream(recognizer), round(_LONG * recognizer.rate)
+    for start in range(0, len(samples), step):
+        stream.push(samples[start : start + step])
+    stream.finish()
+    spikes = stream.state.tokens.hearing[0].spikes
+    text, firsts = words_of([spike.token for spike in spikes], model.tokenizer.decode)
+    return text, [transcribing(model).seconds(spikes[first].vector) for first in firsts]
 
 
 def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: TextIO, told: TextIO | None) -> None:
@@ -105,23 +123,27 @@ class _WithTimes:
     def __init__(self, model: FinetunedModel, out: TextIO):
         self._seconds, self._out = transcribing(model).seconds, out
         self._words = Words(model.tokenizer.decode)
-        self._spikes, self._text, self._written = 0, "", 0
+        self._spikes = self._written = 0
+        self._inside = (
+            False  # a word, of which more may come: some scripts have neither spaces nor letters that stand alone
+        )
 
     def more(self, state: Transcribing, new: str, done: bool = False) -> None:
         spikes = state.tokens.hearing[0].spikes
         for spike in spikes[self._spikes :]:
             self._words.add(spike.token)
-        self._spikes, self._text = len(spikes), self._text + new
-        words = self._text.split()
-        # Of a script without spaces more may still be said of what is one word here.
-        open_still = not done and has_no_spaces(self._text[-1:])
-        for word in words[: len(words) - open_still]:
+        self._spikes = len(spikes)
+        words = words_in(new)
+        if words and self._inside and not new[0].isspace() and not has_no_spaces(new[0]):
+            self._out.write(words.pop(0))
+        for word in words:
             firsts = self._words.firsts
             # What was handed out stays two words where a later token joins them.
             second = self._seconds(spikes[firsts[min(self._written, len(firsts) - 1)]].vector)
             self._out.write((_BETWEEN if self._written else "") + _timed(second, word))
             self._written += 1
-        self._text = " ".join(words[len(words) - open_still :])
+        if new:
+            self._inside = not new[-1].isspace() and not has_no_spaces(new[-1])
 
 
 def _timed(second: float, word: str) -> str:

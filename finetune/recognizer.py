@@ -64,6 +64,11 @@ class SpeechRecognizer:
         return state.told(tokens, ids, [one.ended for one in tokens.hearing], self._tokenizer.decode)
 
 
+def hears_chunks(task: Transcribe) -> bool:
+    """Whether a model of this task transcribes while one speaks."""
+    return task.encoder == "chunks" and task.decoder != "global"
+
+
 def transcribing(model: FinetunedModel) -> Transcribe:
     """The task of a model that transcribes.  Raises UserError for one of another kind."""
     if not isinstance(model.task, Transcribe):

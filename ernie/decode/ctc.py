@@ -5,6 +5,7 @@ Legend: T vectors, V vocabulary.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,9 +69,10 @@ class Beam:
 
     Hannun et al., 2014 (arXiv 1408.2873).  `language` gives the logarithm of the probability of a token after others,
     of which it looks at no more than `looks_back`; `alpha` of it counts, and `beta` is added for each token.  `ends`
-    gives the same for the end behind tokens, which counts once a sound is over (`best`).  Of each
-    vector those tokens are looked at that have `share` of the probability together, `most` at most (Amodei et al.,
-    2016, arXiv 1512.02595, section 7).
+    gives the same for the end behind tokens, which counts once a sound is over (`best`).  Of each vector those tokens
+    are looked at that have `share` of the probability together, `most` at most (Amodei et al., 2016, arXiv 1512.02595,
+    section 7).  A token that the best reading was told more than `patience` vectors ago is settled: readings without it
+    are dropped, which else may be followed for as long as a sound lasts.
     """
 
     blank: int
@@ -82,6 +84,7 @@ class Beam:
     most: int = 40
     looks_back: int = 1
     ends: Callable[[tuple[int, ...]], float] | None = None
+    patience: int = 100
 
     def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
         """The readings after more vectors, of which `first` came before; the best is the first one."""
@@ -112,7 +115,9 @@ class Beam:
                     continue
                 extra = found[tokens].extra if tokens in found else path.extra + self._extra(path.tokens, token)
                 _merge(found, Reading(tokens, (*path.vectors, vector), -np.inf, told, extra))
-        return sorted(found.values(), key=lambda path: (-path.score, path.tokens))[: self.width]
+        paths = sorted(found.values(), key=lambda path: (-path.score, path.tokens))[: self.width]
+        settled = bisect_left(paths[0].vectors, vector - self.patience)
+        return [path for path in paths if path.tokens[:settled] == paths[0].tokens[:settled]]
 
     def _likely(self, log_V: np.ndarray) -> list[int]:
         order = np.argsort(-log_V, kind="stable")[: self.most]

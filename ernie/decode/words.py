@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ernie.text.scripts import words_in
+
 AGAIN = 64  # tokens that are looked at again for each new one, twice as many at most
 
 
 class Words:
     """The words of a text whose tokens come one by one; `firsts` are the tokens that they begin with.
 
-    Of a long text no more than some tokens are looked at again for each one.
+    A letter of a script without spaces is a word.  Of a long text no more than some tokens are looked at again for each
+    one.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]):
@@ -24,11 +27,11 @@ class Words:
         self._tokens.append(token)
         self._count += 1
         text = self._decode(self._tokens)
-        words = self._before + len(text.split())
+        words = self._before + len(words_in(text))
         del self.firsts[words:]  # an apostrophe may join two words
         self.firsts += [self._count - 1] * (words - len(self.firsts))
         if len(self._tokens) >= 2 * AGAIN and text.endswith(tail := self._decode(self._tokens[-AGAIN:])):
-            self._tokens, self._before = self._tokens[-AGAIN:], words - len(tail.split())
+            self._tokens, self._before = self._tokens[-AGAIN:], words - len(words_in(tail))
 
 
 def words_of(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[str, list[int]]:
@@ -37,4 +40,4 @@ def words_of(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> t
     for token in tokens:
         words.add(token)
     text = decode(tokens)
-    return text, words.firsts[: len(text.split())]
+    return text, words.firsts[: len(words_in(text))]

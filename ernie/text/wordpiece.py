@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ernie.errors import UserError, about
+from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Encoding, Tokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -40,6 +41,8 @@ _UNIT = re.compile(rf"[{_CJK}{_PUNCTUATION}]|[^\s{_CJK}{_PUNCTUATION}]+")
 _ELISION = re.compile(
     r"(?<=\w) (['’]) (?=(?:s|t|d|m|n|ll|re|ve)\b)|(?:(?<=\b[cdjlmnosy])|(?<=\bqu)) (['’]) (?=\w)", re.IGNORECASE
 )
+# A space between two letters or marks of scripts that have none.
+_GAP = re.compile(f"(?<=[{NO_SPACES}]) (?=[{NO_SPACES}])")
 # Anything outside the blocks in which BERT's cleaning drops nothing for certain.
 _SUSPECT = re.compile(
     "[^\t\n\r -~\xa0-\xac\xae-\u0377\u0400-\u052f\u1e00-\u1eff\u2010-\u2027\u2030-\u205e\u2190-\u2200"
@@ -110,7 +113,7 @@ class WordPiece(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
-        return _ELISION.sub(r"\1\2", text)
+        return _GAP.sub("", _ELISION.sub(r"\1\2", text))
 
     def can_produce(self, token: str) -> bool:
         """Whether some text has the entry `token` among its pieces."""

@@ -8,6 +8,7 @@ is in ernie.metrics.LOWER_IS_BETTER.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from scipy.fft import dct
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.wave import Wave
 from ernie.errors import UserError
+from ernie.text.scripts import NO_SPACES
 
 _CEPSTRA = 12  # coefficients that the distortion of speech is measured by
 
@@ -195,6 +197,13 @@ def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[T
     return float(np.mean(values)) if values else 0.0
 
 
+# Marks that hold a word or an abbreviation together (don't, twenty-one, u.s.), and all others.
+_INSIDE = re.compile(r"(?<=\w)\s*['’-]\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")
+_APART = re.compile(r"(?<!\w)[^\w\s]|[^\w\s](?!\w)")
+_BARE = re.compile(f"[{NO_SPACES}]")
+_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
+
+
 def bleu(right: Sequence[str], given: Sequence[str]) -> float:
     """BLEU of the corpus by sacreBLEU (Post, 2018, arXiv 1804.08771), as a share.
 
@@ -212,18 +221,24 @@ def chrf(right: Sequence[str], given: Sequence[str]) -> float:
 def wer(right: Sequence[str], given: Sequence[str]) -> float:
     """The word error rate: words put in, left out and replaced, for each word that is right, by jiwer.
 
-    Capitals count as small letters: nobody hears them.
+    Capitals count as small letters: nobody hears them.  A letter of a script without spaces is a word, and so is a mark
+    that is not inside one, however a vocabulary spaces them.
     """
-    return float(_jiwer().wer(_in_small(right), _in_small(given)))
+    return float(_jiwer().wer(*([_BARE.sub(r" \g<0> ", one) for one in _heard(texts)] for texts in (right, given))))
 
 
 def cer(right: Sequence[str], given: Sequence[str]) -> float:
     """The character error rate: as the word error rate, of characters, by jiwer."""
-    return float(_jiwer().cer(_in_small(right), _in_small(given)))
+    return float(_jiwer().cer(_heard(right), _heard(given)))
 
 
-def _in_small(texts: Sequence[str]) -> list[str]:
-    return [text.lower() for text in texts]
+def _heard(texts: Sequence[str]) -> list[str]:
+    """Texts in small letters, with the spaces that all spellings of them have."""
+    found = []
+    for text in texts:
+        text = _INSIDE.sub(lambda mark: mark.group().strip(), text.lower())
+        found.append(_BESIDE.sub("", " ".join(_APART.sub(r" \g<0> ", text).split())))
+    return found
 
 
 def mcd(right: Sequence[Wave], given: Sequence[Wave]) -> float:

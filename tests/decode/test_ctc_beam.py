@@ -75,6 +75,23 @@ def test_what_all_readings_begin_with_is_never_taken_back(case) -> None:
         told = now
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(0, 10**6))
+def test_what_was_told_longer_ago_than_it_is_patient_is_settled(patience: int, seed: int) -> None:
+    # Every third vector one of two tokens, the other of which stays possible: nothing that comes later decides.
+    generator, scores_TV = np.random.default_rng(seed), np.full((60, 9), -14.0)
+    scores_TV[:, BLANK] = 0
+    for t in range(1, 40, 3):
+        first, second = generator.permutation(np.arange(1, 9))[:2]
+        scores_TV[t, [BLANK, first, second]] = -8, 0, -3
+    beam, paths = Beam(BLANK, 16, patience=patience), (Reading(),)
+    for t in range(len(scores_TV)):
+        paths = beam.go_on(paths, scores_TV[t : t + 1], t)
+        settled = [token for token, at in zip(paths[0].tokens, paths[0].vectors, strict=True) if at < t - patience]
+        assert sure(paths) >= len(settled)
+    assert sure(paths) == len(paths[0].tokens) == 13
+
+
 def test_it_finds_readings_that_no_single_alignment_shows() -> None:
     # Each vector tells a blank with 0.4; the token's two ways and both together are likelier than silence.
     scores_TV = np.log([[0.4, 0.35, 0.25], [0.4, 0.35, 0.25]])

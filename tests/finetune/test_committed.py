@@ -45,7 +45,38 @@ ids_of_texts = st.lists(st.integers(len(SPECIAL_TOKENS), TOKENIZER.vocab_size - 
 @settings(deadline=None, max_examples=300)
 @given(ids_of_texts, st.lists(st.integers(0, 60), max_size=30), st.integers(2, 9))
 def test_what_is_past_changes_nothing_of_what_is_handed_out(ids: list[int], cuts: list[int], again: int) -> None:
-    assert handed_out(ids, cuts, again) == handed_out(ids, cuts, WHOLE)
+    pieces, of_whole = handed_out(ids, cuts, again), handed_out(ids, cuts, WHOLE)
+    assert "".join(pieces) == "".join(of_whole)
+    words = TOKENIZER.decode(ids).split()
+    if all(len(TOKENIZER.encode(word).ids) <= again for word in words):
+        assert pieces == of_whole
+
+
+def test_a_word_that_an_apostrophe_may_go_on_with_is_held_whatever_the_cuts() -> None:
+    ids = TOKENIZER.encode("red don ' t blue don ' s").ids.tolist()
+    assert [new.split() for new in handed_out(ids, list(range(len(ids))), 8) if new] == [
+        ["red"],
+        ["don't"],
+        ["blue"],
+        ["don's"],
+    ]
+
+
+@given(st.integers(2, 9))
+def test_words_that_nothing_parts_come_out_before_the_end_and_are_not_decoded_over_and_over(again: int) -> None:
+    ids, counts = [*TOKENIZER.encode("red").ids.tolist(), *[TOKENIZER.tokens.index("##ly")] * 80], []
+
+    def decode(ids: Sequence[int]) -> str:
+        counts.append(len(ids))
+        return TOKENIZER.decode(ids)
+
+    state, text = Growing(NOTHING, ("",)), ""
+    for stop in range(1, len(ids)):
+        state, new = pushed(state, ids[:stop], again, False, decode)
+        text += new
+    assert len(text) >= len(TOKENIZER.decode(ids)) - 2 * (2 * again + 1)
+    assert max(counts) <= 2 * again + 1
+    assert text + pushed(state, ids, again, True, decode)[1] == TOKENIZER.decode(ids)
 
 
 def test_of_a_long_text_only_the_end_is_decoded_again() -> None:

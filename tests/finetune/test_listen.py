@@ -22,6 +22,7 @@ from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import Remark, UserError
 from ernie.train.settings import RateConfig
+from finetune import listen
 from finetune.config import TrainConfig
 from finetune.listen import from_files, from_samples
 from finetune.loop import finetune
@@ -75,6 +76,16 @@ def test_a_file_gives_a_line_with_the_time_of_each_word(tmp_path: Path) -> None:
     assert times == sorted(times)
     assert all(abs(time - 0.1 * n) <= 0.1 for n, time in enumerate(times))
     assert re.search(r"0\.3 s of sound in .* real-time factor \d", told.getvalue())
+
+
+def test_a_long_file_is_heard_in_pieces_and_tells_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken((*WORDS, *reversed(WORDS))), 8000)
+    whole, in_pieces = io.StringIO(), io.StringIO()
+    from_files(learnt(), [str(tmp_path / "a.wav")], True, whole, None)
+    monkeypatch.setattr(listen, "_LONG", 0.1)
+    monkeypatch.setattr(FinetunedModel, "predict", None)
+    from_files(learnt(), [str(tmp_path / "a.wav")], True, in_pieces, None)
+    assert in_pieces.getvalue() == whole.getvalue() != "\n"
 
 
 def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:

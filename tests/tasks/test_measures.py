@@ -238,6 +238,26 @@ class TestTranscription:
     def test_it_may_be_above_one(self) -> None:
         assert wer(["a"], ["b c d"]) == pytest.approx(3)
 
+    @pytest.mark.parametrize(
+        ("said", "written"),
+        [
+            ("yes ma'am", "yes ma ' am"),
+            ("twenty-one", "twenty - one"),
+            ("the dogs' well", "the dogs ' well"),
+            ("in the u.s. it is", "in the u. s. it is"),
+            ("Well, (maybe) 'so'!", "well, ( maybe ) ' so '!"),
+            ("你好，世界", "你 好 ， 世 界"),
+        ],
+    )
+    def test_how_a_vocabulary_spaces_what_is_right_is_no_error(self, said: str, written: str) -> None:
+        assert wer([said], [written]) == cer([said], [written]) == 0
+
+    def test_a_letter_of_a_script_without_spaces_is_a_word_and_so_is_a_mark(self) -> None:
+        assert wer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
+        assert cer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
+        assert wer(["well, now"], ["well now"]) == pytest.approx(1 / 3)
+        assert wer(["don't go"], ["dont go"]) == pytest.approx(1 / 2)
+
     def test_a_character_error_rate_counts_characters_and_spaces(self) -> None:
         assert cer(["ab cd"], ["ab cx"]) == pytest.approx(1 / 5)
 

@@ -110,6 +110,12 @@ def test_decoding_joins_what_an_apostrophe_cut(text: str, decoded: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text).ids) == decoded
 
 
+@pytest.mark.parametrize("text", ["你好，世界。", "京都へ行く", "他在 paddle 上学习"])
+def test_decoding_puts_no_spaces_between_letters_of_scripts_without(text: str) -> None:
+    tokenizer = WordPiece([*SPECIAL_TOKENS, *text.replace(" ", ""), "paddle"])
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
 def test_decoding_gives_readable_text(uncased: WordPiece) -> None:
     ids = [uncased.cls_id, *uncased.encode("the unwanted cat").ids.tolist(), uncased.sep_id]
     assert uncased.decode(ids) == "the unwanted cat"
