@@ -12,7 +12,6 @@ from ernie.text.tokenizer import Tokenizer
 NOTHING = " "  # what is held at the beginning
 # One of each sort of character that may go on with a unit: letters, digits, marks, an accent.
 _MORE = "\u4e00\u3002\u30a2\uff11\uff21a1\u3099"
-
 _TAIL = 16  # characters of which one will be more than an accent, or one that a tokenizer drops
 
 

@@ -146,7 +146,8 @@ class SentencePiece(Tokenizer):
         begins = unit.startswith(SPACE)
         if self._marks_start and begins:
             return self._proto(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
-        if self._units is None or not (self._marks_start or begins) or not (self._units is _WORDS or begins):
+        alike_alone = not begins and (self._units is not _WORDS or not self._marks_start)
+        if self._units is None or alike_alone:
             return self._proto(unit)
         # A piece never joins letters and marks, nor anything with a space mark behind it: behind such a one, the unit
         # is cut as it is in a text.
