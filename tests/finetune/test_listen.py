@@ -216,6 +216,17 @@ def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes
         learnt().task.example(row, TOKENIZER)
 
 
+def test_samples_in_a_cell_are_heard_and_the_file_they_came_from_is_not_asked(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(WORDS[::-1]), 8000)
+    for path in ("gone.wav", str(tmp_path / "a.wav")):
+        row = Row({"audio": {"path": path, "array": spoken(), "sampling_rate": 8000}})
+        np.testing.assert_array_equal(learnt().task.wave(row).samples, spoken())
+        assert learnt().task.named_by(row) == b""
+    row = Row({"audio": {"path": str(tmp_path / "a.wav"), "array": None}})
+    assert len(learnt().task.wave(row).samples) == len(spoken())
+    assert learnt().task.named_by(row) != b""
+
+
 def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, task = np.random.default_rng(0), replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
     rows = [
