@@ -22,6 +22,8 @@ _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 # What libsndfile has to say of a WAV, AIFF or AU file that holds another number of bytes than its header names.
 _BYTES = re.compile(r"^ *(?:data|SSND|Data Size) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE)
 _UNKNOWN = 0x7FFF0000  # bytes: who writes to a pipe names so many or more, not knowing how many there will be
+_ENDLESS = (1 << 63) - 1  # samples, says libsndfile, where a FLAC file that was written to a pipe does not say how many
+_BLOCK = 4096  # samples that are read at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,7 @@ def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
         raise UserError(f"{file}: there is no such file")
     try:
         with soundfile.SoundFile(file) as sound:
-            samples_SC, found = sound.read(sound.frames, "float32", always_2d=True), sound.samplerate
+            samples_SC, found = _read(sound), sound.samplerate
             remarks = ["is cut off: its file ends too early"] if _is_cut(sound, len(samples_SC)) else []
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
@@ -63,10 +65,20 @@ def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     return _wave(samples_SC, found, rate, name, remarks)
 
 
+def _read(sound: Any) -> np.ndarray:
+    """All samples (S, C) of an open file, however many it says it has."""
+    # Behind each block soundfile would seek to where it is: that fails at the end of a FLAC file of unknown length.
+    sound.seekable = lambda: False
+    blocks_SC: list[np.ndarray] = []
+    while not blocks_SC or len(blocks_SC[-1]) == _BLOCK:
+        blocks_SC.append(sound.read(_BLOCK, "float32", always_2d=True))
+    return np.concatenate(blocks_SC)
+
+
 def _is_cut(sound: Any, read: int) -> bool:
     """Whether a file has fewer samples than its header says, as after a download that was broken off."""
     told = _BYTES.search(sound.extra_info)
-    return read < sound.frames or bool(told and int(told["there"]) < int(told["named"]) < _UNKNOWN)
+    return read < sound.frames < _ENDLESS or bool(told and int(told["there"]) < int(told["named"]) < _UNKNOWN)
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:

@@ -108,6 +108,20 @@ def test_a_file_whose_writer_did_not_know_its_length_is_not_cut_off(tmp_path: Pa
     assert (len(wave.samples), wave.remarks) == (2000, ())
 
 
+@pytest.mark.parametrize("samples", [20_000, 5 * 4096])
+def test_flac_that_was_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+    file = tmp_path / "piped.flac"
+    soundfile.write(file, tone(8000, samples / 8000), 8000)
+    written = bytearray(file.read_bytes())
+    written[21] &= 0xF0  # 36 bits of the header that name its samples
+    written[22:26] = bytes(4)
+    file.write_bytes(written)
+    for given in (file, io.BytesIO(written)):
+        wave = read_wave(given, 8000)
+        np.testing.assert_allclose(wave.samples, tone(8000, samples / 8000), atol=1e-4)
+        assert wave.remarks == ()
+
+
 def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
     samples = np.zeros(100)
     samples[50] = 1.0
