@@ -88,13 +88,44 @@ def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
         assert loudness.remarks == remarks
 
 
-@pytest.mark.parametrize("name", ["tone.wav", "tone.aiff", "tone.au", "tone.mp3"])
-def test_a_file_that_ends_before_its_header_says_is_remarked(tmp_path: Path, name: str) -> None:
-    file = tmp_path / name
-    soundfile.write(file, tone(8000, seconds=8), 8000)
-    assert read_wave(file, 8000).remarks == ()
-    file.write_bytes(file.read_bytes()[:-2000])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize(
+    ("name", "kind", "subtype"),
+    [
+        *(("tone." + kind.lower(), kind, None) for kind in ("WAV", "AIFF", "AU", "MP3", "RF64", "W64", "FLAC")),
+        ("vorbis.ogg", "OGG", "VORBIS"),
+        ("opus.ogg", "OGG", "OPUS"),
+    ],
+)
+def test_a_file_that_ends_before_it_should_is_read_as_far_as_it_goes_and_remarked(
+    tmp_path: Path, name: str, kind: str, subtype: str | None, share: float
+) -> None:
+    file, noise = tmp_path / name, np.random.default_rng(0).normal(0, 0.02, 80_000)
+    soundfile.write(file, tone(8000, seconds=10) + noise, 8000, subtype, format=kind)
+    whole, written = read_wave(file, 8000), file.read_bytes()
+    assert whole.remarks == ()
+    file.write_bytes(written[: round(share * len(written))])
+    wave = read_wave(file, 8000)
+    damaged = "is damaged or " if kind == "FLAC" else ""
+    assert wave.remarks == (f"is cut off: its file {damaged}ends too early",)
+    assert 0.75 * share < len(wave.samples) / len(whole.samples) < 1.05 * share
+    np.testing.assert_allclose(wave.samples, whole.samples[: len(wave.samples)], atol=1e-3)
+
+
+def test_an_ogg_file_that_ends_with_a_page_and_not_the_last_one_is_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "tone.ogg"
+    soundfile.write(file, tone(8000, seconds=10) + np.random.default_rng(0).normal(0, 0.02, 80_000), 8000)
+    written = file.read_bytes()
+    file.write_bytes(written[: written.rindex(b"OggS")])
     assert read_wave(file, 8000).remarks == ("is cut off: its file ends too early",)
+
+
+def test_flac_of_which_nothing_can_be_decoded_is_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "tone.flac"
+    soundfile.write(file, tone(8000), 8000)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"tone\.flac: cannot be read as sound"):
+        read_wave(file, 8000)
 
 
 @pytest.mark.parametrize("named", [0xFFFFFFFF, 0x7FFFFFFF - 36])
