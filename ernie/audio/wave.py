@@ -19,6 +19,7 @@ _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to
 _FULL = 1 << 15  # what stands for 1 in samples of 16 bits
 _TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another scale
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
+_CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # whose greatest samples are less
 # What libsndfile has to say of a WAV, AIFF, AU, RF64 or W64 file that holds another number of bytes than its header
 # names, the last two with 64 bits, and of an OGG file without an end.
 _BYTES = re.compile(
@@ -61,12 +62,13 @@ def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     try:
         with soundfile.SoundFile(file) as sound:
             (samples_SC, remarks), found = _read(sound), sound.samplerate
+            full = _CLIPPED_IN.get(sound.subtype, _CLIPPED)
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
     with about(name):
         _check_numbers(samples_SC)
-    return _wave(samples_SC, found, rate, name, remarks)
+    return _wave(samples_SC, found, rate, name, remarks, full)
 
 
 def _read(sound: Any) -> tuple[np.ndarray, list[str]]:
@@ -137,7 +139,9 @@ def _check_numbers(samples: np.ndarray) -> None:
         )
 
 
-def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequence[str] = ()) -> Wave:
+def _wave(
+    samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequence[str] = (), full: float = _CLIPPED
+) -> Wave:
     if not len(samples_SC):
         raise UserError(f"{name}: holds no samples")
     remarks = list(said)
@@ -146,7 +150,7 @@ def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequen
         samples = samples_SC.mean(1)
         remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
     # A channel may be cut off at full scale, and what it is mixed to is not.
-    clipped = np.abs(samples_SC).max() >= _CLIPPED and any(map(is_clipped, samples_SC.T))
+    clipped = np.abs(samples_SC).max() >= full and any(is_clipped(channel, full) for channel in samples_SC.T)
     remarks += _oddities(float(np.abs(samples).max()), clipped)
     if found != rate:
         samples = resample(samples, found, rate)
@@ -186,9 +190,9 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     return require("soxr").resample(samples, rate, wanted).astype(np.float32)
 
 
-def is_clipped(samples: np.ndarray) -> bool:
+def is_clipped(samples: np.ndarray, full: float = _CLIPPED) -> bool:
     """Whether some samples in a row stand at full scale."""
-    loud = np.concatenate(([0], (np.abs(samples) >= _CLIPPED).astype(np.int8), [0]))
+    loud = np.concatenate(([0], (np.abs(samples) >= full).astype(np.int8), [0]))
     begins, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
     return bool((ends - begins >= _RUN).any())
 

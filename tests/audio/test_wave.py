@@ -69,6 +69,17 @@ def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("is clipped",)
 
 
+@pytest.mark.parametrize(
+    ("name", "subtype"),
+    [("a.wav", "PCM_U8"), ("a.aiff", "PCM_S8"), ("a.wav", "ULAW"), ("a.au", "ALAW"), ("a.wav", "PCM_16")],
+)
+def test_clipping_is_remarked_where_full_scale_is_less_than_one(tmp_path: Path, name: str, subtype: str) -> None:
+    for peak, remarks in ((4, ("is clipped",)), (1.9, ())):
+        samples = np.clip(peak * np.abs(tone(8000)), 0, 1)  # above zero: below it some formats reach one
+        soundfile.write(tmp_path / name, samples, 8000, subtype)
+        assert read_wave(tmp_path / name, 8000).remarks == remarks
+
+
 def test_one_clipped_channel_is_enough(tmp_path: Path) -> None:
     quiet, loud = tone(8000) / 4, np.clip(4 * tone(8000), -1, 1)
     soundfile.write(tmp_path / "both.wav", np.stack([quiet, loud], 1), 8000)
