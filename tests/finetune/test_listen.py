@@ -358,6 +358,15 @@ def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
     assert list(FinetunedModel.load(tmp_path / "elsewhere").predict([row])) == before
 
 
+def test_a_language_model_that_is_written_anew_under_its_name_is_read_anew(tmp_path: Path) -> None:
+    file, row = tmp_path / "model.arpa", {"audio": said(WORDS, np.random.default_rng(1))}
+    model = _with(learnt(), beam=8, language=file, alpha=20.0)
+    for words, heard in ((["red", "green"], False), (["blue", "red", "green"], True)):
+        NgramModel.learn([words] * 50, 2).save(file)
+        (answer,) = model.predict([row])
+        assert ("blue" in answer["transcript"]) == heard
+
+
 def test_a_language_model_without_a_beam_is_a_sentence() -> None:
     with pytest.raises(UserError, match="language: a language model chooses among readings"):
         replace(TOYS["transcribe"].task, language="model.arpa")
