@@ -5,10 +5,10 @@ Legend: S samples of sound, C channels.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -49,7 +49,7 @@ class Wave:
         return len(self.samples) / self.rate
 
 
-def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
+def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
     Messages call it `name`, by default its path.  Several channels are mixed, another rate is resampled; both are
@@ -57,7 +57,7 @@ def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
     read.  Raises UserError for a file that is missing, is no sound, or holds no samples.
     """
     soundfile, name = require("soundfile"), name or str(file)
-    if isinstance(file, (str, Path)) and not Path(file).exists():
+    if isinstance(file, (str, os.PathLike)) and not os.path.exists(file):  # noqa: PTH110 - never raises
         raise UserError(f"{file}: there is no such file")
     try:
         with soundfile.SoundFile(file) as sound:

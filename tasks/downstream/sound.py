@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import SEEK_END, BytesIO
@@ -108,12 +109,15 @@ class SoundTask(FinetuneTask):
         cell = row.cell(self.audio)
         if isinstance(cell, Mapping):
             held = isinstance(cell.get("bytes"), bytes) or cell.get("array") is not None
-            if held or not isinstance(cell.get("path"), str):
+            if held or not isinstance(cell.get("path"), (str, os.PathLike)):
                 return None
-        place = Path(cell["path"] if isinstance(cell, Mapping) else row.text(self.audio))
+            cell = cell["path"]
+        elif not isinstance(cell, os.PathLike):
+            cell = row.text(self.audio)
+        place = Path(cell)
         # As in the files of most data sets: a name is beside the file that names it.
         beside = Path(row.place.file).parent / place if row.place.file else place
-        return beside if beside.exists() else place
+        return beside if os.path.exists(beside) else place  # noqa: PTH110 - never raises
 
     def samples(self, row: Row) -> np.ndarray:
         """The samples of the sound of a row (s,); raises as `wave`."""

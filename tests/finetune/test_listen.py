@@ -227,6 +227,14 @@ def test_samples_in_a_cell_are_heard_and_the_file_they_came_from_is_not_asked(tm
     assert learnt().task.named_by(row) != b""
 
 
+def test_a_file_may_be_named_by_a_path(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    task, text = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
+    for cell in (tmp_path / "a.wav", {"path": tmp_path / "a.wav"}):
+        np.testing.assert_array_equal(task.wave(Row({"audio": cell})).samples, task.wave(text).samples)
+        assert task.named_by(Row({"audio": cell})) == task.named_by(text)
+
+
 def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, task = np.random.default_rng(0), replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
     rows = [
@@ -316,6 +324,8 @@ def test_a_model_of_another_kind_is_refused() -> None:
         ({"array": "x", "sampling_rate": 8000}, "blue", "array: expected numbers"),
         ({"array": [0.1]}, "blue", "'array' and 'sampling_rate'"),
         ("missing.wav", "blue", "missing.wav: there is no such file"),
+        ("what was said " * 400, "blue", "what was said : there is no such file"),
+        (["a.wav"], "blue", "column 'audio': expected text, found ['a.wav']"),
         ({"array": [0.1] * 2400, "sampling_rate": 8000}, " ", "the transcript is empty"),
     ],
 )
