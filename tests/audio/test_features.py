@@ -142,6 +142,12 @@ def test_masks_leave_most_of_a_short_sound() -> None:
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
 
 
+def test_a_speed_that_would_change_nothing_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"speed: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
+        AugmentConfig(speed=0.004)
+    assert AugmentConfig(speed=0.01).hundredths == 1
+
+
 def test_speed_changes_length_and_pitch_alike() -> None:
     rng = np.random.default_rng(0)
     lengths = {len(perturbed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
