@@ -32,6 +32,10 @@ _ENDLESS = (1 << 63) - 1  # samples, says libsndfile, where a FLAC file that was
 _BLOCK = 4096  # samples that are read at a time: so many at most are lost before a place that cannot be read
 
 
+# How they begin: WAV in three forms, W64, FLAC, OGG, MP3 with its title, AIFF, AU and CAF.
+_SOUND_FILES = (b"RIFF", b"RIFX", b"RF64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff")
+
+
 @dataclass(frozen=True, eq=False)
 class Wave:
     """Sound of one channel: samples (S,) between -1 and 1, so many a second.
@@ -69,6 +73,11 @@ def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = ""
     with about(name):
         _check_numbers(samples_SC)
     return _wave(samples_SC, found, rate, name, remarks, full)
+
+
+def is_sound_file(first_bytes: bytes) -> bool:
+    """Whether bytes, of which the first four are enough, begin as a sound file does and not as samples alone."""
+    return first_bytes.startswith(_SOUND_FILES)
 
 
 def _read(sound: Any) -> tuple[np.ndarray, list[str]]:

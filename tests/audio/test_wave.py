@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, pieces, read_wave
+from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, is_sound_file, pieces, read_wave
 from ernie.errors import UserError
 
 soundfile = pytest.importorskip("soundfile")
@@ -170,6 +170,17 @@ def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
     assert not is_clipped(samples)
     samples[50:54] = 1.0
     assert is_clipped(samples)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "AIFF", "AU", "CAF"])
+def test_a_sound_file_is_known_by_its_first_bytes(kind: str) -> None:
+    held = io.BytesIO()
+    soundfile.write(held, tone(8000), 8000, format=kind)
+    assert is_sound_file(held.getvalue()[:4])
+    assert is_sound_file(b"ID3\4")  # as an MP3 file with a title
+    for samples in (tone(8000), np.zeros(8), np.ones(8), -np.ones(8)):
+        assert not is_sound_file((32767 * samples).astype("<i2").tobytes())
+    assert not is_sound_file(b"")
 
 
 def test_pieces_are_the_whole() -> None:
