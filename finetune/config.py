@@ -83,12 +83,13 @@ class TrainConfig:
     With `shortest_first` the first epoch goes from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all others are in random order.  A step takes `batch` rows, or, where `batch_tokens`
     is given, as many rows as have that many tokens; no more than `micro_tokens` of them are computed at a time, which
-    bounds the memory and changes nothing else.  `layer_decay` multiplies the rate of each layer by one factor more than
-    that of the layer above it; the embeddings have the lowest, the head the full rate.  The dev split is scored
-    `evaluations` times in an epoch (0: only once all is learnt); after `patience` of them without a better score
-    training stops (0: never).  `task_id` is the task embedding that is used: any of the pretrained ones will do (ERNIE
-    2.0, section 3.3).  Products are computed in `precision`, with `auto` the fastest that the machine has; `amp_level`
-    says how much besides them is on a GPU (see ernie.kernels.precision).
+    bounds the memory and changes nothing else, save what recurrent layers of speech normalize over.  `layer_decay`
+    multiplies the rate of each layer by one factor more than that of the layer above it; the embeddings have the
+    lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch (0: only once all is
+    learnt); after `patience` of them without a better score training stops (0: never).  `task_id` is the task embedding
+    that is used: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Products are computed in `precision`,
+    with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU (see
+    ernie.kernels.precision).
     """
 
     epochs: int = 3

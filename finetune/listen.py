@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from ernie.audio.wave import Loudness, read_wave
+from ernie.audio.wave import Loudness, is_sound_file, read_wave
 from ernie.decode.stream import Stream
 from ernie.decode.words import Words, words_of
 from ernie.errors import UserError, about
@@ -20,7 +20,6 @@ from finetune.recognizer import SpeechRecognizer, Transcribing, hears_chunks, tr
 _PIECE = 0.1  # seconds of sound that are read at a time
 _LONG = 60.0  # seconds of sound that are transcribed at once
 _BETWEEN = "  "  # words that have a time before them
-_SOUND_FILES = (b"RIFF", b"fLaC", b"OggS")  # how they begin
 
 
 def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, told: TextIO | None) -> None:
@@ -76,7 +75,7 @@ def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: Text
         data = read(size)
         if not data:
             raise UserError("holds no samples")
-        if data[:4] in _SOUND_FILES:
+        if is_sound_file(data):
             raise UserError("is a sound file, and samples alone are expected; give the name of the file")
         try:
             while data:

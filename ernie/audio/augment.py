@@ -32,16 +32,21 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.speed < 0.5:
             raise UserError(f"speed: expected at least 0 and less than 0.5, found {self.speed:g}")
+        if self.speed and not self.hundredths:
+            raise UserError(f"speed: is counted in hundredths, and {self.speed:g} is less than one; give 0.01, or 0")
         check_least(self, time_masks=0, time=0, bands=0, band=0)
+
+    @property
+    def hundredths(self) -> int:
+        """The speed in the steps that it is drawn in: a resampler needs whole numbers."""
+        return round(100 * self.speed)
 
 
 def perturbed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
     """Samples (S,) that are played a little faster or slower."""
     if not config.speed:
         return samples
-    # In steps of a hundredth: a resampler needs whole numbers.
-    hundredths = round(100 * config.speed)
-    drawn = 100 + int(rng.integers(-hundredths, hundredths + 1))
+    drawn = 100 + int(rng.integers(-config.hundredths, config.hundredths + 1))
     return samples if drawn == 100 else resample(samples, rate * drawn, rate * 100)
 
 

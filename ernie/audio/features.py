@@ -20,6 +20,7 @@ from scipy import sparse
 from ernie.errors import UserError
 
 _FLOOR = 1e-10  # of a power, before its logarithm
+_LEAST = 1e-2  # of the variance of a feature: what is nearly always the same is not blown up by dividing
 PREEMPHASIS = 0.97  # of the sample before, which is taken off each
 
 
@@ -115,9 +116,9 @@ class Statistics:
         return cls(1, mean, deviation**2 + mean**2)
 
     def mean_and_deviation(self) -> tuple[np.ndarray, np.ndarray]:
-        """The mean (M,) and the deviation (M,)."""
+        """The mean (M,) and the deviation (M,), which is at least a tenth."""
         mean = self.total / self.count
-        return mean, np.sqrt(np.maximum(self.squares / self.count - mean**2, 1e-8))
+        return mean, np.sqrt(np.maximum(self.squares / self.count - mean**2, _LEAST))
 
     def apply(self, features_FM: np.ndarray) -> np.ndarray:
         """Features with these frames' mean taken off and divided by their deviation."""
@@ -188,7 +189,7 @@ class FeatureStream:
         squares = np.cumsum(np.concatenate([heard.squares[None], exact_FM**2]), 0)[1:]
         counts = (heard.count + np.arange(1, len(exact_FM) + 1))[:, None]
         mean = totals / counts
-        deviation = np.sqrt(np.maximum(squares / counts - mean**2, 1e-2))
+        deviation = np.sqrt(np.maximum(squares / counts - mean**2, _LEAST))
         now = Statistics(heard.count + len(exact_FM), totals[-1], squares[-1])
         return replace(state, heard=now), ((exact_FM - mean) / deviation).astype(np.float32)
 

@@ -5,10 +5,10 @@ Legend: S samples of sound, C channels.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,9 +19,19 @@ _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to
 _FULL = 1 << 15  # what stands for 1 in samples of 16 bits
 _TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another scale
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
-# What libsndfile has to say of a WAV, AIFF or AU file that holds another number of bytes than its header names.
-_BYTES = re.compile(r"^ *(?:data|SSND|Data Size) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE)
+_CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # whose greatest samples are less
+# What libsndfile has to say of a WAV, AIFF, AU, RF64 or W64 file that holds another number of bytes than its header
+# names, the last two with 64 bits, and of an OGG file without an end.
+_BYTES = re.compile(
+    r"^ *(?:data|SSND|Data Size|(?P<wide>Riff size|riff)) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE
+)
+_NO_END = re.compile(r"^Ogg ?: (?:Last page lacks an end-of-stream bit|File ended unexpectedly)", re.MULTILINE)
 _UNKNOWN = 0x7FFF0000  # bytes: who writes to a pipe names so many or more, not knowing how many there will be
+_UNKNOWN_WIDE = 1 << 62
+_ENDLESS = (1 << 63) - 1  # samples, says libsndfile, where a FLAC file that was written to a pipe does not say how many
+_BLOCK = 4096  # samples that are read at a time: so many at most are lost before a place that cannot be read
+# How sound files begin: WAV in three forms, W64, FLAC, OGG, MP3 with its title, AIFF, AU and CAF.
+_SOUND_FILES = (b"RIFF", b"RIFX", b"RF64", b"riff", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd", b"caff")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,32 +51,56 @@ class Wave:
         return len(self.samples) / self.rate
 
 
-def read_wave(file: str | Path | BinaryIO, rate: int, name: str = "") -> Wave:
+def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
     Messages call it `name`, by default its path.  Several channels are mixed, another rate is resampled; both are
-    remarked, and so are clipping, silence, and that a file holds less than it says.  Raises UserError for a file that
-    is missing, is no sound, or holds no samples.
+    remarked, and so are clipping, silence, and that a file is damaged or ends too early, of which what comes before is
+    read.  Raises UserError for a file that is missing, is no sound, or holds no samples.
     """
     soundfile, name = require("soundfile"), name or str(file)
-    if isinstance(file, (str, Path)) and not Path(file).exists():
+    if isinstance(file, (str, os.PathLike)) and not os.path.exists(file):  # noqa: PTH110 - never raises
         raise UserError(f"{file}: there is no such file")
     try:
         with soundfile.SoundFile(file) as sound:
-            samples_SC, found = sound.read(sound.frames, "float32", always_2d=True), sound.samplerate
-            remarks = ["is cut off: its file ends too early"] if _is_cut(sound, len(samples_SC)) else []
+            (samples_SC, remarks), found = _read(sound), sound.samplerate
+            full = _CLIPPED_IN.get(sound.subtype, _CLIPPED)
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: of a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
     with about(name):
         _check_numbers(samples_SC)
-    return _wave(samples_SC, found, rate, name, remarks)
+    return _wave(samples_SC, found, rate, name, remarks, full)
+
+
+def is_sound_file(first_bytes: bytes) -> bool:
+    """Whether bytes, of which the first four are enough, begin as a sound file does and not as samples alone."""
+    return first_bytes.startswith(_SOUND_FILES)
+
+
+def _read(sound: Any) -> tuple[np.ndarray, list[str]]:
+    """All samples (S, C) of an open file, however many it says it has, and whether some are missing, as a remark."""
+    # Behind each block soundfile would seek to where it is: that fails at the end of a FLAC file of unknown length.
+    sound.seekable = lambda: False
+    blocks_SC: list[np.ndarray] = []
+    try:
+        while not blocks_SC or len(blocks_SC[-1]) == _BLOCK:
+            blocks_SC.append(sound.read(_BLOCK, "float32", always_2d=True))
+    except require("soundfile").SoundFileError:  # of a FLAC file
+        if not blocks_SC:
+            raise
+        return np.concatenate(blocks_SC), ["is cut off: its file is damaged or ends too early"]
+    samples_SC = np.concatenate(blocks_SC)
+    return samples_SC, ["is cut off: its file ends too early"] if _is_cut(sound, len(samples_SC)) else []
 
 
 def _is_cut(sound: Any, read: int) -> bool:
     """Whether a file has fewer samples than its header says, as after a download that was broken off."""
+    if read < sound.frames < _ENDLESS or _NO_END.search(sound.extra_info):
+        return True
     told = _BYTES.search(sound.extra_info)
-    return read < sound.frames or bool(told and int(told["there"]) < int(told["named"]) < _UNKNOWN)
+    unknown = _UNKNOWN_WIDE if told and told["wide"] else _UNKNOWN
+    return bool(told and int(told["there"]) < int(told["named"]) < unknown)
 
 
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
@@ -112,7 +146,9 @@ def _check_numbers(samples: np.ndarray) -> None:
         )
 
 
-def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequence[str] = ()) -> Wave:
+def _wave(
+    samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequence[str] = (), full: float = _CLIPPED
+) -> Wave:
     if not len(samples_SC):
         raise UserError(f"{name}: holds no samples")
     remarks = list(said)
@@ -121,7 +157,7 @@ def _wave(samples_SC: np.ndarray, found: int, rate: int, name: str, said: Sequen
         samples = samples_SC.mean(1)
         remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
     # A channel may be cut off at full scale, and what it is mixed to is not.
-    clipped = np.abs(samples_SC).max() >= _CLIPPED and any(map(is_clipped, samples_SC.T))
+    clipped = np.abs(samples_SC).max() >= full and any(is_clipped(channel, full) for channel in samples_SC.T)
     remarks += _oddities(float(np.abs(samples).max()), clipped)
     if found != rate:
         samples = resample(samples, found, rate)
@@ -161,9 +197,9 @@ def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     return require("soxr").resample(samples, rate, wanted).astype(np.float32)
 
 
-def is_clipped(samples: np.ndarray) -> bool:
+def is_clipped(samples: np.ndarray, full: float = _CLIPPED) -> bool:
     """Whether some samples in a row stand at full scale."""
-    loud = np.concatenate(([0], (np.abs(samples) >= _CLIPPED).astype(np.int8), [0]))
+    loud = np.concatenate(([0], (np.abs(samples) >= full).astype(np.int8), [0]))
     begins, ends = np.flatnonzero(np.diff(loud) == 1), np.flatnonzero(np.diff(loud) == -1)
     return bool((ends - begins >= _RUN).any())
 

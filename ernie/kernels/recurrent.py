@@ -5,6 +5,7 @@ Legend: T packed rows, N sequences, H units.
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
@@ -49,14 +50,18 @@ def reference(
 ) -> Tensor:
     """What the layer is: r = sigmoid(x_r + a_r), z = sigmoid(x_z + a_z), n = tanh(x_n + r a_n) with a = h U + b, and
     h' = (1 - z) n + z h."""
-    found: list[Tensor] = [x_TG] * layout.tokens
-    for n in range(layout.sequences):
-        rows = range(int(layout.offsets[n]), int(layout.offsets[n + 1]))
-        h = paddle.zeros([1, weight_HG.shape[0]], x_TG.dtype) if begin_NH is None else begin_NH[n : n + 1]
-        for row in reversed(rows) if backward else rows:
-            x_r, x_z, x_n = paddle.chunk(x_TG[row : row + 1], 3, axis=-1)
-            a_r, a_z, a_n = paddle.chunk(paddle.matmul(h, weight_HG) + bias_G, 3, axis=-1)
-            z = F.sigmoid(x_z + a_z)
-            h = (1 - z) * paddle.tanh(x_n + F.sigmoid(x_r + a_r) * a_n) + z * h
-            found[row] = h
-    return paddle.concat(found)
+    place, order = layout.positions, np.argsort(-layout.lengths, kind="stable")
+    if backward:
+        place = np.repeat(layout.lengths, layout.lengths) - 1 - place
+    # All first rows, all second rows and so on, those of the longest sequences before others: who goes on comes first.
+    rows = np.lexsort((np.repeat(np.argsort(order), layout.lengths), place))
+    begin = paddle.zeros([layout.sequences, weight_HG.shape[0]], x_TG.dtype) if begin_NH is None else begin_NH
+    h_NH, found = paddle.gather(begin, paddle.to_tensor(order)), []
+    for x in paddle.split(paddle.gather(x_TG, paddle.to_tensor(rows)), np.bincount(place).tolist()):
+        h_NH = h_NH[: x.shape[0]]
+        x_r, x_z, x_n = paddle.chunk(x, 3, axis=-1)
+        a_r, a_z, a_n = paddle.chunk(paddle.matmul(h_NH, weight_HG) + bias_G, 3, axis=-1)
+        z = F.sigmoid(x_z + a_z)
+        h_NH = (1 - z) * paddle.tanh(x_n + F.sigmoid(x_r + a_r) * a_n) + z * h_NH
+        found.append(h_NH)
+    return paddle.gather(paddle.concat(found), paddle.to_tensor(np.argsort(rows)))

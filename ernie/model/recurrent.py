@@ -71,9 +71,10 @@ class RecurrentEncoder(nn.Layer):
 
 
 class _Layer(nn.Layer):
-    """Gated units in one direction or both; what they are given is normalized over all vectors of a batch.
+    """Gated units in one direction or both; what they are given is normalized over all vectors computed at a time.
 
-    Sequence-wise batch normalization (section 3.2): of the inputs' part only, not of what the states add.
+    Sequence-wise batch normalization (section 3.2): of the inputs' part only, not of what the states add.  In learning
+    a batch that is computed in several parts is normalized part by part.
     """
 
     def __init__(self, width: int, units: int, directions: int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import SEEK_END, BytesIO
@@ -30,9 +31,9 @@ class SoundTask(FinetuneTask):
     """A kind whose rows have a sound in the column `audio`.
 
     A cell of it is the name of a file, a file's bytes as the `datasets` library keeps them, {bytes: ..., path: ...}, or
-    samples with their rate, {array: [...], sampling_rate: 16000}.  `features` says what the model knows of a sound;
-    `mean` and `deviation` are those of the features of the sounds to learn from, of some of them where there are many,
-    unless given.
+    samples with their rate, {array: [...], sampling_rate: 16000}; a path beside samples is not looked at.  `features`
+    says what the model knows of a sound; `mean` and `deviation` are those of the features of the sounds to learn from,
+    of some of them where there are many, unless given.
     """
 
     audio: str = "audio"
@@ -84,35 +85,39 @@ class SoundTask(FinetuneTask):
         cell, column = row.cell(self.audio), f"column '{self.audio}'"
         if isinstance(cell, Mapping) and isinstance(held := cell.get("bytes"), bytes):
             return read_wave(BytesIO(held), self.features.rate, cell.get("path") or column)
-        if isinstance(cell, Mapping) and not isinstance(cell.get("path"), str):
-            return as_wave(cell, self.features.rate, column)
-        return read_wave(self._file(row), self.features.rate)
+        file = self._file(row)
+        return as_wave(cell, self.features.rate, column) if file is None else read_wave(file, self.features.rate)
 
     def named_by(self, row: Row) -> bytes:
-        cell = row.get(self.audio)
-        if isinstance(cell, Mapping):
-            cell = None if isinstance(cell.get("bytes"), bytes) else cell.get("path")
-        if not isinstance(cell, str):
-            return b""
         try:
-            with self._file(row).open("rb") as file:
+            named = self._file(row)
+            if named is None:
+                return b""
+            with named.open("rb") as file:
                 size = file.seek(0, SEEK_END)
                 # Hundreds of hours are not read for this: another recording differs at one of three places.
                 parts = []
                 for place in (0, size // 2, max(0, size - _LOOKED_AT)):
                     file.seek(place)
                     parts.append(file.read(_LOOKED_AT))
-        except OSError:
+        except (OSError, ValueError):  # the latter: a name that no file can have, and no name at all
             return b""  # told with its place when the row's example is made
         return str(size).encode() + hashlib.sha256(b"".join(parts)).digest()
 
-    def _file(self, row: Row) -> Path:
-        """The file that a row names."""
+    def _file(self, row: Row) -> Path | None:
+        """The file that a row names; None where its cell has the sound itself, or neither."""
         cell = row.cell(self.audio)
-        place = Path(cell["path"] if isinstance(cell, Mapping) else row.text(self.audio))
+        if isinstance(cell, Mapping):
+            held = isinstance(cell.get("bytes"), bytes) or cell.get("array") is not None
+            if held or not isinstance(cell.get("path"), (str, os.PathLike)):
+                return None
+            cell = cell["path"]
+        elif not isinstance(cell, os.PathLike):
+            cell = row.text(self.audio)
+        place = Path(cell)
         # As in the files of most data sets: a name is beside the file that names it.
         beside = Path(row.place.file).parent / place if row.place.file else place
-        return beside if beside.exists() else place
+        return beside if os.path.exists(beside) else place  # noqa: PTH110 - never raises
 
     def samples(self, row: Row) -> np.ndarray:
         """The samples of the sound of a row (s,); raises as `wave`."""

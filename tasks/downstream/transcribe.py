@@ -383,9 +383,18 @@ def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
     return tokenizer.cls_id, tokenizer.sep_id, (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
 
 
-@lru_cache(maxsize=1)
 def _language_model(file: Path) -> NgramModel:
-    """Read once, not for every batch that is answered."""
+    """Read once, not for every batch that is answered, and anew where the file has changed."""
+    try:
+        found = file.stat()
+    except OSError:
+        return NgramModel.load(file)  # which says what is wrong
+    return _as_it_was(file, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _as_it_was(file: Path, *_: int) -> NgramModel:
+    """The language model of a file as it was when it was last written to, and with so many bytes."""
     return NgramModel.load(file)
 
 

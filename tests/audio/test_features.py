@@ -96,6 +96,16 @@ def test_streaming_normalization_ends_at_the_mean_of_all_that_was_heard() -> Non
     np.testing.assert_allclose(heard[-1], (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-3)
 
 
+def test_what_was_always_the_same_is_blown_up_no_more_over_a_training_set_than_as_it_comes_in() -> None:
+    raw_FM = features(FeatureConfig(normalize="none"), noise(200)).astype(np.float64)
+    count = 10**7
+    known = Statistics(count, count * (raw_FM[0] - 0.5), count * (raw_FM[0] - 0.5) ** 2)
+    over_all = features(FeatureConfig(), noise(200), known)
+    _, as_heard = FeatureStream(FeatureConfig(normalize="streaming")).push(FeatureState(heard=known), noise(200))
+    for found_FM in (over_all, as_heard):
+        np.testing.assert_allclose(found_FM, np.full((1, 40), 5.0), rtol=1e-3)
+
+
 def test_every_band_of_a_fine_bank_hears_something() -> None:
     assert (np.asarray(mel_bank(16000, 512, 80).sum(1)) > 0).all()
 
@@ -130,6 +140,12 @@ def test_masks_leave_most_of_a_short_sound() -> None:
     for seed in range(20):
         after = masked(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
+
+
+def test_a_speed_that_would_change_nothing_is_a_sentence() -> None:
+    with pytest.raises(UserError, match=r"speed: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
+        AugmentConfig(speed=0.004)
+    assert AugmentConfig(speed=0.01).hundredths == 1
 
 
 def test_speed_changes_length_and_pitch_alike() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, pieces, read_wave
+from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, is_sound_file, pieces, read_wave
 from ernie.errors import UserError
 
 soundfile = pytest.importorskip("soundfile")
@@ -69,6 +69,17 @@ def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     assert read_wave(tmp_path / "clipped.wav", 8000).remarks == ("is clipped",)
 
 
+@pytest.mark.parametrize(
+    ("name", "subtype"),
+    [("a.wav", "PCM_U8"), ("a.aiff", "PCM_S8"), ("a.wav", "ULAW"), ("a.au", "ALAW"), ("a.wav", "PCM_16")],
+)
+def test_clipping_is_remarked_where_full_scale_is_less_than_one(tmp_path: Path, name: str, subtype: str) -> None:
+    for peak, remarks in ((4, ("is clipped",)), (1.9, ())):
+        samples = np.clip(peak * np.abs(tone(8000)), 0, 1)  # above zero: below it some formats reach one
+        soundfile.write(tmp_path / name, samples, 8000, subtype)
+        assert read_wave(tmp_path / name, 8000).remarks == remarks
+
+
 def test_one_clipped_channel_is_enough(tmp_path: Path) -> None:
     quiet, loud = tone(8000) / 4, np.clip(4 * tone(8000), -1, 1)
     soundfile.write(tmp_path / "both.wav", np.stack([quiet, loud], 1), 8000)
@@ -88,13 +99,44 @@ def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
         assert loudness.remarks == remarks
 
 
-@pytest.mark.parametrize("name", ["tone.wav", "tone.aiff", "tone.au", "tone.mp3"])
-def test_a_file_that_ends_before_its_header_says_is_remarked(tmp_path: Path, name: str) -> None:
-    file = tmp_path / name
-    soundfile.write(file, tone(8000, seconds=8), 8000)
-    assert read_wave(file, 8000).remarks == ()
-    file.write_bytes(file.read_bytes()[:-2000])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize(
+    ("name", "kind", "subtype"),
+    [
+        *(("tone." + kind.lower(), kind, None) for kind in ("WAV", "AIFF", "AU", "MP3", "RF64", "W64", "FLAC")),
+        ("vorbis.ogg", "OGG", "VORBIS"),
+        ("opus.ogg", "OGG", "OPUS"),
+    ],
+)
+def test_a_file_that_ends_before_it_should_is_read_as_far_as_it_goes_and_remarked(
+    tmp_path: Path, name: str, kind: str, subtype: str | None, share: float
+) -> None:
+    file, noise = tmp_path / name, np.random.default_rng(0).normal(0, 0.02, 80_000)
+    soundfile.write(file, tone(8000, seconds=10) + noise, 8000, subtype, format=kind)
+    whole, written = read_wave(file, 8000), file.read_bytes()
+    assert whole.remarks == ()
+    file.write_bytes(written[: round(share * len(written))])
+    wave = read_wave(file, 8000)
+    damaged = "is damaged or " if kind == "FLAC" else ""
+    assert wave.remarks == (f"is cut off: its file {damaged}ends too early",)
+    assert 0.75 * share < len(wave.samples) / len(whole.samples) < 1.05 * share
+    np.testing.assert_allclose(wave.samples, whole.samples[: len(wave.samples)], atol=1e-3)
+
+
+def test_an_ogg_file_that_ends_with_a_page_and_not_the_last_one_is_cut_off(tmp_path: Path) -> None:
+    file = tmp_path / "tone.ogg"
+    soundfile.write(file, tone(8000, seconds=10) + np.random.default_rng(0).normal(0, 0.02, 80_000), 8000)
+    written = file.read_bytes()
+    file.write_bytes(written[: written.rindex(b"OggS")])
     assert read_wave(file, 8000).remarks == ("is cut off: its file ends too early",)
+
+
+def test_flac_of_which_nothing_can_be_decoded_is_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "tone.flac"
+    soundfile.write(file, tone(8000), 8000)
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(UserError, match=r"tone\.flac: cannot be read as sound"):
+        read_wave(file, 8000)
 
 
 @pytest.mark.parametrize("named", [0xFFFFFFFF, 0x7FFFFFFF - 36])
@@ -108,12 +150,37 @@ def test_a_file_whose_writer_did_not_know_its_length_is_not_cut_off(tmp_path: Pa
     assert (len(wave.samples), wave.remarks) == (2000, ())
 
 
+@pytest.mark.parametrize("samples", [20_000, 5 * 4096])
+def test_flac_that_was_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+    file = tmp_path / "piped.flac"
+    soundfile.write(file, tone(8000, samples / 8000), 8000)
+    written = bytearray(file.read_bytes())
+    written[21] &= 0xF0  # 36 bits of the header that name its samples
+    written[22:26] = bytes(4)
+    file.write_bytes(written)
+    for given in (file, io.BytesIO(written)):
+        wave = read_wave(given, 8000)
+        np.testing.assert_allclose(wave.samples, tone(8000, samples / 8000), atol=1e-4)
+        assert wave.remarks == ()
+
+
 def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
     samples = np.zeros(100)
     samples[50] = 1.0
     assert not is_clipped(samples)
     samples[50:54] = 1.0
     assert is_clipped(samples)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "AIFF", "AU", "CAF"])
+def test_a_sound_file_is_known_by_its_first_bytes(kind: str) -> None:
+    held = io.BytesIO()
+    soundfile.write(held, tone(8000), 8000, format=kind)
+    assert is_sound_file(held.getvalue()[:4])
+    assert is_sound_file(b"ID3\4")  # as an MP3 file with a title
+    for samples in (tone(8000), np.zeros(8), np.ones(8), -np.ones(8)):
+        assert not is_sound_file((32767 * samples).astype("<i2").tobytes())
+    assert not is_sound_file(b"")
 
 
 def test_pieces_are_the_whole() -> None:

@@ -227,6 +227,25 @@ def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes
         learnt().task.example(row, TOKENIZER)
 
 
+def test_samples_in_a_cell_are_heard_and_the_file_they_came_from_is_not_asked(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(WORDS[::-1]), 8000)
+    for path in ("gone.wav", str(tmp_path / "a.wav")):
+        row = Row({"audio": {"path": path, "array": spoken(), "sampling_rate": 8000}})
+        np.testing.assert_array_equal(learnt().task.wave(row).samples, spoken())
+        assert learnt().task.named_by(row) == b""
+    row = Row({"audio": {"path": str(tmp_path / "a.wav"), "array": None}})
+    assert len(learnt().task.wave(row).samples) == len(spoken())
+    assert learnt().task.named_by(row) != b""
+
+
+def test_a_file_may_be_named_by_a_path(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    task, text = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
+    for cell in (tmp_path / "a.wav", {"path": tmp_path / "a.wav"}):
+        np.testing.assert_array_equal(task.wave(Row({"audio": cell})).samples, task.wave(text).samples)
+        assert task.named_by(Row({"audio": cell})) == task.named_by(text)
+
+
 def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, task = np.random.default_rng(0), replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
     rows = [
@@ -316,6 +335,8 @@ def test_a_model_of_another_kind_is_refused() -> None:
         ({"array": "x", "sampling_rate": 8000}, "blue", "array: expected numbers"),
         ({"array": [0.1]}, "blue", "'array' and 'sampling_rate'"),
         ("missing.wav", "blue", "missing.wav: there is no such file"),
+        ("what was said " * 400, "blue", "what was said : there is no such file"),
+        (["a.wav"], "blue", "column 'audio': expected text, found ['a.wav']"),
         ({"array": [0.1] * 2400, "sampling_rate": 8000}, " ", "the transcript is empty"),
     ],
 )
@@ -356,6 +377,15 @@ def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
     assert list(again.predict([row])) == before
     again.save(tmp_path / "elsewhere")  # onto itself
     assert list(FinetunedModel.load(tmp_path / "elsewhere").predict([row])) == before
+
+
+def test_a_language_model_that_is_written_anew_under_its_name_is_read_anew(tmp_path: Path) -> None:
+    file, row = tmp_path / "model.arpa", {"audio": said(WORDS, np.random.default_rng(1))}
+    model = _with(learnt(), beam=8, language=file, alpha=20.0)
+    for words, heard in ((["red", "green"], False), (["blue", "red", "green"], True)):
+        NgramModel.learn([words] * 50, 2).save(file)
+        (answer,) = model.predict([row])
+        assert ("blue" in answer["transcript"]) == heard
 
 
 def test_a_language_model_without_a_beam_is_a_sentence() -> None:

@@ -11,9 +11,9 @@ from judging import assert_close, assert_only_the_frozen_are_left_out, normal, q
 from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
-from ernie.kernels.recurrent import gated_recurrent
+from ernie.kernels.recurrent import gated_recurrent, reference
 
-lengths = st.lists(st.integers(1, 7), min_size=1, max_size=9)
+lengths = st.lists(st.integers(0, 7), min_size=1, max_size=9).filter(any)
 
 
 def drawn(sizes: list[int], H: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -32,6 +32,26 @@ def test_it_equals_its_definition_forward_and_backward(sizes: list[int], H: int,
         return gated_recurrent(x, Layout.of_lengths(sizes), weight, bias, begin, backward=backward)
 
     assert_close(run(kernel, values, upstream), run(kernel, values, upstream, "float64"), 5e-5)
+
+
+@paddle.no_grad()
+@pytest.mark.parametrize("backward", [False, True])
+def test_without_a_kernel_of_its_own_each_step_is_one_of_all_sequences_at_once(
+    monkeypatch: pytest.MonkeyPatch, backward: bool
+) -> None:
+    sizes = [3, 0, 7, 1, 7]
+    values, _ = drawn(sizes, 5)
+    x, weight, bias, begin = (paddle.to_tensor(value) for value in values)
+    alone, bounds = [], Layout.of_lengths(sizes).offsets
+    for n, size in enumerate(sizes):
+        if size:
+            own = x[int(bounds[n]) : int(bounds[n + 1])]
+            alone.append(reference(own, Layout.of_lengths([size]), weight, bias, begin[n : n + 1], backward))
+    products, product = [], paddle.matmul
+    monkeypatch.setattr(paddle, "matmul", lambda a, b: products.append(len(a)) or product(a, b))
+    together = reference(x, Layout.of_lengths(sizes), weight, bias, begin, backward)
+    np.testing.assert_allclose(together.numpy(), paddle.concat(alone).numpy(), atol=1e-6)
+    assert products == [4, 3, 3, 2, 2, 2, 2]
 
 
 @pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (3,), (1, 2), (0, 3)])
