@@ -33,6 +33,15 @@ def test_a_flag_means_the_same_in_every_command(flag: str) -> None:
     assert len(kinds) == 1, actions()[flag]
 
 
+def test_an_option_that_takes_several_values_may_be_given_several_times() -> None:
+    for point in metadata.entry_points(group=GROUP):
+        parser = argparse.ArgumentParser()
+        import_module(point.value).add_arguments(parser)
+        for action in parser._actions:
+            if action.option_strings and action.nargs in ("+", "*"):
+                assert type(action).__name__ == "_ExtendAction", f"ernie {point.name} {action.option_strings}"
+
+
 @dataclass(frozen=True)
 class Settings:
     output: Path | None = None

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     told = "files (or data sets) to score instead, read like that split's"
-    parser.add_argument("--input", nargs="+", metavar="FILE", help=told)
+    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE", help=told)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")

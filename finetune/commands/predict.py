@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="the input's format (default: told by its name)",
     )
-    parser.add_argument("--columns", nargs="+", default=[], metavar="NAME", help="column names, if no line has them")
+    told = "column names, if no line has them"
+    parser.add_argument("--columns", nargs="+", action="extend", default=[], metavar="NAME", help=told)
     parser.add_argument(
         "--like",
         metavar="NAME",
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep",
         nargs="+",
+        action="extend",
         default=[],
         metavar="COLUMN",
         help="columns to repeat before the answer; `label` as `given_label` where the answer has one",

@@ -32,7 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own arguments."""
     add_config(parser, "YAML file with the corpus's recipe", optional=True)
     parser.add_argument(
-        "--input", nargs="+", metavar="PATH", help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]"
+        "--input",
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
     )
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"

@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--downstream",
         type=Path,
         nargs="+",
+        action="extend",
         default=[],
         metavar="DIR",
         help="fine-tuning runs of this encoder, or folders of them, to add to page and card",

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the runs and the figure")
     parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
     told = f"of the encoder ({', '.join(map(str, WIDTHS))})"
-    parser.add_argument("--widths", type=int, nargs="+", metavar="W", help=told)
+    parser.add_argument("--widths", type=int, nargs="+", action="extend", metavar="W", help=told)
     parser.add_argument("--error", type=float, metavar="E", help="target loss, in nats per token")
     told = "print the runs and the cost of each, then stop"
     parser.add_argument("--plan", action="store_const", const=True, help=told)

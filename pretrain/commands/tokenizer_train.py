@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input",
         nargs="+",
+        action="extend",
         required=True,
         metavar="PATH",
         help="files, folders, patterns, or data sets as hf:NAME[:CONFIG][:SPLIT]",
