@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class UserError(ValueError):
@@ -32,6 +33,16 @@ def check_there(folder: Path) -> None:
     """Raise UserError where there is nothing of that name, before it is said what a folder lacks."""
     if not folder.exists():
         raise UserError(f"{folder}: there is no such folder")
+
+
+def check_several(given: Any, what: str) -> None:
+    """Raise UserError for what cannot be gone through one by one, or gives its columns' names instead of its rows."""
+    if isinstance(given, Mapping) or hasattr(given, "columns"):  # a data frame, a table
+        columns = ", ".join(map(repr, list(getattr(given, "columns", given))[:5]))
+        said = f"found a table with the columns {columns:.60}; give one of them, or its rows"
+        raise UserError(f"expected several {what}, such as a list, {said}")
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise UserError(f"expected several {what}, such as a list, found {given!r:.60}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from paddle import nn
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
-from ernie.errors import Remark, UserError
+from ernie.errors import Remark, UserError, check_several
 from ernie.kernels.mask import Mask
 from ernie.model.beginning import initialize
 from ernie.model.ernie import ErnieModel
@@ -77,6 +77,7 @@ class FinetunedModel(nn.Layer):
         """
         if isinstance(rows, str | Mapping):
             raise UserError(f"expected several rows, such as a list, found {rows!r:.60}")
+        check_several(rows, "rows")
         column = read_column(self.task)
         for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
             yield from self.answer_group(group, batch_tokens)

@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import Remark, UserError, about
+from ernie.errors import Remark, UserError, about, check_several
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
@@ -63,6 +63,7 @@ def _limit(positions: int, max_len: int | None) -> int:
 
 
 def _samples(tokenizer: Tokenizer, texts: Sequence[Text], max_len: int) -> list[Sample]:
+    check_several(texts, "texts")
     samples, cut = [], 0
     for index, text in enumerate([texts] if isinstance(texts, str) else texts):
         first, second = _token_ids(tokenizer, text, index)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.errors import UserError, about
+from ernie.errors import UserError, about, check_several
 from ernie.text.frame import frame, kept
 from ernie.text.whole import whole
 
@@ -44,6 +44,7 @@ def make_batch(
 
 
 def _checked(texts: str | Sequence[str], name: str) -> list[Any]:
+    check_several(texts, f"{name}s")
     found = [texts] if isinstance(texts, str) else list(texts)
     if not found:
         raise UserError(f"there is no {name} in the batch")

@@ -113,8 +113,8 @@ class SentencePiece(Tokenizer):
                 place += length
         return Encoding(np.array(ids, np.int64), np.array(spans, np.int64).reshape(-1, 2))
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._engine.DecodeIds([int(i) for i in ids if i < self._own])
+    def readable(self, ids: list[int]) -> str:
+        return self._engine.DecodeIds([i for i in ids if i < self._own])
 
     def write_files(self, folder: Path) -> None:
         (folder / MODEL_FILE).write_bytes(self._model)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ernie.errors import UserError
 from ernie.text.batch import make_batch
 
 SETTINGS_FILE = "tokenizer_config.json"  # the name and the key `do_lower_case` are those of published checkpoints
@@ -60,8 +61,24 @@ class Tokenizer(ABC):
         """Token ids of `text` with character offsets, right also around unknown tokens."""
 
     @abstractmethod
+    def readable(self, ids: list[int]) -> str:
+        """See `decode`: of ids that are this vocabulary's."""
+
     def decode(self, ids: Sequence[int]) -> str:
-        """Readable text for token ids: for people, not an exact inverse."""
+        """Readable text for the token ids of one text, (n,): for people, not an exact inverse.
+
+        Raises UserError for a batch and for what is no id of the vocabulary.
+        """
+        try:
+            found = np.asarray(ids)
+        except ValueError:  # a list of lists, of several lengths
+            found = np.empty((0, 0))
+        if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or found.size == 0):
+            raise UserError(f"decode: expected whole numbers, the token ids of one text, found {ids!r:.40}")
+        outside = found[(found < 0) | (found >= self.vocab_size)]
+        if len(outside):
+            raise UserError(f"decode: there is no token {outside[0]}: there are {self.vocab_size:,}, from 0 on")
+        return self.readable(found.tolist())
 
     @abstractmethod
     def write_files(self, folder: Path) -> None:

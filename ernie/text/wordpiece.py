@@ -111,7 +111,7 @@ class WordPiece(Tokenizer):
         found = self._engine.encode(text, add_special_tokens=False)
         return Encoding(np.array(found.ids, np.int64), np.array(found.offsets, np.int64).reshape(-1, 2))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def readable(self, ids: list[int]) -> str:
         text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
         return _GAP.sub("", _ELISION.sub(r"\1\2", text))
 

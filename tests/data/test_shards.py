@@ -46,7 +46,7 @@ class Numbers(Tokenizer):
         ids = np.array([int(unit) for unit in text.split()], dtype=np.int64)
         return Encoding(ids, np.zeros((len(ids), 2), np.int64))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def readable(self, ids: list[int]) -> str:
         return " ".join(map(str, ids))
 
     def write_files(self, folder: Path) -> None:

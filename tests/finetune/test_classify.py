@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+import pandas
 import pytest
 from helpers import vocabulary
 
@@ -172,6 +173,12 @@ def test_a_text_is_a_row_of_the_column_that_is_read() -> None:
 def test_a_single_row_is_not_taken_for_several(asked: Any) -> None:
     with pytest.raises(UserError, match=r"^expected several rows, such as a list, found .*a good film"):
         next(FinetunedModel(encoder(), TASK).predict(asked))
+
+
+def test_a_data_frame_is_not_taken_for_the_names_of_its_columns() -> None:
+    frame = pandas.DataFrame({"text": ["a good film", "a bad one"]})
+    with pytest.raises(UserError, match=r"^expected several rows.* columns 'text'; give one of them, or its rows"):
+        next(FinetunedModel(encoder(), TASK).predict(frame))  # type: ignore[arg-type]
 
 
 def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+import pandas
 import pytest
 from helpers import vocabulary
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ from ernie.model.inference import evaluating
 from ernie.text.train import train_sentencepiece
 
 WORDS = "the cat dog river sees finds paris in a".split()
+TABLE = "found a table with the columns 'text'; give one of them, or its rows"
 TOKENIZER = vocabulary(" ".join([*WORDS, "."]), "##s")
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), min_size=1, max_size=6)
 quick = settings(max_examples=20)
@@ -220,6 +222,9 @@ def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"texts": {"text": ["a"]}}, f"expected several texts, such as a list, {TABLE}"),
+        ({"texts": pandas.DataFrame({"text": ["a"]})}, f"expected several texts, such as a list, {TABLE}"),
+        ({"texts": None}, "expected several texts, such as a list, found None"),
         ({"texts": ["a", 3]}, "text 1: expected a text or a pair of texts, found 3"),
         ({"texts": [("a", "b", "c")]}, "text 0: expected a text or a pair of texts, found ('a', 'b', 'c')"),
         ({"texts": ["a", "b \ud83d"]}, "text 1: holds half a surrogate pair, which stands for no character"),

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from helpers import python, vocabulary
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from ernie import ErnieModel, ErnieTokenizer
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 
+TABLE = "found a table with the columns 'text'; give one of them, or its rows"
 TOKENIZER = vocabulary("the cat sees a dog in paris .", "##s", "##er")
 words = st.sampled_from(["the", "cat", "Dog", "sees", "cater", "paris.", "unknown", ""])
 texts = st.lists(words, max_size=8).map(" ".join)
@@ -95,6 +97,9 @@ def test_a_single_text_is_a_batch_of_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"texts": {"text": ["a"]}}, f"expected several texts, such as a list, {TABLE}"),
+        ({"texts": pandas.DataFrame({"text": ["a"]})}, f"expected several texts, such as a list, {TABLE}"),
+        ({"texts": ["a"], "text_pairs": b"a"}, "expected several text pairs, such as a list, found b'a'"),
         ({"texts": []}, "there is no text in the batch"),
         ({"texts": ["a", None]}, "text 1: expected a text, found None"),
         ({"texts": ["a", "\ud83d"]}, "text 1: holds half a surrogate pair, which stands for no character"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,6 +116,22 @@ def test_decoding_joins_what_an_apostrophe_cut(text: str, decoded: str) -> None:
 def test_decoding_puts_no_spaces_between_letters_of_scripts_without(text: str) -> None:
     tokenizer = WordPiece([*SPECIAL_TOKENS, *text.replace(" ", ""), "paddle"])
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[2, 3], [2]], r"^decode: expected whole numbers, the token ids of one text, found \[\[2, 3\], \[2\]\]$"),
+        (np.zeros((2, 3), np.int64), r"^decode: expected whole numbers, the token ids of one text, found array"),
+        (7, r"^decode: expected whole numbers, the token ids of one text, found 7$"),
+        ([1.5], r"^decode: expected whole numbers, the token ids of one text, found \[1\.5\]$"),
+        ([0, -1], r"^decode: there is no token -1: there are \d+, from 0 on$"),
+        ([99_999], r"^decode: there is no token 99999: there are \d+, from 0 on$"),
+    ],
+)
+def test_what_are_no_ids_of_one_text_is_a_sentence(uncased: WordPiece, ids: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        uncased.decode(ids)
 
 
 def test_decoding_gives_readable_text(uncased: WordPiece) -> None:
