@@ -19,6 +19,7 @@ from ernie.data.shards import file_sha256
 from ernie.errors import UserError, check_there
 from ernie.kernels.precision import WantedForInference
 from ernie.model.ernie import ErnieModel
+from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
@@ -29,7 +30,6 @@ from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.saved import TASK_FILE
 
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that it came of

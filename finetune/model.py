@@ -23,6 +23,7 @@ from ernie.model.beginning import initialize
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.losses import Loss
+from ernie.model.save import save
 from ernie.model.weights import load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import in_groups, read_column
@@ -123,7 +124,7 @@ class FinetunedModel(nn.Layer):
 
         The files that the task names go with them.
         """
-        self.ernie.save_pretrained(folder)
+        save(self.ernie, folder)
         save_weights(self.head, folder / HEAD_FILE)
         write_task(folder, self.task, self.task_id)
 

@@ -23,7 +23,14 @@ from ernie.model.encoder import Encoder
 from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
-from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE, model_folder
+from ernie.model.pretrained import (
+    CONFIG_FILE,
+    MASKED_HEAD_FILE,
+    TASK_FILE,
+    TOKENIZER_FOLDER,
+    WEIGHTS_FILE,
+    model_folder,
+)
 from ernie.model.published import hub
 from ernie.model.published.folder import recognise
 from ernie.model.published.load import load
@@ -183,6 +190,11 @@ class ErnieModel(nn.Layer):
         """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be.
 
         The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
-        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name.
+        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, or a
+        fine-tuned model, whose head would be left with another encoder.
         """
+        if (Path(folder) / TASK_FILE).is_file():
+            raise UserError(
+                f"{folder}: holds a fine-tuned model, and its head is its encoder's only; choose another"
+            )
         save(self, Path(folder))

@@ -11,6 +11,7 @@ from ernie.text.tokenizer import Tokenizer
 
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
 MASKED_HEAD_FILE = "masked_head.safetensors"
+TASK_FILE = "task.json"  # makes a folder a fine-tuned model's, which has a head beside its encoder
 # Any of them makes a folder a model's: ours and Hugging Face's; PaddleNLP's older; official ERNIE's; BERT's.
 _CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")
 

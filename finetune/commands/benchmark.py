@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 
 from ernie.arguments import add_output, add_quiet, add_set
+from ernie.beside import put_text
 
+_RESULTS = "results.json"
 SUMMARY = "run a suite of benchmarks: glue, zh, clue or a folder of configurations"
 
 
@@ -48,6 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     chosen = [name.strip() for name in arguments.tasks.split(",")] if arguments.tasks else []
     suite = Suite.read(arguments.suite, chosen, arguments.set)
+    _check_output(arguments.output, suite.name, arguments.model)
 
     def say(sentence: str) -> None:
         if not arguments.quiet:
@@ -55,12 +58,26 @@ def main(arguments: argparse.Namespace) -> int:
 
     place, data = arguments.output, arguments.data
     outcomes = list(run_suite(suite, arguments.model, place, data, arguments.seeds, say, arguments.quiet))
-    place.mkdir(parents=True, exist_ok=True)
     page = markdown(suite.name, arguments.model, outcomes)
-    (place / "results.md").write_text(page, encoding="utf-8")
-    results = as_dict(suite.name, arguments.model, outcomes)
-    (place / "results.json").write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if any(outcome.scores for outcome in outcomes) or not (place / _RESULTS).exists():
+        place.mkdir(parents=True, exist_ok=True)
+        put_text(place / "results.md", page)
+        results = as_dict(suite.name, arguments.model, outcomes)
+        put_text(place / _RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     print(page, end="")
     if not any(outcome.scores or outcome.failed for outcome in outcomes):
         raise UserError("no task of the suite has its data on this machine; the reasons are in the table")
     return 1 if any(outcome.failed for outcome in outcomes) else 0
+
+
+def _check_output(place: Path, suite: str, model: str) -> None:
+    """Raise UserError where the folder holds results of another suite or model, which would be lost."""
+    from ernie.errors import UserError
+    from ernie.saved import read_json
+
+    if not (place / _RESULTS).is_file():
+        return
+    found = read_json(place / _RESULTS, {"suite": (str,), "model": (str,)}, "Choose another --output.")
+    if (found["suite"], found["model"]) != (suite, model):
+        which = f"results of the suite {found['suite']} with the model {found['model']}"
+        raise UserError(f"{place}: holds {which}. Choose another --output.")

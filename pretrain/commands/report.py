@@ -2,7 +2,8 @@
 
 Writes report.html, one file that needs nothing else, and its figures and the ledger as data under report/ in the
 run's folder.  Prints the ledger as a table, and last the path of the page.  It works during a run.
-For a finished run it also writes the model card, README.md; with --downstream the card has fine-tuning scores.
+For a finished run it also writes the model card, README.md; with --downstream the card has fine-tuning scores, which
+stay until others are given or the run goes on.
 For a fine-tuning run, which writes its own report at the end, it only prints the path.
 
   ernie report runs/first
@@ -42,15 +43,16 @@ def main(arguments: argparse.Namespace) -> int:
 
     from pretrain.ledger import markdown
     from pretrain.report.card import write_card
-    from pretrain.report.downstream import read_downstream
+    from pretrain.report.downstream import read_downstream, remember, remembered
     from pretrain.report.evidence import read_evidence
     from pretrain.report.summary import sentences, state, verdict
     from pretrain.report.write import write_report
 
     evidence = read_evidence(arguments.run)
-    downstream = read_downstream(arguments.run, arguments.downstream)
+    downstream = read_downstream(arguments.run, arguments.downstream) or remembered(evidence)
     page = write_report(evidence, arguments.output, downstream)
     write_card(evidence, downstream)
+    remember(evidence, downstream)
     print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}")
     print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ernie.beside import put_text
 from ernie.config import read
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.saved import read_json
+from pretrain.report.evidence import Evidence
 
-_CONFIG, _SCORES = "config.yaml", "scores.json"
+FOLDER = "report"  # of the run's folder: what a report consists of, as data and pictures
+_CONFIG, _SCORES, _FILE = "config.yaml", "scores.json", "downstream.json"
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,21 @@ def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
                 raise UserError(f"{place / _SCORES}: holds no scores; fine-tune it again")
             found.append(Downstream(place.name, scores))
     return found
+
+
+def remember(evidence: Evidence, runs: Sequence[Downstream]) -> None:
+    """Write the scores into the run's report, as data, for the next report of the same encoder."""
+    found = {"step": evidence.history.done, "runs": {run.name: run.scores for run in runs}}
+    put_text(evidence.folder / FOLDER / _FILE, json.dumps(found, indent=2) + "\n")
+
+
+def remembered(evidence: Evidence) -> list[Downstream]:
+    """What the last report had, unless the run has gone on since."""
+    path = evidence.folder / FOLDER / _FILE
+    if not path.is_file():
+        return []
+    found = read_json(path, {"step": (int,), "runs": (dict,)}, "Give --downstream again.")
+    return [Downstream(*one) for one in found["runs"].items()] if found["step"] == evidence.history.done else []
 
 
 def downstream_rows(runs: Sequence[Downstream]) -> list[list[str]]:

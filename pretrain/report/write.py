@@ -13,11 +13,11 @@ from ernie.report.origin import origin_section
 from ernie.report.panels import style
 from ernie.report.table import table
 from pretrain.report.chapters import chapters
-from pretrain.report.downstream import Downstream, downstream_rows
+from pretrain.report.downstream import FOLDER, Downstream, downstream_rows
 from pretrain.report.evidence import Evidence
 from pretrain.report.summary import TASKS_NOTE, sentences, state, task_rows, verdict
 
-FOLDER, PAGE, LEDGER = "report", "report.html", "ledger.json"
+PAGE, LEDGER = "report.html", "ledger.json"
 
 
 def write_report(evidence: Evidence, output: Path | None = None, downstream: Sequence[Downstream] = ()) -> Path:

@@ -10,10 +10,11 @@ from typing import Any
 
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_there
+from ernie.model.pretrained import TASK_FILE
 from ernie.registry import import_plugins
 from tasks.downstream.base import FinetuneTask
 
-HEAD_FILE, TASK_FILE = "head.safetensors", "task.json"
+HEAD_FILE = "head.safetensors"
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 

@@ -181,6 +181,15 @@ def test_a_data_frame_is_not_taken_for_the_names_of_its_columns() -> None:
         next(FinetunedModel(encoder(), TASK).predict(frame))  # type: ignore[arg-type]
 
 
+def test_an_encoder_is_not_saved_over_that_of_a_fine_tuned_model(tmp_path) -> None:
+    model = FinetunedModel(encoder(), TASK)
+    model.save(tmp_path)
+    with pytest.raises(UserError, match=r"holds a fine-tuned model, and its head is its encoder's only; choose another"):
+        encoder().save_pretrained(tmp_path)
+    model.save(tmp_path)  # one as a whole is
+    assert list(FinetunedModel.load(tmp_path).predict(["a good film"])) == list(model.predict(["a good film"]))
+
+
 def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:
     encoder().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"holds no fine-tuned model: there is no task\.json"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,18 @@ def test_scores_of_a_finished_task_that_is_not_asked_for_stay_in_the_table(here:
     results = json.loads((here / "out" / "results.json").read_text(encoding="utf-8"))
     assert set(results["tasks"]) == {"reviews"}
     assert set(results["failed"]) == {"broken"}
+
+
+def test_results_are_not_replaced_by_those_of_another_model_or_by_none(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmark("--tasks", "reviews") == 0
+    results = (here / "out" / "results.json").read_text(encoding="utf-8")
+    shutil.copytree(here / "encoder", here / "another")
+    assert benchmark("--tasks", "reviews", "--model", "another") == 2
+    assert "out: holds results of the suite suite with the model encoder. Choose another" in capsys.readouterr().err
+    assert benchmark("--tasks", "reviews", "--set", "train.epochs=2") == 1  # of another configuration
+    assert (here / "out" / "results.json").read_text(encoding="utf-8") == results
 
 
 def test_a_suite_without_any_data_is_an_error_that_lists_the_reasons(

@@ -238,6 +238,23 @@ def test_the_page_shows_what_fine_tuning_came_to(tmp_path: Path) -> None:
     assert not (run / "README.md").exists()  # a card is of an encoder, and this run has none
 
 
+def test_scores_after_fine_tuning_stay_in_later_reports_until_the_run_goes_on(tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", done=30)
+    one = fine_tuned(tmp_path / "sst2", run, 0.825)
+    assert main(["report", str(run), "--downstream", str(one)]) == 0
+    shutil.rmtree(one)
+    assert main(["report", str(run)]) == 0
+    assert "0.825" in (run / "report.html").read_text()
+    other = fine_tuned(tmp_path / "rte", run, 0.567)
+    assert main(["report", str(run), "--downstream", str(other)]) == 0
+    assert "0.825" not in (run / "report.html").read_text()
+    later = made_up_run(tmp_path / "later", done=60)
+    (later / "report").mkdir(exist_ok=True)
+    shutil.copy(run / "report" / "downstream.json", later / "report")
+    assert main(["report", str(later)]) == 0
+    assert "0.567" not in (later / "report.html").read_text()
+
+
 def test_scores_of_another_encoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_up_run(tmp_path / "run")
     other = fine_tuned(tmp_path / "sst2", tmp_path / "other", 0.8)
