@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -32,10 +33,15 @@ class Registry(Generic[T]):
         self._entry_points_loaded = group is None
 
     def register(self, name: str) -> Callable[[Item], Item]:
-        """Decorator: enter the decorated thing as `name`.  Raises UserError when the name is taken."""
+        """Decorator: enter the decorated thing as `name`.
+
+        Raises UserError when the name is taken, and for a class that lacks methods which it has to define.
+        """
 
         def enter(item: Item) -> Item:
             place = _place(item)
+            if lacking := sorted(getattr(item, "__abstractmethods__", ())):
+                raise UserError(f"{self.kind} '{name}' ({place}) lacks {', '.join(lacking)}: it has to define them")
             if name in self._items and self._places[name] != place:
                 raise UserError(f"{self.kind} '{name}' is registered twice: {self._places[name]}, {place}")
             self._items[name] = cast(T, item)  # its own type is kept for those who use it by its class
@@ -90,10 +96,19 @@ def import_plugins(modules: object) -> None:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(
-                f"plugins: the module '{name}' cannot be imported: {type(error).__name__}: {error}. "
-                "Is its folder on the Python path (PYTHONPATH, or an installed package)?"
-            ) from error
+            what = f"{type(error).__name__}: {error}. {_hint(name, error)}"
+            raise UserError(f"plugins: the module '{name}' cannot be imported: {what}") from error
+
+
+def _hint(module: str, error: Exception) -> str:
+    """Where to look for what went wrong in an import."""
+    if isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0]):
+        return "Is its folder on the Python path (PYTHONPATH, or an installed package)?"
+    if isinstance(error, SyntaxError):
+        return f"See {error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if Path(frame.filename).stem == module.rpartition(".")[2]]
+    return f"See {(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
 
 
 def plugin_sources(modules: Iterable[str]) -> dict[str, str]:

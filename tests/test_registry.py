@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,38 @@ def test_plugins_are_imported_and_a_broken_one_is_an_error(tmp_path: Path, monke
     assert builtins.test_plugin_loaded  # type: ignore[attr-defined]
     with pytest.raises(UserError, match="PYTHONPATH"):
         import_plugins(["no_such_plugin"])
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import json\n\ndef halve(\n", r"SyntaxError: .*\. See .*plugin_with_a_slip\.py:3$"),
+        ("import json\n\njson.loads('{')\n", r"JSONDecodeError: .*\. See .*plugin_with_a_slip\.py:3$"),
+    ],
+)
+def test_a_slip_in_a_plugin_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str
+) -> None:
+    (tmp_path / "plugin_with_a_slip.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=said):
+        import_plugins(["plugin_with_a_slip"])
+
+
+def test_a_class_that_lacks_methods_is_told_where_it_registers() -> None:
+    registry: Registry[type[ABC]] = Registry("shape")
+
+    class Shape(ABC):
+        @abstractmethod
+        def area(self) -> float: ...
+
+    with pytest.raises(
+        UserError, match=r"^shape 'blob' \(.*test_registry\.py:\d+\) lacks area: it has to"
+    ):
+
+        @registry.register("blob")
+        class Blob(Shape):
+            pass
 
 
 def test_the_source_of_a_plugin_has_another_fingerprint_when_any_of_it_is_edited(

@@ -82,9 +82,18 @@ class Source:
             with self._told(index):
                 samples = list(self.task.samples(items, self.tokenizer, rng))
                 for sample in samples:
+                    self._check_ids(sample.ids)
                     self.task.check_sample(sample)
             for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
+
+    def _check_ids(self, ids: np.ndarray) -> None:
+        if ids.dtype.kind not in "iu":
+            raise UserError(f"the ids of a sample are of the type {ids.dtype}; expected whole numbers")
+        size = self.tokenizer.vocab_size
+        if ids.size and not 0 <= ids.min() <= ids.max() < size:
+            odd = ids.min() if ids.min() < 0 else ids.max()
+            raise UserError(f"an id of a sample is {odd}, and the vocabulary has {size:,} tokens, from 0 on")
 
     @contextmanager
     def _told(self, index: int) -> Iterator[None]:

@@ -194,7 +194,5 @@ class ErnieModel(nn.Layer):
         fine-tuned model, whose head would be left with another encoder.
         """
         if (Path(folder) / TASK_FILE).is_file():
-            raise UserError(
-                f"{folder}: holds a fine-tuned model, and its head is its encoder's only; choose another"
-            )
+            raise UserError(f"{folder}: holds a fine-tuned model, and its head is its encoder's only; choose another")
         save(self, Path(folder))

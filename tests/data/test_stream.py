@@ -202,7 +202,7 @@ def test_the_state_is_a_few_numbers_however_far_the_stream_is() -> None:
 
 
 def test_seeking_makes_only_the_blocks_from_there_on() -> None:
-    of = source(5000)
+    of = source(5000, tokenizer=numbered(5000))
     asked: list[tuple[int, int]] = []
 
     def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:

@@ -134,6 +134,10 @@ def framed(label: Any, length: int = 4, key: str = "label") -> Callable[[Tokeniz
     return lambda tokenizer: Sample(np.full(length, 7), np.zeros(length, np.int64), {key: label})
 
 
+def made_of(token: float) -> Callable[[Tokenizer], Sample]:
+    return lambda tokenizer: Sample(np.full(4, token), np.zeros(4, np.int64), {"label": 0})
+
+
 def looked_at(task: PretrainTask, *made: Callable[[Tokenizer], Sample]) -> int:
     return Source("own", task, list(made), TOKENIZER, seed=0, budget=64).items_per_block()
 
@@ -158,6 +162,9 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (OfTokens(), framed(1), r"the labels have the shape \(\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([0, 1, 0])), r"the labels have the shape \(3,\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([True, False, True, True])), "labels are of the type bool; expected integers"),
+        (OfSequences(), made_of(99_999), "an id of a sample is 99999, and the vocabulary has"),
+        (OfSequences(), made_of(-1), "an id of a sample is -1, and the vocabulary has"),
+        (OfSequences(), made_of(0.5), "the ids of a sample are of the type float64; expected whole numbers"),
         (Forgetful(), framed(0), "a label is 0, and the task has 0 classes"),
     ],
 )
