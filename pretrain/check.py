@@ -42,6 +42,7 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
         f"out, {plural(corpus.tokenizer.vocab_size, 'token')} in the vocabulary"
     )
     yield f"ok: {plural(len(schedule), 'step')} in {plural(len(schedule.table), 'stage')}"
+    yield from (f"note: {remark}" for remark in config.remarks)
     model = build_model(config, corpus.tokenizer)
     shape = model.ernie.config
     yield f"ok: an encoder of {shape.layers} layers, width {shape.hidden_size}"

@@ -203,6 +203,13 @@ class PretrainConfig:
                     f"{self.data.batch_tokens}"
                 )
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is odd about a run that can be made."""
+        stages = [sum(stage.values()) for stage in self.schedule.table]
+        odd = self.train.rate.remark(min(stages) if self.train.rate.each_stage else sum(stages))
+        return [odd] if odd else []
+
     def _check_head(self, name: str, task: PretrainTask) -> None:
         key, owner = f"objectives.{name}.head_of", self.objectives.get(task.head_of)
         if owner is None:

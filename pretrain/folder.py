@@ -214,20 +214,25 @@ def _changed(config: PretrainConfig, folder: Path, may_change: Sequence[str]) ->
     }
 
 
-def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str] = ()) -> None:
-    """Raise UserError unless a run has this configuration, but for the keys that `may_change`, and this corpus."""
+def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str] | None = ()) -> None:
+    """Raise UserError unless a run has this configuration, but for the keys that `may_change`, and this corpus.
+
+    None for `may_change` means that no key may, whatever is asked for: the message does not offer it.
+    """
+    offered = may_change is not None
+    may_change = may_change or ()
     if changed := _changed(config, folder, may_change):
         lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
+        flags = " ".join(f"--allow-change {key}" for key in changed)
         raise UserError(
-            f"{folder}: holds a run of another configuration:\n{lines}\n"
-            "Choose another --output, or name the keys that may differ: "
-            + " ".join(f"--allow-change {key}" for key in changed)
+            f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output"
+            + (f", or name the keys that may differ: {flags}" if offered else "")
         )
     if _PLUGINS not in may_change and (others := _other_plugins(config, read_origin(folder))):
         raise UserError(
             f"plugins: the code of {', '.join(others)} was changed since the run in {folder} began, so that what it "
-            f"has learnt and what it would learn are not the same; put it back, choose another --output, or go on with "
-            f"--allow-change {_PLUGINS}"
+            "has learnt and what it would learn are not the same; put it back, or choose another --output"
+            + (f", or go on with --allow-change {_PLUGINS}" if offered else "")
         )
     _check_unchanged(config, corpus, folder)
 

@@ -38,7 +38,10 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         if (self.stages is None) == (self.steps_per_task is None):
-            raise UserError("give either stages or steps_per_task")
+            raise UserError(
+                "give either stages, such as [{knowledge_masking: 1000}], or steps_per_task and tasks"
+                + ("" if self.stages is None else "; both are there")
+            )
         if self.stages == []:
             raise UserError("stages: name at least one stage")
         if self.steps_per_task is not None and not self.tasks:

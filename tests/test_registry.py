@@ -135,9 +135,7 @@ def test_a_class_that_lacks_methods_is_told_where_it_registers() -> None:
         @abstractmethod
         def area(self) -> float: ...
 
-    with pytest.raises(
-        UserError, match=r"^shape 'blob' \(.*test_registry\.py:\d+\) lacks area: it has to"
-    ):
+    with pytest.raises(UserError, match=r"^shape 'blob' \(.*test_registry\.py:\d+\) lacks area: it has to"):
 
         @registry.register("blob")
         class Blob(Shape):

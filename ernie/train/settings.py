@@ -63,6 +63,15 @@ class RateConfig:
         if self.cooldown != RateConfig.cooldown and self.decay != "wsd":
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
+    def remark(self, steps: int) -> str | None:
+        """What is odd about this rate in a run, or its shortest stage, of so many steps."""
+        if self.warmup < 1 or self.warmup <= steps:
+            return None
+        return (
+            f"the learning rate is to rise for {self.warmup:,g} steps, and there are {steps:,}: it does not reach its "
+            "peak. See train.rate.warmup, which below 1 is a share of the steps"
+        )
+
     def at(self, step: int, steps: int) -> float:
         """The rate of step `step` (from 0) of `steps`."""
         warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, self.cooldown))

@@ -127,6 +127,10 @@ def _train(
             steps = len(Schedule(config.schedule))
             place = output if world.is_first else None
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
+            for remark in config.remarks:
+                log.say(f"note: {remark}")
+            if step == steps:
+                log.say(f"all {steps:,} steps were done before; one more stage at the schedule's end goes on from here")
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None and step < steps:
                 other = world.by_first("comparing schedules", lambda: folder.drawn_otherwise(config, output, step))

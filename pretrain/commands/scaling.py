@@ -123,15 +123,16 @@ class _Overridden:
     def pretrain(self, rung: Rung, quiet: bool) -> int:
         """The exit status of a run in a process of its own, whose memory is given back when it is done.
 
-        Raises UserError for one that was done already, but under another configuration.
+        Raises UserError for one that was begun already, but under another configuration.
         """
         from ernie.data.shards import Corpus
-        from pretrain.folder import MODEL, check_same
+        from pretrain.folder import CONFIG, MODEL, check_same
 
-        if (rung.folder / MODEL).is_dir():
+        if (rung.folder / CONFIG).is_file():
             config = self.config(rung)
-            check_same(config, Corpus.open(config.corpus), rung.folder)
-            return 0
+            check_same(config, Corpus.open(config.corpus), rung.folder, None)
+            if (rung.folder / MODEL).is_dir():
+                return 0
         words = ["pretrain", str(self._file), "--output", str(rung.folder), *(["--quiet"] if quiet else [])]
         words += [word for override in (*self._changes, *rung.overrides()) for word in ("--set", override)]
         command = [sys.executable, "-m", "ernie.cli", *words]

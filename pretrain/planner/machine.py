@@ -179,11 +179,14 @@ def named(name: str, precision: Wanted = "bf16", level: Level = "O2") -> Machine
 def quantity(text: str, unit: str = "") -> float:
     """A number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.
 
-    Raises UserError when it is none, or has another unit than the one that is wanted; it may be left out.
+    Raises UserError when it is none, or has another unit than the one that is wanted, of which only the prefix has to
+    be there (80G).
     """
     found = _QUANTITY.fullmatch(text.strip())
     if found is None:
         raise UserError(f"'{text}' is no quantity; write it like 80GiB, 300GB/s or 312TFLOP/s")
     if unit and found[3] not in (None, unit):
         raise UserError(f"'{text}': expected a number of {unit}, found one of {found[3]}")
+    if unit and not found[2] and not found[3]:
+        raise UserError(f"'{text}': expected a number of {unit} with its unit, such as {text.strip()}G{unit}")
     return float(found[1]) * _UNITS[found[2]]

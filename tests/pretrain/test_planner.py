@@ -305,3 +305,5 @@ def test_a_quantity_of_another_unit_is_refused() -> None:
     assert quantity("80GB", "B") == quantity("80G", "B") == 80e9
     with pytest.raises(UserError, match="'300GB/s': expected a number of B, found one of B/s"):
         quantity("300GB/s", "B")
+    with pytest.raises(UserError, match="'80': expected a number of B with its unit, such as 80GB"):
+        quantity("80", "B")

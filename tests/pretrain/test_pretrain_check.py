@@ -16,8 +16,9 @@ def test_what_every_task_makes_of_the_corpus_is_listed_and_nothing_is_written(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["pretrain", str(config), "--check"]) == 0
+    assert main(["pretrain", str(config), "--check", "--set", "train.rate.warmup=25"]) == 0
     shown = capsys.readouterr().out
+    assert "note: the learning rate is to rise for 25 steps, and there are 24: it does not reach its peak" in shown
     assert shown.splitlines()[0] == f"ok: {config} has no unknown or mistyped key"
     assert "ok: 24 steps in 3 stages\n" in shown
     head, *parts = re.split(r"^(\w+):$", shown, flags=re.MULTILINE)

@@ -220,6 +220,10 @@ def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.C
     assert "| width | least error | steps to " in said
     assert main(words) == 0  # nothing is run again
     assert capsys.readouterr().out == said
+    assert main([*words, "--set", "train.clip=0.5"]) == 2
+    error = capsys.readouterr().err
+    assert "train.clip: was 1.0, is 0.5\nChoose another --output" in error
+    assert "--allow-change" not in error  # which is another command's
 
 
 @pytest.mark.parametrize("row", ["nan\t3", "1e5\tinf", "-1\t3", "1e5\t0", "\t3"])

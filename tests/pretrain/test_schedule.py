@@ -154,11 +154,14 @@ def test_a_schedule_of_the_papers_size_is_quick_to_ask() -> None:
 # ------------------------------------------------------------------------------------------------- mistakes
 
 
+NEITHER = "give either stages, such as [{knowledge_masking: 1000}], or steps_per_task and tasks"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "give either stages or steps_per_task"),
-        ({"stages": [{"a": 1}], "steps_per_task": 1, "tasks": ["a"]}, "give either stages or steps_per_task"),
+        ({}, NEITHER),
+        ({"stages": [{"a": 1}], "steps_per_task": 1, "tasks": ["a"]}, f"{NEITHER}; both are there"),
         ({"stages": []}, "stages: name at least one stage"),
         ({"stages": [{"a": 1}, {}]}, "stages: stage 2 has no steps"),
         ({"stages": [{"a": 0}]}, "stages: stage 1 has no steps"),

@@ -33,6 +33,13 @@ def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: lis
     assert [config.at(step, steps) for step in range(steps)] == pytest.approx(rates)
 
 
+@pytest.mark.parametrize(("warmup", "steps", "told"), [(10, 4, True), (4, 4, False), (3, 4, False), (0.5, 4, False)])
+def test_a_rate_that_does_not_reach_its_peak_is_remarked(warmup: float, steps: int, told: bool) -> None:
+    config = RateConfig(2.0, warmup=warmup)
+    assert (config.remark(steps) is not None) == told
+    assert (max(config.at(step, steps) for step in range(steps)) < config.peak) == told
+
+
 STEPS = st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float))
 RATES = {"peak": st.floats(1e-6, 1.0), "warmup": STEPS}
 
