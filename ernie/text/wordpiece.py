@@ -8,6 +8,7 @@ al., 2016, arXiv 1609.08144, section 4.1).
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -109,7 +110,10 @@ class WordPiece(Tokenizer):
 
     def encode(self, text: str) -> Encoding:
         found = self._engine.encode(text, add_special_tokens=False)
-        return Encoding(np.array(found.ids, np.int64), np.array(found.offsets, np.int64).reshape(-1, 2))
+        offsets = np.array(found.offsets, np.int64).reshape(-1, 2)
+        if self.lowercase and not text.isascii():
+            _take_in_accents(text, offsets)
+        return Encoding(np.array(found.ids, np.int64), offsets)
 
     def readable(self, ids: list[int]) -> str:
         text = self._engine.decoder.decode([self._tokens[i] for i in ids if i not in self._hidden])
@@ -130,6 +134,20 @@ class WordPiece(Tokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WordPiece, (self._tokens, self.lowercase)
+
+
+def _take_in_accents(text: str, offsets: np.ndarray) -> None:
+    """Let tokens end behind the accents of their last letters that are characters of their own and were stripped.
+
+    Then a word has the same offsets, character for character, as where letter and accent are one.
+    """
+    marks = [unicodedata.category(character) == "Mn" for character in text]
+    if not any(marks):
+        return
+    starts = {start for start, _ in offsets.tolist()}
+    for row in offsets:
+        while row[1] < len(text) and marks[row[1]] and row[1] not in starts:
+            row[1] += 1
 
 
 def make_engine(model: models.WordPiece, lowercase: bool) -> Engine:

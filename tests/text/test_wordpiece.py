@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def test_offsets_point_at_the_characters_of_each_token_also_around_unknown_ones(
         ("the", "The"), ("[UNK]", "☃☃"), ("resume", "Résumé"), (",", ","), ("un", "un"), ("##want", "want"),
         ("##ed", "ed"), ("中", "中"), ("文", "文"), ("[UNK]", "日"), ("don", "don"), ("'", "'"), ("t", "t"),
     ]  # fmt: skip
+
+
+@given(text=TEXT)
+def test_a_letter_and_its_accents_are_one_token_s_however_they_are_written(uncased: WordPiece, text: str) -> None:
+    composed, decomposed = (unicodedata.normalize(form, f"{text} résumé") for form in ("NFC", "NFD"))
+    words = [
+        [unicodedata.normalize("NFC", of[start:end]) for start, end in uncased.encode(of).offsets.tolist()]
+        for of in (composed, decomposed)
+    ]
+    assert words[1][-1] == "résumé"
+    assert words[0] == words[1]
 
 
 def test_a_cased_vocabulary_keeps_capitals_and_accents(cased: WordPiece) -> None:
