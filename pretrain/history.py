@@ -52,6 +52,12 @@ class History:
         """How many steps the run has done."""
         return int(self.steps[-1]) + 1 if len(self.steps) else 0
 
+    @property
+    def waiting(self) -> float:
+        """The share of the time that went into waiting for data, the first step aside: nothing was made ahead of it."""
+        rest = slice(1, None) if len(self.steps) > 1 else slice(None)
+        return float(self.waited[rest].sum() / self.seconds[rest].sum())
+
     def measured(self, task: str) -> list[Measurement]:
         """The measurements of one task."""
         return [found for found in self.measurements if found.task == task]

@@ -17,6 +17,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+from ernie.errors import UserError
+
 SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
 
 
@@ -37,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run it."""
+    if arguments.output is not None and arguments.output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--output: a report is a web page; give a name that ends in .html, not {arguments.output}")
     if (arguments.run / "trials").is_dir():
         print(_of_finetuning(arguments.run, arguments.output, arguments.downstream))
         return 0
@@ -63,8 +67,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _of_finetuning(run: Path, output: Path | None, downstream: list[Path]) -> Path:
     """The page that a fine-tuning run drew when it was done, copied to `output` where that is given."""
-    from ernie.errors import UserError
-
     if downstream:
         raise UserError(f"--downstream: is for the run that pretrained an encoder, and {run} is a fine-tuning run")
     page = run / "report.html"

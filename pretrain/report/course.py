@@ -74,7 +74,7 @@ def draw_speed(history: History, schedule: Schedule) -> Figure:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
     made[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     median = float(np.median(speed))
-    waited = float(history.waited.sum() / history.seconds.sum())
+    waited = history.waiting
     padding = float(history.padding.mean())
     for axes, value, text in zip(
         made, (median, waited, padding), (compact(median), percent(waited), percent(padding)), strict=True

@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,8 @@ def test_the_ledger_and_the_path_of_the_page_are_printed(tmp_path: Path, capsys:
 
 def test_the_page_can_be_put_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_up_run(tmp_path / "run", done=3)
+    assert main(["report", str(run), "--output", str(tmp_path / "mine.pdf")]) == 2
+    assert "a report is a web page; give a name that ends in .html" in capsys.readouterr().err
     target = tmp_path / "new" / "mine.html"
     assert main(["report", str(run), "--output", str(target)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(target)
@@ -194,8 +197,20 @@ def test_a_run_that_goes_on_says_where_it_is(tmp_path: Path) -> None:
     assert state(evidence.history, evidence.schedule) == "at step 35 of 120"
     assert sentences(evidence.history, evidence.schedule) == (
         "35 steps in 2 stages read 140,000 tokens in 17.5 s of training, at a median of 8,000 tokens/s. 1.0% of that "
-        "time went into waiting for data; padded batches would have been 12% padding; 1 step was skipped for a loss or "
-        "gradient that was not finite."
+        "time went into waiting for data, besides the 0.0 s until the first batch was made; padded batches would have "
+        "been 12% padding; 1 step was skipped for a loss or gradient that was not finite."
+    )
+
+
+def test_the_wait_for_the_first_batch_is_told_apart_from_those_between_steps(tmp_path: Path) -> None:
+    history = read_evidence(made_up_run(tmp_path / "run", done=35)).history
+    seconds, waited = history.seconds.copy(), history.waited.copy()
+    seconds[0], waited[0] = 4.5, 4.0
+    slow = replace(history, seconds=seconds, waited=waited)
+    assert slow.waiting == history.waiting == pytest.approx(0.01)
+    schedule = read_evidence(tmp_path / "run").schedule
+    assert "1.0% of that time went into waiting for data, besides the 4.0 s until the first" in sentences(
+        slow, schedule
     )
 
 
