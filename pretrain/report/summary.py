@@ -57,7 +57,8 @@ def sentences(history: History, schedule: Schedule) -> str:
     skipped = int(history.skipped.sum())
     cost = (
         f"{percent(history.waiting)} of that time went into waiting for data, besides the "
-        f"{duration(history.waited[0])} until the first batch was made; padded batches would have been {percent(history.padding.mean())} padding; "
+        f"{duration(history.waited[0])} until the first batch was made; padded batches would have been "
+        f"{percent(history.padding.mean())} padding; "
         + (f"{plural(skipped, 'step')} were" if skipped > 1 else "1 step was" if skipped else "no step was")
         + " skipped for a loss or gradient that was not finite."
     )

@@ -209,9 +209,7 @@ def test_the_wait_for_the_first_batch_is_told_apart_from_those_between_steps(tmp
     slow = replace(history, seconds=seconds, waited=waited)
     assert slow.waiting == history.waiting == pytest.approx(0.01)
     schedule = read_evidence(tmp_path / "run").schedule
-    assert "1.0% of that time went into waiting for data, besides the 4.0 s until the first" in sentences(
-        slow, schedule
-    )
+    assert "1.0% of that time went into waiting for data, besides the 4.0 s until" in sentences(slow, schedule)
 
 
 def test_the_table_of_tasks_tells_which_were_not_measured(tmp_path: Path) -> None:
