@@ -13,6 +13,7 @@ from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about
+from ernie.kernels.precision import to_numpy
 from ernie.model.ernie import ErnieModel
 from ernie.model.export.padded import PaddedModel
 from ernie.model.heads import SequenceHead, TokenHead
@@ -92,7 +93,7 @@ class ExportableEncoder(Exportable):
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
             hidden_TD = self._model.encode_packed(batch, self.padded.task)
-            return [hidden_TD.numpy(), self._model.pooler(hidden_TD, batch.layout).numpy()]
+            return [to_numpy(hidden_TD), to_numpy(self._model.pooler(hidden_TD, batch.layout))]
 
     def rows(self, name: str | None) -> list[Sample]:
         if name is None:

@@ -21,6 +21,7 @@ from ernie.data.batch import Layout
 from ernie.decode.ctc import Spike, greedy
 from ernie.decode.cutting import MOST, Cutting, align
 from ernie.decode.stream import part, under
+from ernie.kernels.precision import to_numpy
 from ernie.model.decoder import Source
 from ernie.model.losses import Loss
 from ernie.model.memory import Memory
@@ -56,7 +57,7 @@ class Writing:
         """All that is known, as arrays by name."""
         told = {name: getattr(self, name) for name in ("spikes", "vectors", "first", "cut", "count", "last")}
         memories = under("own", self.own.arrays()) | under("abstractions", self.abstractions.arrays())
-        return {"told": np.array(json.dumps(told)), "seen": self.seen.numpy(), **memories}
+        return {"told": np.array(json.dumps(told)), "seen": to_numpy(self.seen), **memories}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Writing:
@@ -84,7 +85,8 @@ class PieceWriter:
         """More vectors (T, D) of a stream, and the vectors at which CTC has told tokens; what is written of them."""
         count = hidden_TD.shape[0]
         if count:
-            seen = paddle.concat([writing.seen, hidden_TD]) if writing.vectors else hidden_TD
+            before = writing.seen.astype(hidden_TD.dtype)  # that of a saved state is float32
+            seen = paddle.concat([before, hidden_TD]) if writing.vectors else hidden_TD
             heard = (*writing.spikes, *spikes)
             writing = replace(writing, seen=seen, spikes=heard, vectors=writing.vectors + count)
         new: list[Spike] = []
@@ -148,7 +150,7 @@ def attention_loss(
     """
     writer, abstraction = head.writer, head.abstraction
     assert writer is not None
-    scores = np.split(head(hidden_TD.detach()).numpy(), layout.offsets[1:-1])
+    scores = np.split(to_numpy(head(hidden_TD.detach())), layout.offsets[1:-1])
     targets: list[np.ndarray] = []
     counts: list[np.ndarray] = []  # of the tokens of each piece
     seen: list[np.ndarray] = []  # of each piece the vectors, and where they lie

@@ -13,6 +13,7 @@ import paddle
 
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
+from ernie.kernels.precision import to_numpy
 from ernie.model.voice import Text, Told, VoiceHead
 from ernie.model.wavenet import Flow, WaveNet
 
@@ -58,7 +59,7 @@ class AllAtOnce:
         self._noise, self._conditioner = noise[-self._flow.context :], whole[-self._flow.context :]
         with paddle.no_grad():
             found, _ = self._flow(paddle.to_tensor(noise[None]), paddle.to_tensor(whole[None]))
-        return np.clip(found.numpy()[0], -1, 1)
+        return np.clip(to_numpy(found)[0], -1, 1)
 
     def _drawn(self, count: int) -> np.ndarray:
         return self._rng.standard_normal(count).astype(np.float32)
@@ -103,4 +104,4 @@ def _conditioner(head: VoiceHead, states: list[paddle.Tensor], first: int, behin
     around = [*silence, *states, *silence][first : behind + 2 * reach]
     with paddle.no_grad():
         found_NSH = head.bridge(paddle.concat(around, axis=1))
-    return found_NSH.numpy()[0, reach * unit : (reach + behind - first) * unit]
+    return to_numpy(found_NSH)[0, reach * unit : (reach + behind - first) * unit]

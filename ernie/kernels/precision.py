@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from ernie.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     from paddle import Tensor
 
 Precision = Literal["fp32", "bf16", "fp16"]
@@ -89,6 +90,12 @@ def is_all_low() -> bool:
 def cast(x: Tensor) -> Tensor:
     """A tensor in the type of the precision in force, as the fused operators of a GPU take it."""
     return x.astype(_TYPES[_current.get()])
+
+
+def to_numpy(x: Tensor) -> np.ndarray:
+    """What a tensor holds, in float32 whichever precision it was computed in: NumPy has no bfloat16, and takes its
+    bits for whole numbers."""
+    return x.astype("float32").numpy()
 
 
 def _check(wanted: str) -> None:

@@ -12,6 +12,7 @@ import paddle.nn.functional as F
 from ernie.data.batch import pack
 from ernie.data.document import Sample
 from ernie.errors import UserError, about
+from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
 from ernie.text.subword import SPACE
@@ -51,7 +52,7 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
     with evaluating(model):
         hidden_TD = model.encode_packed(pack([sample]), head.task_id)
         logits_PV = head(hidden_TD, np.flatnonzero(sample.ids == tokenizer.mask_id))
-        chances_PV = F.softmax(logits_PV).numpy()
+        chances_PV = to_numpy(F.softmax(logits_PV))
     return [_best(tokenizer, parts, 2 * i + 1, chances_V, top) for i, chances_V in enumerate(chances_PV)]
 
 

@@ -14,6 +14,7 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask
+from ernie.kernels.precision import to_numpy
 
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # keys and values (T, D) of each layer
 
@@ -47,7 +48,7 @@ class Memory:
         found = {"lengths": self.layout.lengths}
         for number, (keys, values) in enumerate(self.layers):
             found["dtype"] = np.array(str(keys.dtype).removeprefix("paddle."))
-            found |= {f"keys.{number}": _float(keys), f"values.{number}": _float(values)}
+            found |= {f"keys.{number}": to_numpy(keys), f"values.{number}": to_numpy(values)}
         return found
 
     @classmethod
@@ -115,10 +116,6 @@ class Grown:
         before = self._memory.layers[layer]
         keys, values = (paddle.gather(paddle.concat(both), where) for both in zip(before, pair, strict=True))
         return keys, values
-
-
-def _float(tensor: Tensor) -> np.ndarray:
-    return tensor.astype("float32").numpy()  # NumPy has no bfloat16
 
 
 def _concat(parts: Sequence[Tensor]) -> Tensor:

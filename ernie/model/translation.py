@@ -16,6 +16,7 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
 from ernie.kernels.embedding import embed
+from ernie.kernels.precision import to_numpy
 from ernie.kernels.vocabulary import vocabulary_cross_entropy
 from ernie.model.decoder import Decoder, Source
 from ernie.model.losses import Loss
@@ -99,7 +100,7 @@ class TranslationHead(nn.Layer):
         """The logarithm of each token's probability to come next, (N, V)."""
         logits_NV = paddle.matmul(x_ND, self._whole_table(), transpose_y=True) + self.bias
         # By NumPy: on a CPU Paddle's log_softmax takes a hundred times as long, more than everything else together.
-        scores_NV = logits_NV.astype("float32").numpy()
+        scores_NV = to_numpy(logits_NV)
         scores_NV -= scores_NV.max(1, keepdims=True)
         scores_NV -= np.log(np.exp(scores_NV).sum(1, keepdims=True))
         return scores_NV

@@ -13,6 +13,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
 from ernie.errors import Remark, UserError, about, check_several
+from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame, kept
 from ernie.text.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ def encode(
         for chosen in plan_by_length([len(sample) for sample in samples], batch_tokens):
             batch = pack([samples[i] for i in chosen])
             pooled = _pool(model, model.encode_packed(batch), batch.layout, pooling)
-            vectors_ND[chosen] = pooled.astype("float32").numpy()  # from a GPU's half precision
+            vectors_ND[chosen] = to_numpy(pooled)
     if normalize:
         vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), 1e-12)
     return vectors_ND

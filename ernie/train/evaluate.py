@@ -10,6 +10,7 @@ import paddle.nn.functional as F
 from paddle import nn
 
 from ernie.data.batch import Packed
+from ernie.kernels.precision import to_numpy
 from ernie.metrics import Score, score
 from ernie.model.losses import Loss
 
@@ -30,7 +31,7 @@ def evaluate(
         predicted.append(result.logits.argmax(-1).numpy())
         labels.append(result.labels)
         each = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
-        losses.append(each.numpy().reshape(-1))
+        losses.append(to_numpy(each).reshape(-1))
         items.append(_items(batch, len(result.labels)))
     joined = [np.concatenate(parts) for parts in (predicted, labels, losses, items)]
     return {metric: score(metric, *joined) for metric in metrics}
