@@ -100,7 +100,7 @@ def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: Fine
     """
     task = config.task
     rows = {f"data.{name}": _of_rows(split.rows, task) for name, split in splits.items()}
-    files = {f"task.{field}": file_sha256(file) for field in task.files if (file := getattr(task, field)) is not None}
+    files = {f"task.{field}": file_sha256(file) for field, file in task.learns_from.items()}
     code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
     return {"model": encoder, **rows, **files, **code}
 

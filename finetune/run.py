@@ -140,6 +140,7 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
             f"train.task_id: expected a number below {task_ids}, which is how many task embeddings {config.model} has, "
             f"found {config.train.task_id}"
         )
+    config.task.check_encoder(ernie, config.train.task_id, config.model)
     return ernie
 
 

@@ -24,6 +24,8 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from paddle import Tensor, nn
 
     from ernie.kernels.mask import Mask
@@ -116,6 +118,14 @@ class FinetuneTask(ABC):
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most kinds can work with any tokenizer
         """Raise UserError when the task cannot be learnt with this tokenizer."""
+
+    def check_encoder(self, ernie: ErnieModel, task_id: int, encoder: str) -> None:  # noqa: B027 - most kinds take any
+        """Raise UserError when the task cannot be learnt with this encoder, or with this task embedding of it."""
+
+    @property
+    def learns_from(self) -> Mapping[str, Path]:
+        """By their fields, the files beside the rows by which a run is told from another under the same names."""
+        return {field: file for field in self.files if (file := getattr(self, field)) is not None}
 
     def is_labelled(self, rows: Sequence[Row]) -> bool:
         """Whether rows say what is right: any of them has the column for it."""

@@ -6,8 +6,8 @@ Ping et al., 2019, "ClariNet" (arXiv 1807.07281).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -21,6 +21,7 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
+from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import pronounced, read_dictionary
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.model.voice import Text, Told, VoiceHead
 
+# Of an encoder's configuration, what decides nothing once it has learnt.
+_BEFORE_LEARNING = ("dropout", "attention_dropout", "initializer_range")
 _DIGITS = 4  # of what is learnt from all rows, and of the samples that are written down
 
 
@@ -135,23 +138,68 @@ class Synthesize(SoundTask):
         pace, loudness = letters * self.step_samples / samples, math.sqrt(power / samples)
         return replace(task, pace=self.pace or _rounded(pace), loudness=self.loudness or _rounded(loudness))
 
-    def _as_taught(self) -> Synthesize:
-        """The task with what its teacher has learnt from rows.  Raises UserError where the two differ in shape."""
+    @property
+    def learns_from(self) -> Mapping[str, Path]:
+        own = super().learns_from
+        return own if self.teacher is None else {**own, "teacher": model_of(self.teacher) / HEAD_FILE}
+
+    def check_encoder(self, ernie: ErnieModel, task_id: int, encoder: str) -> None:
+        """Raise UserError where the text would reach the teacher's voice as other vectors than those it has learnt."""
+        from ernie.model.config import EncoderConfig
+        from ernie.model.inference import tokenizer_of
+        from ernie.model.pretrained import CONFIG_FILE, TOKENIZER_FOLDER
+
+        if self.teacher is None:
+            return
+        folder, (_, known_id) = model_of(self.teacher), self._taught_by()
+        instead = f"A flow reads as its teacher does: give --model {folder}"
+        if load_tokenizer(folder / TOKENIZER_FOLDER).fingerprint != tokenizer_of(ernie).fingerprint:
+            raise UserError(f"model: {encoder} has another vocabulary than the teacher, {self.teacher}. {instead}.")
+        known = EncoderConfig.read(folder / CONFIG_FILE)
+        for name, value in asdict(known).items():
+            own = getattr(ernie.config, name)
+            if name not in _BEFORE_LEARNING and own != value:
+                raise UserError(
+                    f"model: {encoder} has {name} {own}, the teacher, {self.teacher}, has {value}. {instead}."
+                )
+        if task_id != known_id:
+            raise UserError(
+                f"train.task_id: is {task_id}, and the teacher, {self.teacher}, has learnt with {known_id}; set it so"
+            )
+
+    def _taught_by(self) -> tuple[Synthesize, int]:
+        """The teacher's task, and the id of its task embedding.  Raises UserError where it is no such run."""
         assert self.teacher is not None
-        teacher, _ = read_task(model_of(self.teacher))
+        teacher, task_id = read_task(model_of(self.teacher))
         if not isinstance(teacher, Synthesize) or teacher.vocoder != "wavenet":
             raise UserError(f"teacher: {self.teacher} is no run of the kind synthesize whose vocoder is wavenet")
+        return teacher, task_id
+
+    def _as_taught(self) -> Synthesize:
+        """The task with what its teacher has learnt from rows.  Raises UserError where the two differ in shape."""
+        teacher, _ = self._taught_by()
         voice = replace(teacher.voice, flows=self.voice.flows, flow=self.voice.flow)
         if (teacher.features, voice) != (self.features, self.voice):
             raise UserError(
                 f"teacher: {self.teacher} has other features, or a voice of another shape; only `flows` and `flow` may "
                 "differ"
             )
-        learnt = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness", "dictionary")}
+        if self.max_len > teacher.max_len:
+            raise UserError(
+                f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learnt texts of {teacher.max_len} "
+                "tokens at most; set it so"
+            )
+        learnt = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness")}
         for name, known in learnt.items():
             if (given := getattr(self, name)) and given != known:
                 raise UserError(f"{name}: is that of the teacher, {known}; take the key out")
-        return replace(self, **learnt)
+        words = [read_dictionary(file) if file else {} for file in (self.dictionary, teacher.dictionary)]
+        if self.dictionary and words[0] != words[1]:
+            raise UserError(
+                f"dictionary: {self.dictionary} differs from what the teacher, {self.teacher}, has learnt with, "
+                f"{teacher.dictionary or 'which is no dictionary'}; take the key out, and the teacher's is used"
+            )
+        return replace(self, **learnt, dictionary=teacher.dictionary)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         ids = tokenizer.encode(self._said(row)).ids

@@ -1,0 +1,90 @@
+"""What a flow takes over from the voice that it learns from, and what it is refused for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import paddle
+import pytest
+from toys import TOKENIZER, TOYS, tiny_encoder
+
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.text.wordpiece import WordPiece
+from finetune.config import FinetuneConfig, TrainConfig
+from finetune.folder import inputs_of
+from finetune.model import FinetunedModel
+from finetune.run import load_encoder
+from tasks.downstream.synthesize import Synthesize
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A voice; what it says does not matter here, so it has learnt nothing."""
+    folder = tmp_path_factory.mktemp("voice")
+    FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(folder / "model")
+    return folder
+
+
+def flow_of(teacher: Path, **changed: Any) -> Synthesize:
+    """A flow that is to learn from a run, before it has seen that run."""
+    unaware = {"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0}
+    task = replace(TOYS["synthesize"].task, vocoder="flow", teacher=teacher, **{**unaware, **changed})
+    assert isinstance(task, Synthesize)
+    return task
+
+
+def test_a_flow_reads_words_by_its_teachers_dictionary_and_by_no_other(tmp_path: Path) -> None:
+    for name, written in {"own": "AZURE  blue\n", "same": ";;; x\nAZURE  blue\n", "other": "AZURE  red\n"}.items():
+        (tmp_path / f"{name}.dict").write_text(written, encoding="utf-8")
+    voice = FinetunedModel(tiny_encoder(), replace(TOYS["synthesize"].task, dictionary=tmp_path / "own.dict"))
+    voice.save(tmp_path / "voice" / "model")
+    for given in (None, tmp_path / "same.dict"):
+        task = flow_of(tmp_path / "voice", dictionary=given).learnt_from([])
+        assert isinstance(task, Synthesize)
+        assert task.dictionary == tmp_path / "voice" / "model" / "own.dict"
+        (sample,) = task.example(Row({"text": "azure"}), TOKENIZER).samples
+        assert sample.ids.tolist() == [TOKENIZER.cls_id, *TOKENIZER.encode("blue").ids, TOKENIZER.sep_id]
+    with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .*, has learnt with, .*own\.dict"):
+        flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").learnt_from([])
+    FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
+    with pytest.raises(UserError, match="has learnt with, which is no dictionary; take the key out"):
+        flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").learnt_from([])
+
+
+def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path, tmp_path: Path) -> None:
+    def config(encoder: str, task_id: int = 0) -> FinetuneConfig:
+        return FinetuneConfig(task=flow_of(run), model=str(tmp_path / encoder), train=TrainConfig(task_id=task_id))
+
+    same, other, shaped = tiny_encoder(), tiny_encoder(), tiny_encoder()
+    first, second, *rest = TOKENIZER.tokens[5:]  # as many tokens, and two of them change their places
+    other.tokenizer = WordPiece([*TOKENIZER.tokens[:5], second, first, *rest], lowercase=TOKENIZER.lowercase)
+    shaped.config = replace(shaped.config, activation="relu")
+    for name, encoder in {"same": same, "other": other, "shaped": shaped}.items():
+        encoder.save_pretrained(tmp_path / name)
+    load_encoder(config("same"))
+    load_encoder(replace(config("same"), model=str(run / "model")))
+    with pytest.raises(UserError, match=r"other has another vocabulary than the teacher, .* give --model .*model"):
+        load_encoder(config("other"))
+    with pytest.raises(UserError, match=r"shaped has activation relu, the teacher, .*, has gelu"):
+        load_encoder(config("shaped"))
+    with pytest.raises(UserError, match=r"train\.task_id: is 1, and the teacher, .*, has learnt with 0"):
+        load_encoder(config("same", task_id=1))
+
+
+def test_a_flow_says_no_longer_texts_than_its_teacher_has_learnt(run: Path) -> None:
+    with pytest.raises(UserError, match=r"max_len: is 12, and the teacher, .*, has learnt texts of 9 tokens at most"):
+        flow_of(run, max_len=12).learnt_from([])
+
+
+def test_a_run_of_a_flow_is_another_when_its_teacher_has_learnt_again(tmp_path: Path) -> None:
+    voice = FinetunedModel(tiny_encoder(), TOYS["synthesize"].task)
+    voice.save(tmp_path / "voice" / "model")
+    config = FinetuneConfig(task=flow_of(tmp_path / "voice"))
+    before = inputs_of("encoder", {}, config)
+    paddle.assign(voice.head.decoder.last.bias + 1, voice.head.decoder.last.bias)
+    voice.save(tmp_path / "voice" / "model")
+    after = inputs_of("encoder", {}, config)
+    assert [name for name, value in after.items() if before[name] != value] == ["task.teacher"]
