@@ -57,15 +57,16 @@ def likelihood_loss(
     conditioner_NSH: Tensor,
     samples_NS: Tensor,
     inside_NR: Tensor,
+    begun_NS: Tensor,
     noise_NS: Tensor | None = None,
 ) -> Tensor:
     """-log of the density of the samples `inside` a sound, in their mean; summed over the sequences.
 
     Of the samples the first `context` are those before the first that is learnt.  `noise` is added to what the network
-    sees before each.
+    sees before each, but to nothing where the sound has not `begun`: where it is spoken there is silence, too.
     """
     context = head.wavenet.config.context
-    seen_NS = samples_NS if noise_NS is None else samples_NS + noise_NS
+    seen_NS = samples_NS if noise_NS is None else samples_NS + noise_NS * begun_NS
     found = head.wavenet(seen_NS[:, :-1], conditioner_NSH[:, 1:])
     nats_NR = found.at_least(LEAST).nats(samples_NS[:, context:])
     return _mean_inside(nats_NR, inside_NR)
@@ -76,6 +77,7 @@ def flow_loss(
     conditioner_NSH: Tensor,
     samples_NR: Tensor,
     inside_NR: Tensor,
+    begun_NS: Tensor,
     noise_NS: Tensor,
     features: FeatureConfig,
     apart: float,
@@ -84,11 +86,13 @@ def flow_loss(
     """The divergence of a flow from the WaveNet, in the mean of the samples, plus how far its spectra are from the
     recordings'; summed over the sequences.
 
-    The flow needs its own `context` of noise, and then makes that of the WaveNet too.
+    The flow needs its own `context` of noise, and then makes that of the WaveNet too, but silence where the sound has
+    not `begun`: the WaveNet knows nothing else there.
     """
     assert head.flow is not None
     R = samples_NR.shape[1]
     made_NS, drawn = head.flow(noise_NS, conditioner_NSH)
+    made_NS = made_NS * begun_NS[:, -made_NS.shape[1] :]
     behind = conditioner_NSH[:, -made_NS.shape[1] :]
     known = head.wavenet(made_NS[:, :-1], behind[:, 1:])
     total = _mean_inside(regularized_divergence(drawn.last(R), known, apart), inside_NR)
@@ -123,9 +127,11 @@ def _transform(width: int, frequencies: int) -> tuple[Tensor, Tensor]:
     return cosines, sines
 
 
-def stretches(batch: Packed, stretch: Stretch, step_samples: int, context: int) -> tuple[np.ndarray, np.ndarray]:
+def stretches(
+    batch: Packed, stretch: Stretch, step_samples: int, context: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The samples of each sound's stretch with `context` before them, (N, context + R), silence where there are none;
-    and which of the R are inside of the sound."""
+    which of the R are inside of the sound; and which of all of them do not lie before it."""
     R = stretch.steps * step_samples
     found = np.zeros((len(batch.sounds), context + R), np.float32)
     inside = np.zeros((len(batch.sounds), R), np.float32)
@@ -133,7 +139,12 @@ def stretches(batch: Packed, stretch: Stretch, step_samples: int, context: int) 
         begin, behind = first - context, min(len(sound), first + R)
         found[row, max(0, -begin) : behind - begin] = sound[max(0, begin) : behind]
         inside[row, : behind - first] = 1
-    return found, inside
+    return found, inside, _begun(stretch, step_samples, context)
+
+
+def _begun(stretch: Stretch, step_samples: int, context: int) -> np.ndarray:
+    places = stretch.first[:, None] * step_samples - context + np.arange(context + stretch.steps * step_samples)
+    return (places >= 0).astype(np.float32)
 
 
 def conditioners(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, stretch: Stretch, context: int) -> Tensor:
@@ -151,9 +162,8 @@ def conditioners(head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, stretch
     )
     windows = [padded[n : n + 1, first : first + left + right] for n, first in enumerate(stretch.first.tolist())]
     found_NSH = head.bridge(paddle.concat(windows, axis=0))[:, (left * unit - context) :]
-    count = context + stretch.steps * unit
-    there = stretch.first[:, None] * unit - context + np.arange(count) >= 0
-    return found_NSH[:, :count] * paddle.to_tensor(there.astype(np.float32)).unsqueeze(-1)
+    begun_NS = _begun(stretch, unit, context)
+    return found_NSH[:, : begun_NS.shape[1]] * paddle.to_tensor(begun_NS).unsqueeze(-1)
 
 
 def _mean_inside(values_NR: Tensor, inside_NR: Tensor) -> Tensor:

@@ -298,16 +298,18 @@ class Synthesize(SoundTask):
         first = np.array([rng.integers(count) for rng, count in zip(generators, free, strict=True)])
         stretch = voice_loss.Stretch(first, self.crop_steps)
         given_NSH = voice_loss.conditioners(head, states_NFD, steps, stretch, context)
-        samples_NS, inside_NR = voice_loss.stretches(batch, stretch, self.step_samples, context)
+        samples_NS, *known = voice_loss.stretches(batch, stretch, self.step_samples, context)
+        inside_NR, begun_NS = map(_tensor, known)
         noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
         if self.vocoder == "wavenet":
             dither_NS = _tensor(self.dither * self.loudness * noise_NS) if self.dither else None
-            return voice_loss.likelihood_loss(head, given_NSH, _tensor(samples_NS), _tensor(inside_NR), dither_NS)
+            return voice_loss.likelihood_loss(head, given_NSH, _tensor(samples_NS), inside_NR, begun_NS, dither_NS)
         return voice_loss.flow_loss(
             head,
             given_NSH,
             _tensor(samples_NS[:, context:]),
-            _tensor(inside_NR),
+            inside_NR,
+            begun_NS,
             _tensor(noise_NS),
             self.features,
             self.apart,
