@@ -207,7 +207,7 @@ class Synthesize(SoundTask):
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given = self.example(row, tokenizer)
+        given = self.judged(row, tokenizer)
         wave = self.truth(row)
         (sample,) = given.samples
         if tokenizer.unk_id in sample.ids:
@@ -223,6 +223,15 @@ class Synthesize(SoundTask):
         sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
         return replace(given, samples=(sample,), odd=odd)
+
+    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.example(row, tokenizer)
+        if given.cut:
+            raise UserError(
+                f"column '{self.text}': the text has {given.tokens + given.cut:,} tokens, and max_len is "
+                f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or part text and sound"
+            )
+        return given
 
     def truth(self, row: Row) -> Wave:
         return self.wave(row)
