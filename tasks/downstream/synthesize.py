@@ -22,7 +22,7 @@ from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
-from ernie.text.pronounce import pronounced, read_dictionary
+from ernie.text.pronounce import all_known, pronounced, read_dictionary
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
@@ -221,8 +221,10 @@ class Synthesize(SoundTask):
                 "raise it, or cut the sound where nothing is said"
             )
         sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
-        odd = tuple(f"sound that {remark}" for remark in wave.remarks)
-        return replace(given, samples=(sample,), odd=odd)
+        odd = [f"sound that {remark}" for remark in wave.remarks]
+        if self.dictionary and not all_known(row.text(self.text), read_dictionary(self.dictionary)):
+            odd.append("words that the dictionary lacks, which stay as they are")
+        return replace(given, samples=(sample,), odd=tuple(odd))
 
     def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)

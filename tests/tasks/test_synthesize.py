@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from toys import TOKENIZER, TOYS
 
@@ -9,6 +12,7 @@ from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from finetune.prepare import prepare
+from tasks.downstream.synthesize import Synthesize
 
 TASK = TOYS["synthesize"].task
 LONG = "red blue green red blue green red blue"  # with [CLS] and [SEP] one token more than the 9 that are read
@@ -28,3 +32,14 @@ def test_a_sound_whose_text_is_cut_is_an_error_or_left_out(split: str) -> None:
     kept = prepare(TASK, rows, TOKENIZER, skip=True)
     assert [one["text"] for one in kept.rows] == ["red blue"]
     assert any("1 row left out, as 'faulty' asks" in remark for remark in kept.remarks)
+
+
+def test_words_that_the_dictionary_lacks_stay_as_they_are_and_are_told(tmp_path: Path) -> None:
+    (tmp_path / "words.dict").write_text("AZURE  blue\n", encoding="utf-8")
+    assert isinstance(TASK, Synthesize)
+    task = replace(TASK, dictionary=tmp_path / "words.dict")
+    prepared = prepare(task, Split("train", [row("azure azure"), row("azure red")]), TOKENIZER)
+    written = [TOKENIZER.decode(example.samples[0].ids) for example in prepared.examples]
+    assert written == ["blue blue", "blue red"]
+    (remark,) = prepared.remarks
+    assert "1 row with words that the dictionary lacks, which stay as they are" in remark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,57 @@ def test_a_line_may_be_a_remark_alone(tmp_path: Path, remark: str) -> None:
     (tmp_path / "my.dict").write_text(f"{remark}\nA AH0\n#HASH-MARK  HH AE1 SH\n", encoding="utf-8")
     read_dictionary.cache_clear()
     assert read_dictionary(tmp_path / "my.dict") == {"a": "AH0", "#hash-mark": "HH AE1 SH"}
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("begins", ["", "\ufeff"])
+def test_a_byte_order_mark_and_the_line_endings_of_other_systems_are_no_letters(
+    tmp_path: Path, begins: str, ending: str
+) -> None:
+    lines = ["ONE  W AH1 N", ";;; a remark", "  ;;; one further in", "TWO\tT UW1", "", "ÉTÉ  EY1 T EY0"]
+    (tmp_path / "my.dict").write_bytes((begins + "".join(line + ending for line in lines)).encode())
+    read_dictionary.cache_clear()
+    assert read_dictionary(tmp_path / "my.dict") == {"one": "W AH1 N", "two": "T UW1", "été": "EY1 T EY0"}
+
+
+def test_a_word_that_has_marked_ways_to_say_it_alone_has_the_first_of_these(tmp_path: Path) -> None:
+    (tmp_path / "my.dict").write_text("READ(2)  R IY1 D\nLEAD(1)  L EH1 D\nLEAD(2)  L IY1 D\nREAD  R EH1 D\n")
+    assert read_dictionary(tmp_path / "my.dict") == {"lead": "L EH1 D", "read": "R EH1 D"}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("SEVEN,S EH1 V AH0 N", "'SEVEN,S' is no word; expected WORD  P H O N E M E S"),
+        ("SEVEN: S EH1 V AH0 N", "'SEVEN:' is no word"),
+        ("SEVEN;S", "'SEVEN;S' is no word"),
+        ("SEVEN|S EH1", "'SEVEN|S' is no word"),
+        ("SEVEN = S EH1 V AH0 N", "the word 'SEVEN' has '=' among its phonemes"),
+        ("SEVEN  S,EH1,V", "the word 'SEVEN' has 'S,EH1,V' among its phonemes"),
+        ("seven\t0.99\t0.2\ts ɛ v", "the word 'seven' has '0.99' among its phonemes"),
+        ("SEVEN", "the word 'SEVEN' has no phonemes"),
+    ],
+)
+def test_a_line_that_is_parted_in_another_way_is_named(tmp_path: Path, line: str, told: str) -> None:
+    (tmp_path / "my.dict").write_text(f";;; mine\nONE  W AH1 N\n{line}\n", encoding="utf-8")
+    read_dictionary.cache_clear()
+    with pytest.raises(UserError, match=rf"my\.dict:3: {re.escape(told)}"):
+        read_dictionary(tmp_path / "my.dict")
+
+
+def test_marks_are_words_of_the_dictionary_too(tmp_path: Path) -> None:
+    written = ",COMMA  K AA1 M AH0\n;SEMI-COLON  S EH1\n:COLON  K OW1\nA.'S  EY1 Z\n3D  TH R IY2 D IY2\n"
+    (tmp_path / "my.dict").write_text(written)
+    assert set(read_dictionary(tmp_path / "my.dict")) == {",comma", ";semi-colon", ":colon", "a.'s", "3d"}
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_line_of_another_encoding_is_named_with_the_way_out(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "my.dict").write_bytes("A  AH0\nDÉJÀ  D EY2 ZH AA1\n".encode(encoding))
+    read_dictionary.cache_clear()
+    with pytest.raises(UserError, match=r"my\.dict:[12]: is not UTF-8 text; .*iconv -f latin1 -t utf-8"):
+        read_dictionary(tmp_path / "my.dict")
+
+
+def test_a_letter_and_its_accent_are_one_however_they_are_written() -> None:
+    assert pronounced("un e\u0301te\u0301", {"été": "EY1 T EY0"}) == "un EY1 T EY0"
