@@ -266,14 +266,22 @@ def _cepstra(wave: Wave) -> np.ndarray:
 def _along(costs: np.ndarray) -> float:
     """The mean cost on the way from one corner to the other, a step on either axis or on both at a time, that costs
     least in sum."""
-    total = np.full((costs.shape[0] + 1, costs.shape[1] + 1), np.inf)
-    length = np.zeros_like(total)
-    total[0, 0] = 0
-    for i in range(1, len(total)):
-        for j in range(1, total.shape[1]):
-            before = min((i - 1, j - 1), (i - 1, j), (i, j - 1), key=lambda at: total[at])
-            total[i, j], length[i, j] = total[before] + costs[i - 1, j - 1], length[before] + 1
-    return float(total[-1, -1] / length[-1, -1])
+    rows, columns = costs.shape
+    # Corner to corner by diagonals, from each of which the next two come: of cell (i, j), counted from 1, the entry i.
+    outside = np.full(rows + 1, np.inf)
+    begun, nothing = outside.copy(), np.zeros(rows + 1)
+    begun[0] = 0
+    last_but_one, last = (begun, nothing), (outside, nothing)  # the sums, and how many cells are in each
+    for diagonal in range(2, rows + columns + 1):
+        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
+        # Of equal sums the first counts: a step on both axes, then on the first, then on the second.
+        ways = ((last_but_one, i - 1), (last, i - 1), (last, i))
+        sums, lengths = (np.stack([held[part][at] for held, at in ways]) for part in (0, 1))
+        best = sums.argmin(0), np.arange(len(i))
+        total, length = outside.copy(), nothing.copy()
+        total[i], length[i] = sums[best] + costs[i - 1, diagonal - i - 1], lengths[best] + 1
+        last_but_one, last = last, (total, length)
+    return float(last[0][-1] / last[1][-1])
 
 
 def _jiwer() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise, permutations
+from time import process_time
 
 import numpy as np
 import pytest
@@ -277,6 +278,25 @@ class TestSpeech:
         cepstra = [dct(features(config, wave.samples)[0] / 2, norm="ortho")[1:13] for wave in (one, other)]
         expected = 10 / np.log(10) * np.sqrt(2 * ((cepstra[0] - cepstra[1]) ** 2).sum())
         assert mcd([one], [other]) == pytest.approx(expected, rel=1e-6)
+
+    @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**31), st.booleans())
+    def test_frames_are_aligned_as_cell_by_cell(self, rows: int, columns: int, seed: int, equal: bool) -> None:
+        """By the recurrence itself; where sums are equal, which way counts decides how many cells the mean is of."""
+        rng = np.random.default_rng(seed)
+        costs = rng.integers(0, 3, (rows, columns)).astype(float) if equal else rng.random((rows, columns))
+        sums = {(-1, -1): (0.0, 0)}
+        for i, j in np.ndindex(rows, columns):
+            ways = [sums[at] for at in ((i - 1, j - 1), (i - 1, j), (i, j - 1)) if at in sums]
+            total, count = min(ways, key=lambda way: way[0])
+            sums[i, j] = total + costs[i, j], count + 1
+        total, count = sums[rows - 1, columns - 1]
+        assert measures._along(costs) == total / count
+
+    def test_twenty_seconds_are_aligned_in_less_than_two(self) -> None:
+        costs = np.random.default_rng(0).random((2000, 2000))
+        began = process_time()
+        measures._along(costs)
+        assert process_time() - began < 2
 
 
 def tone(*hertz: int, samples: int = 1600) -> Wave:
