@@ -100,9 +100,12 @@ class Given(Generic[S]):
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """The state of which `arrays` gave these."""
-        given, held = (tuple(map(str, arrays.get(name, ()))) for name in ("given", "held"))
-        past = tuple(map(int, arrays.get("past", ())))
-        return cls(cls.kind.of_arrays(part("tokens", arrays)), given, held, past)
+        given, held = tuple(map(str, arrays["given"])), tuple(map(str, arrays.get("held", ())))
+        past, tokens = tuple(map(int, arrays.get("past", ()))), cls.kind.of_arrays(part("tokens", arrays))
+        for name, found in (("given", given), ("held", held), ("past", past)):
+            if len(found) != tokens.streams and (found or name == "given"):
+                raise ValueError(f"{len(found)} of '{name}' for {tokens.streams} streams")
+        return cls(tokens, given, held, past)
 
     def told(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import paddle
@@ -19,11 +20,11 @@ from ernie.audio.lengths import STRIDE, vectors
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Reading, Spike, greedy, sure
 from ernie.decode.pieces import PieceWriter, Writing
-from ernie.decode.stream import of_each, part, under
+from ernie.decode.stream import of_each, one_model, part, under
 from ernie.errors import UserError
 from ernie.kernels.precision import to_numpy
 from ernie.model.ernie import ErnieModel
-from ernie.model.inference import evaluating
+from ernie.model.inference import evaluating, identity
 from ernie.model.memory import Memory
 from ernie.model.speech import SpeechHead
 
@@ -75,10 +76,14 @@ class Hearing:
 
 @dataclass(frozen=True, eq=False)
 class Recognitions:
-    """The state of N streams: how far each is, and what the encoder remembers of the last chunks."""
+    """The state of N streams: how far each is, and what the encoder remembers of the last chunks.
+
+    `model` tells the model that they are of from others.
+    """
 
     hearing: tuple[Hearing, ...]
     memory: Memory
+    model: str = ""
 
     @property
     def streams(self) -> int:
@@ -87,17 +92,19 @@ class Recognitions:
 
     def chosen(self, streams: Sequence[int]) -> Recognitions:
         """These streams only, in this order."""
-        return Recognitions(tuple(self.hearing[n] for n in streams), self.memory.chosen(streams))
+        return Recognitions(tuple(self.hearing[n] for n in streams), self.memory.chosen(streams), self.model)
 
     def with_others(self, others: Sequence[Recognitions]) -> Recognitions:
         """The streams of this state and those of others, in their order."""
         every = [self, *others]
         hearing = tuple(one for state in every for one in state.hearing)
-        return Recognitions(hearing, Memory.joined([state.memory for state in every]))
+        memory = Memory.joined([state.memory for state in every])
+        return Recognitions(hearing, memory, one_model(state.model for state in every))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
-        found = {"streams": np.array(self.streams), **under("memory", self.memory.arrays())}
+        own = {"streams": np.array(self.streams), "model": np.array(self.model)}
+        found = own | under("memory", self.memory.arrays())
         for number, one in enumerate(self.hearing):
             found |= under(str(number), one.arrays())
         return found
@@ -106,7 +113,7 @@ class Recognitions:
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Recognitions:
         """The state of which `arrays` gave these."""
         hearing = (Hearing.of_arrays(part(str(number), arrays)) for number in range(int(arrays["streams"])))
-        return cls(tuple(hearing), Memory.of_arrays(part("memory", arrays)))
+        return cls(tuple(hearing), Memory.of_arrays(part("memory", arrays)), str(arrays.get("model", "")))
 
 
 class TokenRecognizer:
@@ -145,13 +152,23 @@ class TokenRecognizer:
             writing=None if self._writer is None else Writing.begin(),
             readings=() if self._beam is None else (Reading(),),
         )
-        return Recognitions((one,) * streams, Memory.empty(streams))
+        return Recognitions((one,) * streams, Memory.empty(streams), self._model)
+
+    def _check(self, state: Recognitions) -> None:
+        if state.model:
+            one_model([state.model, self._model])
+
+    @cached_property
+    def _model(self) -> str:
+        return identity(self._ernie, self._head)
 
     def push(self, state: Recognitions, pieces: Sequence[np.ndarray]) -> tuple[Recognitions, list[list[Spike]]]:
         """More samples (S,) of each stream; the tokens that they tell.
 
-        Raises UserError for sound with more vectors than the encoder has positions, and for a stream that is over.
+        Raises UserError for sound with more vectors than the encoder has positions, for a stream that is over, and for
+        a state of another model.
         """
+        self._check(state)
         hearing = []
         for one, piece in zip(state.hearing, of_each(state, pieces), strict=True):
             if one.ended and len(piece):
@@ -162,6 +179,7 @@ class TokenRecognizer:
 
     def finish(self, state: Recognitions) -> tuple[Recognitions, list[list[Spike]]]:
         """All sounds are over; the rest of what they tell."""
+        self._check(state)
         return self._go_on(state, [replace(one, ended=True) for one in state.hearing])
 
     def _go_on(self, state: Recognitions, hearing: list[Hearing]) -> tuple[Recognitions, list[list[Spike]]]:
@@ -175,7 +193,7 @@ class TokenRecognizer:
             if self._beam is not None:  # the best reading of a sound that is over is the one that counts
                 hearing = [_ended(one, self._beam.best(one.readings)) if one.ended else one for one in hearing]
         new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
-        return Recognitions(tuple(hearing), memory), new
+        return Recognitions(tuple(hearing), memory, state.model), new
 
     def _hear(self, hearing: list[Hearing], counts: list[int], memory: Memory) -> Memory:
         """A chunk of each stream that has one, of `counts` vectors."""

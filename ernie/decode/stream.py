@@ -8,7 +8,7 @@ A file keeps it too, for another process to go on from.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 from zipfile import BadZipFile
@@ -40,6 +40,7 @@ class State(Protocol):
         """The state of which `arrays` gave these."""
 
 
+_NAMES = "state.names"  # of a file's arrays: that of all others which belong there
 # What NumPy, and a state that is made of arrays, may raise for a file that is none.
 _DAMAGED = (
     OSError,
@@ -98,8 +99,9 @@ class Stream(Generic[S, In, Out]):
 
 def save_state(state: State, path: str | Path) -> None:
     """Write a state to a file, in NumPy's format .npz."""
+    arrays = state.arrays()
     with Path(path).open("wb") as file:
-        np.savez(file, **state.arrays())  # type: ignore[arg-type]
+        np.savez(file, **{_NAMES: np.array(sorted(arrays))}, **arrays)  # type: ignore[arg-type]
 
 
 class Restoring(Protocol[Made]):
@@ -112,14 +114,29 @@ class Restoring(Protocol[Made]):
 def load_state(kind: Restoring[Made], path: str | Path) -> Made:
     """Read a state of a kind that `save_state` wrote; the decoder it came from can go on from it.
 
-    Raises UserError when the file is missing or damaged, or holds another kind of state.
+    Raises UserError when the file is missing or damaged, lacks a part of the state, or holds another kind of state; a
+    decoder of another model than the state's own raises it when it is to go on from it.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            return kind.of_arrays({name: file[name] for name in file.files})
+            arrays = {name: file[name] for name in file.files}
+        lacking = sorted({*map(str, arrays.pop(_NAMES, ()))} - {*arrays})
+        if lacking:
+            raise ValueError(f"it lacks {', '.join(lacking)}")
+        return kind.of_arrays(arrays)
     except _DAMAGED as error:
         name = getattr(kind, "__name__", type(kind).__name__)
-        raise UserError(f"{path}: holds no state of the kind {name} ({error})") from None
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}: holds no state of the kind {name} ({reason})") from None
+
+
+def one_model(models: Iterable[str]) -> str:
+    """What tells the model of all of these states from others, "" where none says it.  Raises UserError where they are
+    of several models."""
+    known = sorted({*models} - {""})
+    if len(known) > 1:
+        raise UserError("this state is of another model: only the model that a stream has begun with can go on with it")
+    return "".join(known)
 
 
 def of_each(state: State, pieces: Sequence[Made]) -> Sequence[Made]:

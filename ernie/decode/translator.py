@@ -9,18 +9,19 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ernie.data.batch import Layout
-from ernie.decode.stream import of_each, part, under
+from ernie.decode.stream import of_each, one_model, part, under
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.model.decoder import Source
 from ernie.model.ernie import ErnieModel
-from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.inference import evaluating, identity, tokenizer_of
 from ernie.model.memory import Memory
 from ernie.model.reading import sources_of
 from ernie.model.translation import TranslationHead
@@ -60,13 +61,14 @@ class Translations:
     """The state of N streams: how far each is, and what the layers remember of it.
 
     `encoder` are the keys and values of the encoder's own layers where it is causal, `seen` those that the decoder
-    looks at, and `own` those of what it has written.
+    looks at, and `own` those of what it has written.  `model` tells the model that they are of from others.
     """
 
     progress: tuple[Progress, ...]
     encoder: Memory
     seen: Memory
     own: Memory
+    model: str = ""
 
     @property
     def streams(self) -> int:
@@ -75,8 +77,8 @@ class Translations:
 
     def chosen(self, streams: Sequence[int]) -> Translations:
         """These streams only, in this order; one may be there several times."""
-        memories = (memory.chosen(streams) for memory in (self.encoder, self.seen, self.own))
-        return Translations(tuple(self.progress[n] for n in streams), *memories)
+        encoder, seen, own = (memory.chosen(streams) for memory in (self.encoder, self.seen, self.own))
+        return Translations(tuple(self.progress[n] for n in streams), encoder, seen, own, self.model)
 
     def with_others(self, others: Sequence[Translations]) -> Translations:
         """The streams of this state and those of others, in their order."""
@@ -87,12 +89,16 @@ class Translations:
             Memory.joined([state.encoder for state in every]),
             Memory.joined([state.seen for state in every]),
             Memory.joined([state.own for state in every]),
+            one_model(state.model for state in every),
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
         memories = {"encoder": self.encoder, "seen": self.seen, "own": self.own}
-        found = {"progress": np.array([json.dumps(asdict(one)) for one in self.progress])}
+        found = {
+            "progress": np.array([json.dumps(asdict(one)) for one in self.progress]),
+            "model": np.array(self.model),
+        }
         for name, memory in memories.items():
             found |= under(name, memory.arrays())
         return found
@@ -101,7 +107,8 @@ class Translations:
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Translations:
         """The state of which `arrays` gave these."""
         progress = [_progress(json.loads(str(one))) for one in arrays["progress"]]
-        return cls(tuple(progress), *(Memory.of_arrays(part(name, arrays)) for name in ("encoder", "seen", "own")))
+        encoder, seen, own = (Memory.of_arrays(part(name, arrays)) for name in ("encoder", "seen", "own"))
+        return cls(tuple(progress), encoder, seen, own, str(arrays.get("model", "")))
 
 
 def _progress(told: dict[str, Any]) -> Progress:
@@ -136,16 +143,25 @@ class TokenTranslator:
         self._begin, self._end = tokenizer.cls_id, tokenizer.sep_id
         self._never = [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id]
 
+    @cached_property
+    def _model(self) -> str:
+        return identity(self._ernie, self._head)
+
     def begin(self, streams: int = 1) -> Translations:
         """The state of streams of which nothing has been read."""
-        state = Translations((Progress(),) * streams, *(Memory.empty(streams),) * 3)
+        return replace(self._begun(streams), model=self._model)
+
+    def _begun(self, streams: int) -> Translations:
+        nothing = Memory.empty(streams)
+        state = Translations((Progress(),) * streams, nothing, nothing, nothing)
         with self._evaluating():
             return self._read(state, [np.array([self._begin])] * streams) if self._causal else state
 
     def push(self, state: Translations, pieces: Sequence[np.ndarray]) -> tuple[Translations, list[list[int]]]:
         """Read more tokens of each source, (n,); the tokens that are written now.
 
-        Raises UserError for a source with more tokens than the model has learnt, and for one that is over.
+        Raises UserError for a source with more tokens than the model has learnt, for one that is over, and for a state
+        of another model.
         """
         arrays = [np.asarray(piece, np.int64) for piece in of_each(state, pieces)]
         return self._go_on(state, arrays, [False] * state.streams)
@@ -157,7 +173,7 @@ class TokenTranslator:
 
     def translate(self, sources: Sequence[np.ndarray]) -> tuple[Progress, ...]:
         """Whole sources, (n,) each, from their beginning to the end of their translations.  Raises as `push` does."""
-        state, _ = self.push(self.begin(len(sources)), sources)
+        state, _ = self.push(self._begun(len(sources)), sources)
         return self.finish(state)[0].progress
 
     @property
@@ -173,6 +189,8 @@ class TokenTranslator:
     def _go_on(
         self, state: Translations, pieces: Sequence[np.ndarray], ends: Sequence[bool]
     ) -> tuple[Translations, list[list[int]]]:
+        if state.model:
+            one_model([state.model, self._model])
         before = [len(one.written) for one in state.progress]
         progress = []
         for one, piece, end in zip(state.progress, pieces, ends, strict=True):

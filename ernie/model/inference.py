@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 
+_LOOKED_AT = 64  # values of each weight, by which models are told apart: to read all of them would take seconds
 # The layers that somebody evaluates: how many do, in threads of their own perhaps, and the mode before the first.
 _IN_USE: dict[nn.Layer, tuple[int, bool]] = {}
 _LOCK = Lock()
@@ -49,3 +52,14 @@ def tokenizer_of(model: ErnieModel) -> Tokenizer:
     if model.tokenizer is None:
         raise UserError("this model has no tokenizer; model.tokenizer = ErnieTokenizer.from_pretrained(path) gives one")
     return model.tokenizer
+
+
+def identity(model: ErnieModel, head: nn.Layer) -> str:
+    """What tells a model and its head from others: vocabulary, shape, and the first values of each of their weights."""
+    known = (model.tokenizer.fingerprint if model.tokenizer else "", sorted(asdict(model.config).items()))
+    digest = blake2b(repr(known).encode(), digest_size=16)
+    for layer in (model, head):
+        for name, value in layer.state_dict().items():
+            first = value.reshape([-1])[:_LOOKED_AT].astype("float32").numpy()
+            digest.update(f"{name} {value.shape}".encode() + first.tobytes())
+    return digest.hexdigest()

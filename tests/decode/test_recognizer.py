@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import paddle
@@ -203,7 +204,7 @@ def test_streams_of_a_batch_do_not_disturb_each_other(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, kind: str) -> None:
+def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path: Path, kind: str) -> None:
     decoder, a, b = recognizer(kind=kind), sound(6000), sound(4000, 1)
     one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
     other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
@@ -214,6 +215,16 @@ def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path, ki
     other, (second,) = decoder.push(other, [b[1111:]])
     assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a], kind=kind))
     assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b], kind=kind))
+
+
+def test_the_state_of_another_model_is_a_sentence(tmp_path: Path) -> None:
+    save_state(recognizer(kind="attention").begin(), tmp_path / "kept.npz")
+    other, decoder = load_state(Recognitions, tmp_path / "kept.npz"), recognizer()
+    for go_on in (lambda: decoder.push(other, [sound(3000)]), lambda: decoder.finish(other)):
+        with pytest.raises(UserError, match="this state is of another model"):
+            go_on()
+    with pytest.raises(UserError, match="this state is of another model"):
+        decoder.begin().with_others([other])
 
 
 def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:

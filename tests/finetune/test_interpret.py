@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 import pytest
 from interpreter import learnt
-from toys import FARBEN, TOKENIZER, TOYS
+from toys import FARBEN, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.data.batch import pack
 from ernie.decode.stream import Stream, load_state, save_state
@@ -109,6 +109,32 @@ def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
     for name in ("text.npz", "other.npz", "missing.npz"):
         with pytest.raises(UserError, match=f"{name}: holds no state of the kind Translating"):
             load_state(Translating, tmp_path / name)
+
+
+def test_a_file_that_lacks_any_part_of_a_state_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
+    save_state(translator.push(translator.begin(2), ["blue red", "red"])[0], tmp_path / "kept.npz")
+    with np.load(tmp_path / "kept.npz") as file:
+        whole = {name: file[name] for name in file.files}
+    names = [name for name in whole if name != "state.names"]
+    assert {"given", "held", "past", "tokens/progress", "tokens/model", "tokens/own/keys.0"} <= set(names)
+    for lacking in names:
+        np.savez(tmp_path / "part.npz", **{name: value for name, value in whole.items() if name != lacking})
+        with pytest.raises(
+            UserError, match=rf"part\.npz: holds no state of the kind Translating \(it lacks {lacking}\)"
+        ):
+            load_state(Translating, tmp_path / "part.npz")
+
+
+def test_the_state_of_another_model_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
+    """One of the same shape, whose memories would fit and mean something else."""
+    model = FinetunedModel(tiny_encoder(), TOYS["translate"].task)
+    save_state(TextTranslator(model).begin(), tmp_path / "kept.npz")
+    other = load_state(Translating, tmp_path / "kept.npz")
+    for go_on in (lambda: translator.push(other, ["blue"]), lambda: translator.finish(other)):
+        with pytest.raises(UserError, match="this state is of another model: only the model that a stream has begun"):
+            go_on()
+    with pytest.raises(UserError, match="this state is of another model"):
+        translator.begin().with_others([other])
 
 
 def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
