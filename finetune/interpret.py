@@ -11,6 +11,7 @@ from ernie.data.labelled.row import Place, Row
 from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about
+from ernie.text.blank import is_blank
 from ernie.text.incoming import has_no_spaces, is_space
 from ernie.text.scripts import words_in
 from finetune.rows import as_they_come
@@ -74,9 +75,10 @@ def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, laten
 def _words(source: TextIO) -> Iterator[str | None]:
     """Words as soon as they are over, and None for the end of a line.  Raises UserError for what is no UTF-8.
 
-    A letter of a script without spaces ends what comes before it; where a space stood before a piece, it has one.
+    A letter of a script without spaces ends what comes before it; where a space stood before a piece, it has one.  What
+    cannot be seen is no word of its own before the first that can: a line may hold nothing else.
     """
-    piece, inside, number = "", False, 1
+    piece, inside, number, seen = "", False, 1, False
     while letter := source.read(1):
         if "\udc80" <= letter <= "\udcff":  # what surrogateescape makes of a byte that is none of UTF-8
             raise UserError(f"line {number}: is not UTF-8 text")
@@ -86,15 +88,17 @@ def _words(source: TextIO) -> Iterator[str | None]:
             continue
         if has_no_spaces(letter):
             yield piece + letter
-            piece = ""
+            piece, seen = "", True
             continue
-        if piece.strip():
+        seen = seen or not is_blank(piece)
+        if seen and piece.strip():
             yield piece
-        piece = " "
+            piece = ""
+        piece = piece.rstrip() + " "
         if letter == "\n":
             yield None
-            piece, number = "", number + 1
-    if piece.strip():
+            piece, number, seen = "", number + 1, False
+    if piece.strip() and (seen or not is_blank(piece)):
         yield piece
     if inside:
         yield None

@@ -12,6 +12,7 @@ import numpy as np
 
 from ernie.audio.wave import require
 from ernie.errors import UserError
+from ernie.text.blank import is_blank
 from finetune.speaker import TextSpeaker
 
 
@@ -53,7 +54,7 @@ def _say(
 ) -> None:
     samples, spent, first = 0, 0.0, 0.0
     for text in texts:
-        if not text.strip():
+        if is_blank(text):
             continue
         began = time.perf_counter()
         for piece in speaker.speak(text.strip()):

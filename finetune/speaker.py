@@ -12,6 +12,7 @@ import numpy as np
 from ernie.data.labelled.row import Row
 from ernie.decode.stream import of_each
 from ernie.errors import UserError
+from ernie.text.blank import is_blank
 from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
@@ -109,7 +110,7 @@ class TextSpeaker:
         return self.begin(state.streams), [self._sound(_sentences(text)) for text in state.texts]
 
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
-        pieces = [piece for text in texts if text.strip() for piece in self.speak(text)]
+        pieces = [piece for text in texts if not is_blank(text) for piece in self.speak(text)]
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
 

@@ -14,6 +14,7 @@ from ernie.decode.stream import of_each
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about
+from ernie.text.blank import is_blank
 from ernie.text.incoming import NOTHING, Known, known
 from finetune.committed import Given
 from finetune.model import BATCH_TOKENS, FinetunedModel
@@ -75,7 +76,7 @@ class TextTranslator:
 
         Raises UserError for a text with more tokens than the model has positions for.
         """
-        ids = [self._tokenizer.encode(text).ids for text in texts]
+        ids = [self._ids(text) for text in texts]
         found: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(one) + 2 for one in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
@@ -87,7 +88,11 @@ class TextTranslator:
 
     def fits(self, text: str) -> bool:
         """Whether the model has positions for a text."""
-        return len(self._tokenizer.encode(text).ids) <= self._tokens.longest
+        return len(self._ids(text)) <= self._tokens.longest
+
+    def _ids(self, text: str) -> np.ndarray:
+        """The tokens of a whole text; of one in which nothing can be seen there are none."""
+        return self._tokenizer.encode("" if is_blank(text) else text).ids
 
     def _read(self, state: Translating, found: Sequence[Known]) -> tuple[Translating, Translations]:
         """The state with what is held back now, and that of its tokens with those that are known."""

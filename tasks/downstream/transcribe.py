@@ -29,6 +29,7 @@ from ernie.decode.cutting import Cutting
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.words import words_of
 from ernie.errors import Remark, UserError
+from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, finetune_task
@@ -204,7 +205,7 @@ class Transcribe(SoundTask):
 
     def truth(self, row: Row) -> str:
         text = " ".join(row.text(self.label).split())
-        if not text:
+        if is_blank(text):
             raise UserError(f"column '{self.label}': the transcript is empty")
         return text
 

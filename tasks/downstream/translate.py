@@ -16,6 +16,7 @@ from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.report.words import plural
+from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
@@ -85,7 +86,8 @@ class Translate(FinetuneTask):
         return WaitK(k, self.catch_up)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        ids = tokenizer.encode(row.text(self.text)).ids
+        text = row.text(self.text)
+        ids = tokenizer.encode("" if is_blank(text) else text).ids
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=_over(ids, self.max_len), empty=not len(ids))
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
@@ -119,7 +121,7 @@ class Translate(FinetuneTask):
 
     def truth(self, row: Row) -> str:
         text = row.text(self.label)
-        if not text.strip():
+        if is_blank(text):
             raise UserError(f"column '{self.label}': the translation is empty")
         return text
 

@@ -1,0 +1,59 @@
+"""Lines in which nothing can be seen are translated as empty ones are, whatever the vocabulary makes of them."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from toys import COLOURS, FARBEN, TOYS, tiny_encoder
+
+from ernie.data.labelled.read import Split
+from ernie.data.labelled.row import Row
+from ernie.errors import UserError
+from ernie.model.ernie import ErnieModel
+from ernie.text.train import train_sentencepiece
+from finetune.interpret import by_line, by_word
+from finetune.model import FinetunedModel
+from finetune.prepare import prepare
+from finetune.translator import TextTranslator
+
+INVISIBLE = ["\u200b", "\ufeff", "\xad", "\xa0", "\u2060", "\ufe0f", " \xad\u200d ", "\xad \xad"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FinetunedModel:
+    """One that has learnt nothing, so that it writes something behind any source that it reads."""
+    texts = [" ".join([*COLOURS, *FARBEN.values()])] * 20
+    tokenizer = train_sentencepiece(texts, vocab_size=22, lowercase=False, folder=tmp_path_factory.mktemp("pieces"))
+    ernie = ErnieModel(replace(tiny_encoder().config, vocab_size=tokenizer.vocab_size))
+    ernie.tokenizer = tokenizer
+    return FinetunedModel(ernie, TOYS["translate"].task)
+
+
+@pytest.mark.parametrize("invisible", INVISIBLE)
+def test_a_line_of_them_gives_an_empty_line(model: FinetunedModel, invisible: str) -> None:
+    translator = TextTranslator(model)
+    ((text, progress),) = translator.translate([invisible])
+    assert (text, progress.read[:-1]) == ("", ())
+    found = []
+    for lines in (f"blue\n{invisible}\n\nred\n", "blue\n\n\nred\n"):
+        for by_words in (True, False):
+            out = io.StringIO()
+            if by_words:
+                by_word(translator, io.StringIO(lines), out)
+            else:
+                by_line(translator, lines.splitlines(), out)
+            found.append(out.getvalue())
+    assert found == [found[0]] * 4
+    assert found[0].count("\n") == 4
+
+
+@pytest.mark.parametrize("invisible", INVISIBLE)
+def test_a_row_of_them_has_no_token_and_a_translation_of_them_is_empty(model: FinetunedModel, invisible: str) -> None:
+    task, tokenizer = model.task, model.tokenizer
+    rows = [Row({"source": invisible, "target": "rot"}), Row({"source": "red", "target": "rot"})]
+    prepared = prepare(task, Split("train", rows), tokenizer)
+    assert [example.empty for example in prepared.examples] == [True, False]
+    with pytest.raises(UserError, match="column 'target': the translation is empty"):
+        prepare(task, Split("train", [Row({"source": "red", "target": invisible})]), tokenizer)
