@@ -74,8 +74,10 @@ class TextTranslator:
     def translate(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[tuple[str, Progress]]:
         """The translations of whole texts, and how each came about; `names` are what messages call the texts.
 
-        Raises UserError for a text with more tokens than the model has positions for.
+        Raises UserError for what is no list of texts, and for a text with more tokens than the model has positions for.
         """
+        if isinstance(texts, str):
+            raise UserError(f"expected several texts, such as a list, found {texts!r:.60}")
         ids = [self._ids(text) for text in texts]
         found: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(one) + 2 for one in ids], BATCH_TOKENS):
@@ -92,6 +94,8 @@ class TextTranslator:
 
     def _ids(self, text: str) -> np.ndarray:
         """The tokens of a whole text; of one in which nothing can be seen there are none."""
+        if not isinstance(text, str):
+            raise UserError(f"expected a text, found {text!r:.60}")
         return self._tokenizer.encode("" if is_blank(text) else text).ids
 
     def _read(self, state: Translating, found: Sequence[Known]) -> tuple[Translating, Translations]:

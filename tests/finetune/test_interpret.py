@@ -103,6 +103,13 @@ def test_every_stream_wants_its_piece_of_text(translator: TextTranslator, given:
         translator.push(translator.begin(2), given)
 
 
+def test_what_is_no_list_of_texts_is_a_sentence(translator: TextTranslator) -> None:
+    with pytest.raises(UserError, match="expected several texts, such as a list, found 'blue'"):
+        translator.translate("blue")
+    with pytest.raises(UserError, match=r"expected a text, found \['blue'\]"):
+        translator.translate([["blue"]])  # type: ignore[list-item]
+
+
 def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no state\n")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
