@@ -29,10 +29,14 @@ def length_adaptive_average_lagging(delays: Sequence[float], source: float, refe
     return _lagging(delays, source, max(reference, len(delays)))
 
 
-def average_proportion(delays: Sequence[float], source: float, reference: int) -> float:
-    """AP: the mean share of the source that was read.  Cho and Esipova, 2016 (arXiv 1606.02012), section 3."""
+def average_proportion(delays: Sequence[float], source: float) -> float:
+    """AP: the share of the source that was read before a token was written, in the mean of all that were.
+
+    Cho and Esipova, 2016 (arXiv 1606.02012), section 3.  A reference's length in the place of the translation's own, as
+    with AL, would make of it another number than a share, above 1 where the translation is longer.
+    """
     _check(delays)
-    return sum(delays) / (source * reference)
+    return sum(delays) / (source * len(delays))
 
 
 def differentiable_average_lagging(delays: Sequence[float], source: float) -> float:
@@ -75,7 +79,7 @@ class Latency:
             average_lagging(delays, source, reference),
             length_adaptive_average_lagging(delays, source, reference),
             differentiable_average_lagging(delays, source),
-            average_proportion(delays, source, reference),
+            average_proportion(delays, source),
             consecutive_wait(delays),
         )
 

@@ -28,14 +28,14 @@ def test_full_sentences_lag_by_their_length() -> None:
     delays = delays_of(WaitK(None), 6, 9)
     assert delays == [6.0] * 9
     assert latency.average_lagging(delays, 6, 9) == 6
-    assert latency.average_proportion(delays, 6, 9) == 1
+    assert latency.average_proportion(delays, 6) == 1
     assert latency.consecutive_wait(delays) == 6
 
 
 def test_cases_worked_by_hand() -> None:
     # Source of 4, reads 2 3 4 4 before its 4 tokens: until the third the lags are 2, 2, 2.
     assert latency.average_lagging([2, 3, 4, 4], 4, 4) == 2
-    assert latency.average_proportion([2, 3, 4, 4], 4, 4) == 13 / 16
+    assert latency.average_proportion([2, 3, 4, 4], 4) == 13 / 16
     # With the last token, which cannot be written sooner than one pace after the third: 2, 2, 2 and 5 - 3.
     assert latency.differentiable_average_lagging([2, 3, 4, 4], 4) == 2
     assert latency.consecutive_wait([2, 3, 4, 4]) == 4 / 3
@@ -48,16 +48,26 @@ def test_cases_worked_by_hand() -> None:
     assert latency.average_lagging(delays_of(WaitK(1), 25, 20), 25, 20) == pytest.approx(-1.38, abs=0.005)
 
 
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))
+def test_the_average_proportion_is_a_share_however_long_translation_and_reference_are(
+    k: int, source: int, written: int, reference: int
+) -> None:
+    found = latency.Latency.of(delays_of(WaitK(k), source, written), source, reference).proportion
+    assert 0 < found <= 1
+    assert latency.Latency.of([source] * written, source, reference).proportion == 1
+
+
 def test_what_nobody_can_wait_for_is_refused() -> None:
     with pytest.raises(UserError, match="wait_k: expected at least 1, found 0"):
         WaitK(0)
     with pytest.raises(UserError, match="catch_up: expected less than 1, found 1"):
         WaitK(3, 1.0)
-    for measure in (latency.average_lagging, latency.length_adaptive_average_lagging, latency.average_proportion):
+    for measure in (latency.average_lagging, latency.length_adaptive_average_lagging):
         with pytest.raises(ValueError, match="no token"):
             measure([], 3, 3)
-    with pytest.raises(ValueError, match="no token"):
-        latency.differentiable_average_lagging([], 3)
+    for own in (latency.differentiable_average_lagging, latency.average_proportion):
+        with pytest.raises(ValueError, match="no token"):
+            own([], 3)
 
 
 def test_delays_may_be_an_array_and_means_are_of_each_measure() -> None:
@@ -93,10 +103,10 @@ def test_they_are_what_simuleval_says(given_delays: list[int], beyond: int, refe
     for name, found in (
         ("AL", latency.average_lagging(delays, source, reference)),
         ("LAAL", latency.length_adaptive_average_lagging(delays, source, reference)),
-        ("AP", latency.average_proportion(delays, source, reference)),
+        ("AP", latency.average_proportion(delays, source)),
         ("DAL", latency.differentiable_average_lagging(delays, source)),
     ):
-        scorer = getattr(scorers, f"{name}Scorer")()
+        scorer = getattr(scorers, f"{name}Scorer")(use_ref_len=name != "AP")  # which is of the translation's own length
         assert found == pytest.approx(scorer.compute(instance)), name
 
 
