@@ -78,10 +78,11 @@ def finetune(
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), course.evaluations
+    sizes = [task.computed(example) for example in train.examples]
     over = _is_over(task, evaluations, config.patience)  # also where it was saved when that was found
     for number, step in [] if over else list(enumerate(steps))[course.step :]:
         began = time.perf_counter()
-        packs = micro_batches(train.examples, step, config.micro_tokens, world.layout.replicas)
+        packs = micro_batches(train.examples, sizes, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
         course.step = number + 1
@@ -179,12 +180,15 @@ def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, 
     return [shuffled[first : first + config.batch] for first in range(0, len(shuffled), config.batch)]
 
 
-def micro_batches(examples: Sequence[Example], step: Step, budget: int, replicas: int = 1) -> Iterator[Packed]:
+def micro_batches(
+    examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1
+) -> Iterator[Packed]:
     """The rows of a step in packed batches of at most `budget` tokens, those of like length together.
 
-    There is one at least for each of the `replicas` that share them out, as far as there are rows.
+    `sizes` are how many tokens are computed of each example (see `FinetuneTask.computed`).  There is one batch at least
+    for each of the `replicas` that share them out, as far as there are rows.
     """
-    lengths = [examples[i].tokens for i in step.rows]
+    lengths = [sizes[i] for i in step.rows]
     budget = max(1, min(budget, sum(lengths) // replicas))
     for chosen in plan_by_length(lengths, budget):
         rows = step.rows[chosen].tolist()

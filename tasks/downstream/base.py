@@ -169,6 +169,10 @@ class FinetuneTask(ABC):
     def begin(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads begin as they are drawn
         """Give a fresh head, and the encoder, what they begin with; afterwards no parameter that is frozen learns."""
 
+    def computed(self, example: Example) -> int:
+        """The tokens that are computed to learn from an example, by which the batches are cut that memory holds."""
+        return example.tokens
+
     def drawn(self, batch: Packed, training: bool) -> Packed:
         """A batch as the model gets it: what is made of its samples anew each time is made here."""
         return batch

@@ -13,6 +13,7 @@ import numpy as np
 
 from ernie.data import order
 from ernie.data.batch import Packed
+from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
 from ernie.report.words import plural
@@ -132,6 +133,19 @@ class Translate(FinetuneTask):
         from ernie.model.translation import TranslationHead
 
         return TranslationHead(model, self.layers)
+
+    def computed(self, example: Example) -> int:
+        """With `prefixes` those of each beginning of a source that is encoded; of several distances the costliest."""
+        if self.encoder != "prefixes":
+            return example.tokens
+        return sum(self._prefixes(sample) for sample in example.samples)
+
+    def _prefixes(self, sample: Sample) -> int:
+        if sample.written is None:
+            return sample.size
+        steps, whole = np.arange(len(sample.written) - 1), len(sample) - 1
+        read = (np.unique(self.policy(k).reads(steps, np.full(len(steps), whole))) + 1 for k in self.paths)
+        return len(steps) + max(int(lengths.sum()) for lengths in read)
 
     def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
         reading = self._reading(batch)

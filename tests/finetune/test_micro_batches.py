@@ -1,0 +1,39 @@
+"""How the rows of a step are cut into batches that memory holds: by what is computed of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from toys import TOKENIZER, TOYS
+
+from ernie.data.batch import Packed
+from finetune.loop import Step, micro_batches
+from tasks.downstream.translate import Translate
+
+TASK = TOYS["translate"].task
+EXAMPLES = [TASK.labelled(row, TOKENIZER) for row in TOYS["translate"].rows(60)]
+ALL = Step(np.arange(60), 0, 1.0, True)
+
+
+def computed(task: Translate, batch: Packed) -> int:
+    """The tokens that the encoder sees, and those that the decoder is given."""
+    assert batch.written is not None
+    return task.sees(batch)[0].layout.tokens + batch.written.layout.tokens
+
+
+@pytest.mark.parametrize("catch_up", [0.0, 0.3, -0.5])
+@pytest.mark.parametrize("encoder", ["causal", "prefixes"])
+@pytest.mark.parametrize("k", [1, 3, (2, 1)])
+def test_all_that_is_encoded_counts_every_prefix_too(encoder: str, k: int | tuple[int, ...], catch_up: float) -> None:
+    assert isinstance(TASK, Translate)
+    task = replace(TASK, encoder=encoder, wait_k=k, catch_up=catch_up)
+    sizes = [task.computed(example) for example in EXAMPLES]
+    found = list(micro_batches(EXAMPLES, sizes, ALL, 64))
+    assert sorted(row for batch in found for row in batch.samples[:, 1]) == list(range(60))
+    assert max(computed(task, batch) for batch in found) <= 64
+    each = [next(micro_batches([example], [1], Step(np.arange(1), 0, 1.0, True), 64)) for example in EXAMPLES]
+    told = [computed(task, batch) for batch in each]
+    # Of several distances one is drawn for each row: as many tokens as the costliest has are enough for any.
+    assert sizes == told if isinstance(k, int) else all(np.array(told) <= sizes)
