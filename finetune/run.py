@@ -23,7 +23,7 @@ import paddle
 
 from ernie.beside import put_text
 from ernie.data import order
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -82,7 +82,8 @@ def run(
                     trials.append(Trial.read(done))
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
-                model, trial = runner.train(settings, point, seed)
+                with about(trial_name(point, seed)):
+                    model, trial = runner.train(settings, point, seed)
                 say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial

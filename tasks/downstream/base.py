@@ -35,6 +35,10 @@ Answer = dict[str, Any]  # what is written for a row: plain data, its first key 
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
 
 
+class NotFinite(UserError):
+    """A model's outputs are no numbers, or infinite."""
+
+
 @dataclass(frozen=True)
 class Example:
     """What the model sees of one row: its samples, and what `answer` needs to read their outputs.
@@ -192,6 +196,11 @@ class LogitsTask(FinetuneTask):
 
     per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the text of a sample is, or the two texts of a pair: columns, or words that say it."""
+        return ("text",)
+
     def reads(self, layout: Layout) -> np.ndarray | None:
         """The tokens, ascending, whose vectors `logits` looks at; None for all of them.
 
@@ -224,6 +233,8 @@ class LogitsTask(FinetuneTask):
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
         packed = pack([sample for example in examples for sample in example.samples])
         found = self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
+        if not (found < np.inf).all():  # -inf is how a kind may rule out an answer
+            raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
         parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
         return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 
@@ -246,6 +257,10 @@ class TextTask(LogitsTask):
     @abstractmethod
     def outputs(self) -> int:
         """How many outputs the head has."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, {})
