@@ -8,6 +8,7 @@ Legend: T tokens of a packed batch, N sequences, D width, C classes.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,9 +123,9 @@ class FinetuneTask(ABC):
         """Raise UserError when the task cannot be learnt with this tokenizer."""
 
     def is_labelled(self, rows: Sequence[Row]) -> bool:
-        """Whether rows say what is right: any of them has the column for it."""
+        """Whether rows say what is right: any of them has something in the column for it."""
         column = getattr(self, self.answer_field)
-        return any(row.get(column) is not None for row in rows)
+        return not all(_is_empty(row.get(column)) for row in rows)
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
         """The task with what it takes from the rows to learn from, such as the labels when they are not given."""
@@ -299,6 +300,13 @@ def text_example(
     sample = pair(tokenizer, first, second, max_len, **labels)
     cut = len(first) + len(second) + 3 - len(sample)
     return Example((sample,), cut=cut, empty=not (len(first) and len(second)))
+
+
+def _is_empty(cell: Any) -> bool:
+    """Whether nothing stands in a cell.  pandas has a number that is none in the place of an empty one."""
+    return (
+        cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and math.isnan(cell))
+    )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

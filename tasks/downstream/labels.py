@@ -19,6 +19,8 @@ def index_of(label: str, labels: Sequence[str]) -> int:
     """A label's number.  Raises UserError for one that is not known."""
     if label in labels:
         return labels.index(label)
+    if not label:
+        raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
     raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))

@@ -172,3 +172,16 @@ def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
     for wrong in (None, {"x": 1}):
         with pytest.raises(UserError, match="column 'label': expected text"):
             task.truth(Row({"label": [wrong]}))
+
+
+def test_rows_with_an_empty_column_for_the_label_are_not_labelled() -> None:
+    for empty in ("", " ", None, float("nan")):
+        assert not Classify().is_labelled(rows(empty, empty))
+        assert Classify().is_labelled(rows(empty, "a"))
+        assert Regress().is_labelled(rows(empty, 0.0))
+        assert not MultiLabel().is_labelled(rows(empty, empty))
+
+
+def test_a_row_without_a_label_among_others_is_told_with_the_way_out() -> None:
+    with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`, with ''"):
+        Classify(labels=("a", "b")).truth(rows(" ")[0])
