@@ -58,10 +58,12 @@ def prepare_all(
     splits = read_splits(data)
     for name in NEEDED:
         _check_labelled(task, splits[name])
-    task = task.learnt_from(splits["train"].rows)
+    unaware, task = task, task.learnt_from(splits["train"].rows)
     prepared = _each(
         splits, lambda name, split: prepare(task, split, tokenizer, say, skip=data.options(name).faulty == "skip")
     )
+    if data.options("train").columns and not getattr(unaware, "labels", True):
+        prepared["train"].remarks.extend(_first_labels(task, prepared["train"]))
     for name, other in prepared.items():
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
@@ -103,6 +105,11 @@ def _check_labelled(task: FinetuneTask, split: Split) -> None:
     column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
     if any(column in row for row in split.rows):
         raise UserError(f"data.{split.name}: no row has anything in the column '{column}' to {verb}")
+    if split.rows[0].keys() == {"text"}:
+        raise UserError(
+            f"data.{split.name}: there is no column '{column}' to {verb}; {split.rows[0].place.file} was read as plain "
+            "lines of text. If it is something else, say so with data.format: tsv, csv, jsonl or conll"
+        )
     raise UserError(
         f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
         f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
@@ -180,6 +187,16 @@ def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> l
         places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
     return remarks
+
+
+def _first_labels(task: FinetuneTask, train: Prepared) -> list[str]:
+    """A sentence for each label that only the first line of a file has: it may be the name of the column."""
+    return [
+        f"train: label '{label}' occurs only at {places[0]}, the first line of its file: if that line names the "
+        "columns, leave 'columns' out"
+        for label, places in _labels(task, train).items()
+        if len(places) == 1 and places[0].endswith(":1")
+    ]
 
 
 def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:

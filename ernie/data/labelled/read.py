@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError
 from ernie.report.words import plural
 
-_FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+_FORMATS = {
+    **{".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"},
+    **{".conll": "conll", ".bio": "conll"},
+}
 _SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 _TWINS = re.compile(r"(?P<before>[^{}]*)\{(?P<names>[^{}]+)\}(?P<after>[^{}]*)")
 _SHOWN = 5  # faults of a file that a message shows
@@ -66,8 +69,8 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
     """The rows of one source under the names asked for; for those that cannot be used a Fault, for skipped ones None.
 
-    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt; all but Parquet also as .gz), a folder that the
-    `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
+    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz), a folder that
+    the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
     `train.{de,en}` are two files of plain text whose lines belong together: rows with the columns `de` and `en`.
     `[a:b]` behind any of them takes the rows from a to before b only, counted from 0; on the hub they may be shares.
     Raises UserError for a source that cannot be read at all.
@@ -128,7 +131,19 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     lines = LineFile(path)
     if form in ("json", "squad"):
         return _json(source, lines)
+    if options.format == "auto" and form in ("text", "csv", "tsv"):
+        begun = iter(lines)
+        first = list(islice(begun, 1))
+        form = _by_first(first[0].text or "" if first else "", form)
+        return parse_lines(source, chain(first, begun), form, options)
     return parse_lines(source, lines, form, options)
+
+
+def _by_first(line: str, form: str) -> str:
+    """The format of text whose name tells one: JSON lines and columns of words are known by their first line."""
+    if line.startswith("-DOCSTART-"):
+        return "conll"
+    return "jsonl" if line.startswith("{") and isinstance(load_json(line), dict) else form
 
 
 def _files(twins: re.Match[str]) -> dict[str, str]:
