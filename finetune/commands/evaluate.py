@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     told = "files (or data sets) to score instead, read like that split's"
-    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE", help=told)
+    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=told)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     config = read_run(arguments.run)
     with about("--split"):  # of files, too: they are read as that split is
         sources = config.data.sources(arguments.split)
-    sources = arguments.input or sources
+    sources = tuple("/dev/stdin" if name == "-" else name for name in arguments.input or sources)
     require_paddle()
 
     from finetune.model import FinetunedModel

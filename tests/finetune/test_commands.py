@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from processes import started, wait_until
@@ -78,6 +80,13 @@ class TestEvaluate:
         answers = [json.loads(line) for line in (work / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
         assert len(answers) == 31
         assert answers[-1]["label"] == "blame"
+
+    def test_inputs_may_be_given_one_by_one_and_be_pipes(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        os.mkfifo("pipe")
+        rows = "text\tlabel\na bad film\tblame\n"
+        Thread(target=Path("pipe").write_text, args=(rows,), daemon=True).start()
+        assert main(["evaluate", "done", "--input", "test.tsv", "--input", "pipe", "--quiet"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == 31
 
     @pytest.mark.parametrize(
         ("content", "sentence"),

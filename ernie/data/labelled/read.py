@@ -14,7 +14,7 @@ from ernie.data.labelled.questions import is_questions, load_json, read_question
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
-from ernie.data.read_lines import Line, LineFile
+from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError
 from ernie.report.words import plural
@@ -120,6 +120,8 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if twins := _TWINS.fullmatch(source):
         return _side_by_side(_files(twins))
     path = Path(source)
+    if is_stream(path):
+        return _streamed(source, path, options)
     folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
     if folder.is_dir():
         return _saved(folder, source.rpartition(":")[2] if folder != path else "")
@@ -136,6 +138,36 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
         first = list(islice(begun, 1))
         form = _by_first(first[0].text or "" if first else "", form)
         return parse_lines(source, chain(first, begun), form, options)
+    return parse_lines(source, lines, form, options)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or device, such as /dev/stdin and what a shell puts in the place of <(...)."""
+    return path.exists() and not path.is_dir() and (not path.is_file() or path.parts[:2] == ("/", "dev"))
+
+
+def stream_lines(path: Path) -> Iterator[Line]:
+    """The lines of a pipe, as they come."""
+    with path.open("rb") as file:
+        yield from decoded(file)
+
+
+def _streamed(source: str, path: Path, options: RowOptions) -> Iterator[Row | Fault]:
+    lines = stream_lines(path)
+    form: str = options.format
+    if form == "auto" and path.suffix:
+        form = _format(path)
+    if form == "parquet":
+        raise UserError(f"{source}: Parquet cannot be read from a pipe; give a file")
+    if form in ("json", "squad"):
+        return _json(source, lines)
+    if form == "auto":
+        first = list(islice(lines, 1))
+        text = first[0].text or "" if first else ""
+        if text.lstrip().startswith("["):
+            return _json(source, chain(first, lines))
+        form = _by_first(text, "tsv" if "\t" in text else "csv" if "," in text or ";" in text else "text")
+        lines = chain(first, lines)
     return parse_lines(source, lines, form, options)
 
 
