@@ -17,6 +17,7 @@ from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -60,7 +61,15 @@ def prepare_all(
         _check_labelled(task, splits[name])
     unaware, task = task, task.learnt_from(splits["train"].rows)
     prepared = _each(
-        splits, lambda name, split: prepare(task, split, tokenizer, say, skip=data.options(name).faulty == "skip")
+        splits,
+        lambda name, split: prepare(
+            task,
+            split,
+            tokenizer,
+            say,
+            skip=data.options(name).faulty == "skip",
+            learnt=not getattr(unaware, "labels", True),
+        ),
     )
     if data.options("train").columns and not getattr(unaware, "labels", True):
         prepared["train"].remarks.extend(_first_labels(task, prepared["train"]))
@@ -123,17 +132,20 @@ def prepare(
     say: Callable[[str], None] | None = None,
     *,
     skip: bool = False,
+    learnt: bool = False,
 ) -> Prepared:
     """The examples of a split, with labels where its rows have them; `say` is told how far it is now and then.
 
     With `skip` rows that cannot be used are left out, and told.  Otherwise raises UserError that names them, as it does
-    where all rows together can hardly be meant (`FinetuneTask.check_examples`).
+    where all rows together can hardly be meant (`FinetuneTask.check_examples`).  Where the labels were `learnt` from
+    the rows of another split, it is told how to name them.
     """
     labelled = task.is_labelled(split.rows)
     make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
     examples: list[Example] = []
     usable: list[Row] = []
     faults: list[Fault] = []
+    hint = ""
     began = spoke = time.monotonic()
     for number, row in enumerate(split.rows):
         if say is not None and (now := time.monotonic()) - spoke > _QUIET:
@@ -146,8 +158,13 @@ def prepare(
             usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
-    if not skip or not usable:
-        raise_faults(faults)
+            if learnt and isinstance(error, UnknownLabel):
+                hint = "\n(the labels are those that train has; the key task.labels can name others, too)"
+    if faults and (not skip or not usable):
+        try:
+            raise_faults(faults)
+        except UserError as error:
+            raise UserError(f"{error}{hint}") from None
     split = replace(split, rows=usable)
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import paddle
 
-from ernie.beside import put_text
+from ernie.beside import put_text, room
 from ernie.data import order
 from ernie.errors import UserError, about
 from ernie.model.config import EncoderConfig
@@ -95,10 +95,11 @@ def run(
 
 
 def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
-    if model is not None:
-        keep_model(model, trial.name, folder)
     place = folder / TRIALS_FOLDER / trial.name
-    trial.write(place / SCORES_FILE)
+    with room(folder, f"the model of {trial.name} was not written, what is there is untouched"):
+        if model is not None:
+            keep_model(model, trial.name, folder)
+        trial.write(place / SCORES_FILE)
     shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)
 
 

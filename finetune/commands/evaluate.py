@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
+    from ernie.beside import room
     from ernie.data.labelled.read import read_split
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
@@ -58,8 +59,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
+    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2), flush=True)
     if arguments.answers is not None:
         lines = map(as_json, answers)
-        arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2))
+        with room(arguments.answers, "the answers were not written"):
+            arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0

@@ -26,6 +26,7 @@ from ernie.data.labelled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
 SUMMARY = "predict with a fine-tuned model"
+_OUT = Path("standard output")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
+    from ernie.beside import room
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import precision_of, read_run
@@ -108,7 +110,7 @@ def main(arguments: argparse.Namespace) -> int:
     )
     groups = as_they_come(rows) if any(map(is_unnamed, inputs)) else in_groups(rows)
     try:
-        with computing(precision_of(arguments.run, arguments.precision)):
+        with computing(precision_of(arguments.run, arguments.precision)), room(_OUT, "the last answers are missing"):
             write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     except FaultyRow as error:
         option = "--faulty skip" if inputs else "the key data.faulty: skip"

@@ -206,3 +206,19 @@ def test_labelled_rows_in_a_file_of_lines_are_told_with_the_key_to_set(
     said = capsys.readouterr().err
     assert "there is no column 'label' to learn from; train.txt was read as plain lines of text" in said
     assert "say so with data.format: tsv, csv, jsonl or conll" in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"), [("", True), ("[blame, praise]", False)], ids=["learnt from train", "given"]
+)
+def test_a_label_that_only_dev_has_is_told_with_the_key_that_names_labels(
+    work: Path, capsys: pytest.CaptureFixture[str], labels: str, hint: bool
+) -> None:
+    (work / "dev.tsv").write_text("text\tlabel\ngood film\tmixed\n", encoding="utf-8")
+    given = ["--set", f"task.labels={labels}"] if labels else []
+    assert main(["check", "task.yaml", *given]) == 2
+    said = capsys.readouterr().err
+    assert "dev.tsv:2: label 'mixed' is not one of blame, praise" in said
+    assert ("(the labels are those that train has; the key task.labels can name others, too)" in said) == hint
+    if hint:
+        assert main(["check", "task.yaml", "--set", "task.labels=[blame, praise, mixed]"]) == 0

@@ -81,6 +81,15 @@ class TestEvaluate:
         assert len(answers) == 31
         assert answers[-1]["label"] == "blame"
 
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+    def test_where_the_answers_find_no_room_the_file_is_named_and_the_scores_are_told(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["evaluate", "done", "--answers", "/dev/full", "--quiet"]) == 2
+        said = capsys.readouterr()
+        assert json.loads(said.out)["rows"] == 50
+        assert "ernie: error: /dev/full: the disk is full; the answers were not written." in said.err
+
     def test_inputs_may_be_given_one_by_one_and_be_pipes(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         os.mkfifo("pipe")
         rows = "text\tlabel\na bad film\tblame\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -99,6 +100,22 @@ def test_without_rows_it_says_that_only_random_ones_were_compared(
     err = capsys.readouterr().err
     assert err.count("compared on random rows only; --input FILE gives real ones") == 2
     assert "the rows of the run cannot be read again" in err
+
+
+def test_a_full_disk_names_the_folder_and_leaves_nothing(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The writer of another library has no room, and does not say for which file."""
+    from finetune import export as module
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "write_model", no_room)
+    before = sorted(path.name for path in work.iterdir())
+    assert export("done", "--to", "onnx", "--output", "there") == 2
+    assert "ernie: error: there: the disk is full; nothing was exported." in capsys.readouterr().err
+    assert sorted(path.name for path in work.iterdir()) == before
 
 
 def test_a_model_that_computes_something_else_is_not_written(

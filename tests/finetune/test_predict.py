@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -99,6 +99,17 @@ class TestInput:
         with (work / "asked").open(encoding="utf-8") as file:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-", "--like", "dev")) == RIGHT
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+    def test_where_there_is_no_room_for_the_output_it_is_named(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closing it is an error
+        monkeypatch.setattr("sys.stdout", file)
+        assert main(["predict", "done", "--input", "test.tsv"]) == 2
+        assert "ernie: error: standard output: the disk is full; the last answers" in capsys.readouterr().err
+        with suppress(OSError):
+            file.close()
 
     def test_unusable_rows_stop_with_the_way_out_or_are_left_out_and_counted(
         self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]

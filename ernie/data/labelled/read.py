@@ -272,7 +272,8 @@ def _hub(source: str) -> Iterator[Row | Fault]:
     except Exception as error:  # the library raises whatever its parts raise
         raise UserError(
             f"{source}: the data set cannot be loaded: {error}. Check the name and the connection; without one, give "
-            "local files in its place, for example --set data.train=FILE."
+            "local files in its place: their folder as --data DIR where the configuration has a block `local`, or for "
+            "example --set data.train=FILE."
         ) from error
     return _dataset(source, loaded)
 
