@@ -7,6 +7,7 @@ that a user mends a file once.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import types
 import typing
@@ -113,7 +114,7 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
             return {}  # as of a dataclass: nothing under the key; so a file can do without what it includes
         if not isinstance(value.data, dict):
             return _mistake(value, path, "expected a mapping", mistakes)
-        return {key: _build(args[1], item, _join(path, key), mistakes) for key, item in value.data.items()}
+        return {key: _build_item(args[1], item, _join(path, key), mistakes) for key, item in value.data.items()}
     if hasattr(kind, "variant"):
         return _build_variant(kind, value, path, mistakes)
     if dataclasses.is_dataclass(kind):
@@ -196,10 +197,17 @@ def _build_sequence(origin: Any, args: tuple[Any, ...], value: Value, path: str,
     else:
         kinds = [args[0]] * len(value.data)
     items = [
-        _build(kind, item, f"{path}[{i}]", mistakes)
+        _build_item(kind, item, f"{path}[{i}]", mistakes)
         for i, (kind, item) in enumerate(zip(kinds, value.data, strict=True))
     ]
     return origin(items)
+
+
+def _build_item(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
+    """A value of a list or a mapping.  Where these are texts, as labels are, 0 and true are what the file says."""
+    if kind is str and isinstance(value.data, (bool, int, float)):
+        return value.written or json.dumps(value.data)
+    return _build(kind, value, path, mistakes)
 
 
 def _build_scalar(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:

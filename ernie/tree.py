@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,14 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a YAML tree, with the place it was written.  `data` is a scalar, list[Value] or dict[str, Value]."""
+    """One value of a YAML tree, with the place it was written.  `data` is a scalar, list[Value] or dict[str, Value].
+
+    `written` is how a scalar stands in the file, "" where it comes from elsewhere.
+    """
 
     data: Any
     where: str
+    written: str = ""
 
     def plain(self) -> Any:
         """The value without its places."""
@@ -166,7 +170,7 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
             key = str(key_node.value)
             path = f"{key_path}.{key}" if key_path else key
             place = f"{name}:{key_node.start_mark.line + 1}"
-            value = Value(_convert(loader, value_node, name, path, mistakes).data, place)
+            value = replace(_convert(loader, value_node, name, path, mistakes), where=place)
             if mapping.setdefault(key, value) is not value:
                 mistakes.append(f"{place}: {path}: this key stands twice (first at {mapping[key].where})")
         return Value(mapping, where)
@@ -174,7 +178,7 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
         items = [_convert(loader, item, name, f"{key_path}[{i}]", mistakes) for i, item in enumerate(node.value)]
         return Value(items, where)
     try:
-        return Value(loader.construct_object(node), where)
+        return Value(loader.construct_object(node), where, str(node.value))
     except (yaml.YAMLError, ValueError, KeyError) as error:
         mistakes.append(f"{where}: {key_path}: cannot be read as a value: {error}")
         return Value(None, where)

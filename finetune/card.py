@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from ernie import __version__
@@ -15,6 +16,7 @@ CARD_FILE = "README.md"
 
 def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
     """Write README.md into a run's folder."""
+    example = _row(config, splits[0])
     lines = [
         f"# {folder.name}",
         "",
@@ -37,11 +39,14 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         f"ernie predict {folder} --input FILE",
         "```",
         "",
+        f"FILE has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
+        "dev split was.",
+        "",
         "```python",
         "from finetune.model import FinetunedModel",
         "",
         f'model = FinetunedModel.load("{folder}")',
-        f"print(list(model.predict([{_row(config, splits[0])}])))",
+        f"print(list(model.predict([{example}])))",
         "```",
         "",
         "Everything that was set is in `config.yaml`, versions and the command in `origin.json`.",
@@ -59,8 +64,15 @@ def _sources(config: FinetuneConfig, split: str) -> str:
     return ", ".join(f"`{source}`" for source in config.data.splits()[split])
 
 
-def _row(config: FinetuneConfig, split: Prepared) -> str:
-    """A row as Python, with the columns that the data has but what is right."""
-    answer = getattr(config.task, config.task.answer_field)
-    cells = {column: cell for column, cell in split.rows[0].items() if column != answer}
-    return repr({column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()})
+def _row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
+    """A row with the columns of the data that the task's fields name, but what is right."""
+    task = config.task
+    named = {field.name: getattr(task, field.name) for field in fields(task)}
+    columns = {name for given in named.values() for name in ((given,) if isinstance(given, str) else _names(given))}
+    columns.discard(named[task.answer_field])
+    cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
+    return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
+
+
+def _names(given: object) -> tuple[str, ...]:
+    return tuple(name for name in given if isinstance(name, str)) if isinstance(given, tuple) else ()

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie import __version__
-from ernie.beside import beside, check_absent, put
+from ernie.beside import beside, check_absent, put, room
 from ernie.errors import UserError
 from ernie.model.export.compare import Difference, compare, random_rows
 from ernie.model.export.padded import INPUTS
@@ -60,13 +60,21 @@ def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Dif
     partial = beside(folder)
     partial.mkdir()
     try:
-        write_model(model.padded, partial, wanted.to, wanted.int8)
-        differences = _compared(model, wanted, partial, say)
-        if all(map(wanted.passes, differences)):
-            _describe(model, wanted, partial, folder.name, differences)
-            put(partial, folder, lambda: check_absent(folder))
+        with room(folder, "nothing was exported"):
+            return _exported(model, wanted, partial, folder, say)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _exported(
+    model: Exportable, wanted: Export, partial: Path, folder: Path, say: Callable[[str], None]
+) -> list[Difference]:
+    """Write `partial` and compare; where the differences are small enough it becomes `folder`."""
+    write_model(model.padded, partial, wanted.to, wanted.int8)
+    differences = _compared(model, wanted, partial, say)
+    if all(map(wanted.passes, differences)):
+        _describe(model, wanted, partial, folder.name, differences)
+        put(partial, folder, lambda: check_absent(folder))
     return differences
 
 

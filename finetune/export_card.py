@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from ernie import __version__
@@ -20,7 +21,7 @@ from ernie import ErnieTokenizer
 
 tokenizer = ErnieTokenizer.from_pretrained("tokenizer")
 model = onnxruntime.InferenceSession("model.onnx")
-batch = tokenizer(["a text", "another"], max_len={longest})
+batch = tokenizer({texts}, max_len={longest})
 [{outputs}] = model.run(None, batch)""",
     "paddle": """\
 import paddle
@@ -29,7 +30,7 @@ from ernie import ErnieTokenizer
 
 tokenizer = ErnieTokenizer.from_pretrained("tokenizer")
 model = inference.create_predictor(inference.Config("model.json", "model.pdiparams"))
-batch = tokenizer(["a text", "another"], max_len={longest})
+batch = tokenizer({texts}, max_len={longest})
 inputs = [paddle.to_tensor(batch[name]) for name in model.get_input_names()]
 [{outputs}] = [output.numpy() for output in model.run(inputs)]""",
 }
@@ -46,9 +47,11 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         f"Inputs, int64 (batch, length): {_quoted(INPUTS)}. A row has at most {model.longest} tokens.",
         f"Outputs, float32: {', '.join(f'`{name}` {_shape(model, name)}' for name in model.padded.outputs)}.",
         *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
+        *(["Logits are deviations from the mean of the numbers that were learnt."] if model.scale else []),
         "",
         "```python",
-        *_CALLS[to].format(longest=model.longest, outputs=", ".join(model.padded.outputs)).splitlines(),
+        *_CALLS[to].format(**_told(model)).splitlines(),
+        *([f"values = {model.scale[0]} + {model.scale[1]} * logits"] if model.scale else []),
         "```",
         "",
         "Compared with the model that it was made of:",
@@ -56,6 +59,12 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         *(f"- {difference}" for difference in differences),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _told(model: Exportable) -> dict[str, str]:
+    """What stands in the place of the names in a call."""
+    texts = ", ".join(json.dumps([f"a {name}", f"another {name}"], ensure_ascii=False) for name in model.texts)
+    return {"texts": texts, "longest": str(model.longest), "outputs": ", ".join(model.padded.outputs)}
 
 
 def _shape(model: Exportable, output: str) -> str:

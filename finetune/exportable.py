@@ -23,6 +23,7 @@ from finetune.folder import read_run
 from finetune.model import FinetunedModel
 from finetune.rows import file_rows, input_rows, split_rows
 from tasks.downstream.base import LogitsTask
+from tasks.downstream.regress import Regress
 from tasks.downstream.saved import find_model
 
 _ROWS = 32
@@ -31,12 +32,17 @@ _ROWS = 32
 class Exportable(ABC):
     """A model in both forms.  `longest` is the most tokens of a row, `labels` name the outputs where they have names.
 
+    `texts` says what the text of a row is, or the two of a pair; `scale` is the mean and the deviation of numbers, of
+    which the output tells how many deviations they are from the mean.
+
     Raises UserError where it is made of a model that cannot be exported.
     """
 
     padded: PaddedModel
     longest: int
     labels: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ("text",)
+    scale: tuple[float, float] | None = None
 
     @abstractmethod
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
@@ -63,7 +69,8 @@ class ExportableTask(Exportable):
             )
         self._task = task
         self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)
-        self.longest, self.labels = task.max_len, tuple(getattr(task, "labels", ()))
+        self.longest, self.labels, self.texts = task.max_len, tuple(getattr(task, "labels", ())), task.texts
+        self.scale = task.scale if isinstance(task, Regress) else None
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -26,12 +27,12 @@ from ernie.model.translation import TranslationHead
 from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
-from ernie.train.trainer import StepReport, Trainer
+from ernie.train.trainer import StepReport, Trainer, TrainingStopped
 from finetune.checkpoint import Course, Evaluation, TrialCheckpoints, read_course, set_model, set_trainer
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
-from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.base import Example, FinetuneTask, NotFinite
 
 Progress = Callable[[int, StepReport, float], None]  # the number of the step, what it did, tokens a second so far
 
@@ -52,6 +53,8 @@ def finetune(
 
     Order, dropout and the head's first weights follow from the seed.  `world` are the processes that train together;
     the model that is returned is the first one's.  It goes on from the last of the `checkpoints`, and writes some.
+    Where loss, gradients or outputs are finite no more, what did best until then is returned, with a remark; raises
+    UserError where there is nothing yet.
     """
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found
@@ -84,7 +87,12 @@ def finetune(
         began = time.perf_counter()
         packs = micro_batches(train.examples, sizes, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
-        report = trainer.step(number, batches, lambda _, packed: model.loss(packed), config.rate.at(number, len(steps)))
+        rate = config.rate.at(number, len(steps))
+        try:
+            report = trainer.step(number, batches, lambda _, packed: model.loss(packed), rate)
+        except TrainingStopped as error:  # in all processes alike
+            _broke_down(str(error), config, evaluations, world)
+            break
         course.step = number + 1
         if not report.skipped and report.losses:  # rows may have nothing to learn, such as no words to tag
             course.losses.append(report.losses["task"])
@@ -95,7 +103,11 @@ def finetune(
         if step.scored:
             if world.splits:
                 world.gather(whole, model)
-            scores = world.by_first("scoring", lambda: task.scores(dev.rows, whole.answers(dev.examples)))
+            scores = world.by_first("scoring", lambda: _scored(whole, task, dev))
+            if scores is None or (trainer.bad_steps and not course.losses):
+                what = "the model's outputs are" if scores is None else "the loss or gradient of every step was"
+                _broke_down(f"step {course.step}: {what} not finite.", config, evaluations, world)
+                break
             loss = float(np.mean(course.losses)) if course.losses else math.nan
             evaluations.append(Evaluation(course.step, step.epochs, scores, loss, course.seconds))
             course.losses.clear()
@@ -114,6 +126,26 @@ def finetune(
     if world.is_first:
         set_weights(whole, course.best, "the best evaluation")
     return whole, evaluations
+
+
+def _scored(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict[str, float] | None:
+    """The scores on the dev split, None where what the model computes is not finite."""
+    try:
+        return task.scores(dev.rows, model.answers(dev.examples))
+    except NotFinite:
+        return None
+
+
+def _broke_down(what: str, config: TrainConfig, evaluations: Sequence[Evaluation], world: World) -> None:
+    """Say that training ends before its time.  Raises UserError where no evaluation has a model to be kept."""
+    causes = (
+        f"The usual causes are a rate that is too high (train.rate.peak is {config.rate.peak:g}), a warm-up that is "
+        f"too short (train.rate.warmup is {config.rate.warmup:g}) and an encoder with damaged weights."
+    )
+    if not evaluations:
+        raise UserError(f"{what} {causes}")
+    if world.is_first:
+        warnings.warn(f"{what} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
 
 
 def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int) -> FinetunedModel:

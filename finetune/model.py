@@ -26,7 +26,7 @@ from ernie.model.losses import Loss
 from ernie.model.save import save
 from ernie.model.weights import load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
-from finetune.rows import in_groups, read_column
+from finetune.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
 
@@ -91,7 +91,7 @@ class FinetunedModel(nn.Layer):
             try:
                 examples.append(self.task.example(row, self.tokenizer))
             except UserError as error:
-                fault = UserError(f"{row.place}: {error}" if row.place.file else str(error))
+                fault = FaultyRow(f"{row.place}: {error}" if row.place.file else str(error))
                 break
         self._tell_cut(rows, examples)
         yield from self.answers(examples, batch_tokens)

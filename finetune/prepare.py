@@ -17,6 +17,7 @@ from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -58,10 +59,20 @@ def prepare_all(
     splits = read_splits(data)
     for name in NEEDED:
         _check_labelled(task, splits[name])
-    task = task.learnt_from(splits["train"].rows)
+    unaware, task = task, task.learnt_from(splits["train"].rows)
     prepared = _each(
-        splits, lambda name, split: prepare(task, split, tokenizer, say, skip=data.options(name).faulty == "skip")
+        splits,
+        lambda name, split: prepare(
+            task,
+            split,
+            tokenizer,
+            say,
+            skip=data.options(name).faulty == "skip",
+            learnt=not getattr(unaware, "labels", True),
+        ),
     )
+    if data.options("train").columns and not getattr(unaware, "labels", True):
+        prepared["train"].remarks.extend(_first_labels(task, prepared["train"]))
     for name, other in prepared.items():
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
@@ -103,6 +114,11 @@ def _check_labelled(task: FinetuneTask, split: Split) -> None:
     column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
     if any(column in row for row in split.rows):
         raise UserError(f"data.{split.name}: no row has anything in the column '{column}' to {verb}")
+    if split.rows[0].keys() == {"text"}:
+        raise UserError(
+            f"data.{split.name}: there is no column '{column}' to {verb}; {split.rows[0].place.file} was read as plain "
+            "lines of text. If it is something else, say so with data.format: tsv, csv, jsonl or conll"
+        )
     raise UserError(
         f"data.{split.name}: there is no column '{column}' to {verb}; the columns are {', '.join(split.rows[0])}. "
         f"Name it with task.{task.answer_field}, or with data.columns where no line of the file names them"
@@ -116,17 +132,20 @@ def prepare(
     say: Callable[[str], None] | None = None,
     *,
     skip: bool = False,
+    learnt: bool = False,
 ) -> Prepared:
     """The examples of a split, with labels where its rows have them; `say` is told how far it is now and then.
 
     With `skip` rows that cannot be used are left out, and told.  Otherwise raises UserError that names them, as it does
-    where all rows together can hardly be meant (`FinetuneTask.check_examples`).
+    where all rows together can hardly be meant (`FinetuneTask.check_examples`).  Where the labels were `learnt` from
+    the rows of another split, it is told how to name them.
     """
     labelled = task.is_labelled(split.rows)
     make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
     examples: list[Example] = []
     usable: list[Row] = []
     faults: list[Fault] = []
+    hint = ""
     began = spoke = time.monotonic()
     for number, row in enumerate(split.rows):
         if say is not None and (now := time.monotonic()) - spoke > _QUIET:
@@ -139,8 +158,13 @@ def prepare(
             usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
-    if not skip or not usable:
-        raise_faults(faults)
+            if learnt and isinstance(error, UnknownLabel):
+                hint = "\n(the labels are those that train has; the key task.labels can name others, too)"
+    if faults and (not skip or not usable):
+        try:
+            raise_faults(faults)
+        except UserError as error:
+            raise UserError(f"{error}{hint}") from None
     split = replace(split, rows=usable)
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)
@@ -180,6 +204,16 @@ def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> l
         places = [row.place for row, example in zip(split.rows, examples, strict=True) if what in example.odd]
         remarks.append(f"{split.name}: {plural(len(places), 'row')} with {what}, the first at {places[0]}")
     return remarks
+
+
+def _first_labels(task: FinetuneTask, train: Prepared) -> list[str]:
+    """A sentence for each label that only the first line of a file has: it may be the name of the column."""
+    return [
+        f"train: label '{label}' occurs only at {places[0]}, the first line of its file: if that line names the "
+        "columns, leave 'columns' out"
+        for label, places in _labels(task, train).items()
+        if len(places) == 1 and places[0].endswith(":1")
+    ]
 
 
 def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:

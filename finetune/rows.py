@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from io import TextIOWrapper
 from itertools import chain
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import BinaryIO, TextIO
 
-from ernie.data.labelled.read import parse_lines, read_rows
+from ernie.data.labelled.read import adapted, is_stream, parse_lines, read_rows, stream_lines
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line, decoded
 from ernie.errors import Remark, UserError
@@ -20,6 +21,10 @@ from finetune.config import FinetuneConfig
 from tasks.downstream.base import FinetuneTask
 
 GROUP = 512  # rows that are held at a time
+
+
+class FaultyRow(UserError):
+    """A row that cannot be read, or not be used."""
 
 
 def split_rows(config: FinetuneConfig, split: str, use: Callable[[Row], object] | None = None) -> Iterator[Row]:
@@ -33,14 +38,22 @@ def split_rows(config: FinetuneConfig, split: str, use: Callable[[Row], object] 
     return _usable(rows, options, use if options.faulty == "skip" else None)
 
 
-def input_rows(name: str, options: RowOptions, task: FinetuneTask) -> Iterator[Row]:
+def input_rows(
+    name: str, options: RowOptions, task: FinetuneTask, use: Callable[[Row], object] | None = None
+) -> Iterator[Row]:
     """The rows of a file, or of standard input for "-", one by one.
 
-    Lines of text become rows with the column that the task reads.  Raises UserError for a row that cannot be read.
+    Lines of text become rows with the column that the task reads.  Raises FaultyRow for a row that cannot be read;
+    where the options say that faulty rows are skipped, those of which `use` raises UserError are, too.
     """
     column = read_column(task)
-    for row in file_rows(name, options, column):
-        yield Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
+
+    def named(row: Row) -> Row:
+        return Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
+
+    skips = use is not None and options.faulty == "skip"
+    for row in file_rows(name, options, column, (lambda row: use(named(row))) if use and skips else None):
+        yield named(row)
 
 
 def read_column(task: FinetuneTask) -> str:
@@ -48,9 +61,23 @@ def read_column(task: FinetuneTask) -> str:
     return next((getattr(task, field) for field in ("text", "tokens", "audio") if hasattr(task, field)), "text")
 
 
-def file_rows(name: str, options: RowOptions, column: str = "") -> Iterator[Row]:
+def file_rows(
+    name: str, options: RowOptions, column: str = "", use: Callable[[Row], object] | None = None
+) -> Iterator[Row]:
     """The same as they are; a line of names with this column among them is known by it."""
-    return _usable(_standard_input(options, column) if name == "-" else read_rows(name, options), options)
+    rows: Iterable[Row | Fault | None]
+    if name == "-":
+        rows = _streamed("standard input", standard_lines, options, column)
+    elif is_unnamed(name) and options.format == "auto":
+        rows = _streamed(name, lambda: stream_lines(Path(name)), options, column)
+    else:
+        rows = read_rows(name, options)
+    return _usable(rows, options, use)
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether it is standard input, or a pipe whose name does not tell what is in it."""
+    return name == "-" or (is_stream(Path(name)) and not Path(name).suffix)
 
 
 def in_groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -102,11 +129,13 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
             raise item
 
 
-def _standard_input(options: RowOptions, column: str) -> Iterator[Row | Fault]:
+def _streamed(
+    name: str, read: Callable[[], Iterator[Line]], options: RowOptions, column: str
+) -> Iterator[Row | Fault | None]:
     form = options.format
     if form in ("parquet", "json", "squad"):
         raise UserError(f"--format {form}: cannot be read from standard input; give a file")
-    lines = standard_lines()
+    lines = read()
     if form == "auto":
         first = next(lines, None)
         if first is None:
@@ -115,8 +144,8 @@ def _standard_input(options: RowOptions, column: str) -> Iterator[Row | Fault]:
         names, tabbed = ([name.strip('"') for name in text.split(mark)] for mark in ",\t")
         if text.strip() == "[" or text.startswith("[{"):
             raise UserError(
-                "standard input: begins as a JSON document does; give a file, or its rows as JSON lines, or "
-                "--format text if it is text"
+                f"{name}: begins as a JSON document does; give a file, or its rows as JSON lines, or --format text if "
+                "it is text"
             )
         form = (
             "jsonl"
@@ -127,8 +156,8 @@ def _standard_input(options: RowOptions, column: str) -> Iterator[Row | Fault]:
             if column in names
             else "text"
         )
-        return parse_lines("standard input", chain([first], lines), form, options)
-    return parse_lines("standard input", lines, form, options)
+        return adapted(parse_lines(name, chain([first], lines), form, options), options)
+    return adapted(parse_lines(name, lines, form, options), options)
 
 
 def standard_lines() -> Iterator[Line]:
@@ -166,7 +195,7 @@ def _usable(
         if row is None or (isinstance(row, Fault) and options.faulty == "skip"):
             skipped += 1
         elif isinstance(row, Fault):
-            raise UserError(str(row))
+            raise FaultyRow(str(row))
         elif use is not None and _is_unusable(row, use):
             skipped += 1
         else:

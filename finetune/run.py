@@ -21,9 +21,9 @@ from pathlib import Path
 
 import paddle
 
-from ernie.beside import put_text
+from ernie.beside import put_text, room
 from ernie.data import order
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -82,7 +82,8 @@ def run(
                     trials.append(Trial.read(done))
                     say(f"{trials[-1].name}: was done before, {runner.headline(trials[-1])}")
                     continue
-                model, trial = runner.train(settings, point, seed)
+                with about(trial_name(point, seed)):
+                    model, trial = runner.train(settings, point, seed)
                 say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
@@ -94,10 +95,11 @@ def run(
 
 
 def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
-    if model is not None:
-        keep_model(model, trial.name, folder)
     place = folder / TRIALS_FOLDER / trial.name
-    trial.write(place / SCORES_FILE)
+    with room(folder, f"the model of {trial.name} was not written, what is there is untouched"):
+        if model is not None:
+            keep_model(model, trial.name, folder)
+        trial.write(place / SCORES_FILE)
     shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)
 
 

@@ -13,7 +13,6 @@ from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
 from ernie.shipped import configs
-from ernie.train.trainer import TrainingStopped
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
 from finetune.prepare import NEEDED, read_splits
@@ -112,7 +111,7 @@ def run_suite(
             with computing(config.train.precision, config.train.amp_level):
                 result = run(config, output / name, say, quiet)
             yield Outcome(name, config, result.as_dict(), notes=notes)
-        except (UserError, TrainingStopped) as error:
+        except UserError as error:
             say(f"failed: {error}")
             yield Outcome(name, config, reason=str(error), failed=True)
 

@@ -132,6 +132,14 @@ def test_whole_numbers_are_welcome_where_fractions_are(tmp_path: Path) -> None:
     assert isinstance(config.rate.peak, float)
 
 
+@pytest.mark.parametrize("written", ["0", "007", "1.50", "true", "False", "-3e2"])
+def test_in_lists_of_texts_a_number_is_what_stands_in_the_file(tmp_path: Path, written: str) -> None:
+    (tmp_path / "run.yaml").write_text(f"corpus: c\nunits: [{written}, word]", encoding="utf-8")
+    loaded = load(Config, tmp_path / "run.yaml")
+    assert loaded.units == (written, "word")
+    assert build(Config, from_dict({"corpus": "c", "units": [0, True]})).units == ("0", "true")
+
+
 # ------------------------------------------------------------------------------------------------ mistakes
 
 
@@ -182,7 +190,7 @@ def test_a_mistake_names_file_line_key_and_what_was_expected(tmp_path: Path, tex
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
-    found = mistakes(tmp_path, "sede: 1\nrate: {peak: fast, epoch: 1}\nunits: [3]\nshapes: {star: {}}")
+    found = mistakes(tmp_path, "sede: 1\nrate: {peak: fast, epoch: 1}\nunits: [[3]]\nshapes: {star: {}}")
     places = [line.split(": ")[1] for line in found]
     assert sorted(places) == ["corpus", "rate.epoch", "rate.peak", "sede", "shapes.star", "units[0]"]
 

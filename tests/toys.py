@@ -204,6 +204,7 @@ TOYS = {
         lambda row: {"value": row["label"]},
         wrong="much",
         quoted="much",
+        unaware={"scale": None},
     ),
     "synthesize": Toy(
         SPEAKS,  # with what it learns from its rows, see below
@@ -248,6 +249,7 @@ TOYS = {
     ),
 }
 
+TOYS["regress"] = replace(TOYS["regress"], task=TOYS["regress"].task.learnt_from(TOYS["regress"].rows(60)))
 TOYS["synthesize"] = replace(TOYS["synthesize"], task=SPEAKS.learnt_from(TOYS["synthesize"].rows(60)))
 
 # A kind that the library does not know, in a module of its own.

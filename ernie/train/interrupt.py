@@ -44,7 +44,10 @@ class Interrupt:
     def act(self) -> None:
         """Between two steps: let the signal that has come, perhaps to another process, act as it does elsewhere."""
         self._restore()
-        signal.raise_signal(self.asked or signal.SIGTERM)
+        number = self.asked or signal.SIGTERM
+        if signal.getsignal(number) == signal.SIG_IGN:  # as a shell has Ctrl-C for what a script starts with `&`
+            raise KeyboardInterrupt
+        signal.raise_signal(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         leave_terminal()

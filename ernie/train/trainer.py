@@ -141,7 +141,7 @@ class Trainer:
             raise TrainingStopped(
                 f"step {step}: loss or gradient was not finite {self.bad_steps} times in a row (losses: {losses}; "
                 f"gradient norm {report.gradient_norm:g}). The last batch of '{batches[0][0]}' begins with sample "
-                f"{first[2]} of item {first[1]}, epoch {first[0]}. A lower peak rate or a longer warm-up usually helps."
+                f"{first[2]} of item {first[1]}, epoch {first[0]}."
             )
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     told = "files (or data sets) to score instead, read like that split's"
-    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE", help=told)
+    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=told)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
+    from ernie.beside import room
     from ernie.data.labelled.read import read_split
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
@@ -38,7 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
     config = read_run(arguments.run)
     with about("--split"):  # of files, too: they are read as that split is
         sources = config.data.sources(arguments.split)
-    sources = arguments.input or sources
+    sources = tuple("/dev/stdin" if name == "-" else name for name in arguments.input or sources)
     require_paddle()
 
     from finetune.model import FinetunedModel
@@ -58,8 +59,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
+    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2), flush=True)
     if arguments.answers is not None:
         lines = map(as_json, answers)
-        arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2))
+        with room(arguments.answers, "the answers were not written"):
+            arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0

@@ -38,7 +38,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when everything was trained, 1 when training broke down."""
+    """Run it: 0 when everything was trained."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.parallel.launch import check_restarts, count, launch, ranks
@@ -55,7 +55,6 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from ernie.parallel.world import World
-    from ernie.train.trainer import TrainingStopped
     from finetune.card import score_table
     from finetune.folder import check_folder
     from finetune.run import load_encoder, run, sizes
@@ -70,13 +69,8 @@ def main(arguments: argparse.Namespace) -> int:
         return launch(arguments.words, layout.processes, output, arguments.max_restarts)
     world = World.start(layout)
     with world.together():
-        try:
-            with computing(config.train.precision, config.train.amp_level):
-                result = run(config, output, say, arguments.quiet or not world.is_first, world)
-        except TrainingStopped as error:  # in all processes alike
-            if world.is_first:
-                print(f"ernie: {error}", file=sys.stderr)
-            return 1
+        with computing(config.train.precision, config.train.amp_level):
+            result = run(config, output, say, arguments.quiet or not world.is_first, world)
         if world.is_first:
             print("\n".join(score_table(result)))
             if result.point:

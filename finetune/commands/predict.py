@@ -1,8 +1,9 @@
 """Predict rows with a fine-tuned model: one output line per row, in order, as rows are read.
 
 Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
-told by the file's name or by --format; `-` is standard input (JSON lines, TSV, CSV whose first line has the name of
-the column that the task reads, or lines of text, told by its first line).  Output is JSON lines, or TSV with --to tsv.
+told by the file's name or by --format.  `-` is standard input; it and pipes, such as <(...), are told by their first
+line: JSON lines, TSV, CSV that names the column that the task reads, or lines of text.  Output is JSON lines, or TSV
+with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
@@ -15,21 +16,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import get_args
 
 from ernie.arguments import add_precision
-from ernie.data.labelled.row import Format, RowOptions
+from ernie.data.labelled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
 SUMMARY = "predict with a fine-tuned model"
+_OUT = Path("standard output")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--input", metavar="FILE|-", help="the rows to answer")
+    chosen.add_argument("--input", action="append", metavar="FILE|-", help="the rows to answer (repeatable)")
     chosen.add_argument("--split", metavar="NAME", help="a split of the run's own data")
     chosen.add_argument("--submission", type=Path, metavar="DIR", help="write the leaderboard's files there")
     parser.add_argument(
@@ -44,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--like",
         metavar="NAME",
         help="read the input as the run's data says for that split: its columns, delimiter, names and values",
+    )
+    parser.add_argument(
+        "--faulty",
+        choices=("stop", "skip"),
+        help="skip: no line for rows that cannot be read or used, which are counted (default: they stop the command)",
     )
     parser.add_argument(
         "--keep",
@@ -66,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
+    from ernie.beside import room
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import precision_of, read_run
@@ -78,7 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.model import FinetunedModel
     from finetune.output import write_answers
-    from finetune.rows import as_they_come, in_groups, input_rows, split_rows
+    from finetune.rows import FaultyRow, as_they_come, in_groups, input_rows, is_unnamed, split_rows
     from finetune.submission import write_submission
 
     model = FinetunedModel.load(arguments.run)
@@ -88,14 +98,23 @@ def main(arguments: argparse.Namespace) -> int:
             written = write_submission(model, config, arguments.submission)
         print(*written, sep="\n")
         return 0
+
+    def use(row: Row) -> object:
+        return model.task.example(row, model.tokenizer)
+
+    inputs: list[str] = arguments.input or []
     rows = (
-        split_rows(config, arguments.split, lambda row: model.task.example(row, model.tokenizer))
+        split_rows(config, arguments.split, use)
         if config is not None
-        else input_rows(arguments.input, options, model.task)
+        else chain.from_iterable(input_rows(name, options, model.task, use) for name in inputs)
     )
-    groups = as_they_come(rows) if arguments.input == "-" else in_groups(rows)
-    with computing(precision_of(arguments.run, arguments.precision)):
-        write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
+    groups = as_they_come(rows) if any(map(is_unnamed, inputs)) else in_groups(rows)
+    try:
+        with computing(precision_of(arguments.run, arguments.precision)), room(_OUT, "the last answers are missing"):
+            write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
+    except FaultyRow as error:
+        option = "--faulty skip" if inputs else "the key data.faulty: skip"
+        raise UserError(f"{error}\n({option} leaves out such rows, and counts them)") from None
     return 0
 
 
@@ -105,14 +124,17 @@ def _options(arguments: argparse.Namespace) -> RowOptions:
 
     given = RowOptions(format=arguments.format, columns=tuple(arguments.columns))
     like = arguments.like
+    if arguments.faulty is not None and arguments.input is None:
+        raise UserError("--faulty: is for --input; for the run's own data there is the key data.faulty")
     if given != RowOptions() and (like is not None or arguments.input is None):
         other = "--like" if like is not None else "--split" if arguments.split is not None else "--submission"
         raise UserError(f"{other}: the run's data says how rows are read; leave out --format and --columns")
     if like is None:
-        return given
+        return replace(given, faulty=arguments.faulty or given.faulty)
     if arguments.input is None:
         raise UserError("--like: is for --input")
     data = read_run(arguments.run).data
     with about("--like"):
         data.sources(like)
-    return data.options(like)
+    options = data.options(like)
+    return replace(options, faulty=arguments.faulty or options.faulty)

@@ -8,6 +8,7 @@ Legend: T tokens of a packed batch, N sequences, D width, C classes.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 Answer = dict[str, Any]  # what is written for a row: plain data, its first key the answer itself
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
+
+
+class NotFinite(UserError):
+    """A model's outputs are no numbers, or infinite."""
 
 
 @dataclass(frozen=True)
@@ -128,9 +133,9 @@ class FinetuneTask(ABC):
         return {field: file for field in self.files if (file := getattr(self, field)) is not None}
 
     def is_labelled(self, rows: Sequence[Row]) -> bool:
-        """Whether rows say what is right: any of them has the column for it."""
+        """Whether rows say what is right: any of them has something in the column for it."""
         column = getattr(self, self.answer_field)
-        return any(row.get(column) is not None for row in rows)
+        return not all(_is_empty(row.get(column)) for row in rows)
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
         """The task with what it takes from the rows to learn from, such as the labels when they are not given."""
@@ -206,6 +211,11 @@ class LogitsTask(FinetuneTask):
 
     per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What the text of a sample is, or the two texts of a pair: columns, or words that say it."""
+        return ("text",)
+
     def reads(self, layout: Layout) -> np.ndarray | None:
         """The tokens, ascending, whose vectors `logits` looks at; None for all of them.
 
@@ -238,6 +248,8 @@ class LogitsTask(FinetuneTask):
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
         packed = pack([sample for example in examples for sample in example.samples])
         found = self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
+        if not (found < np.inf).all():  # -inf is how a kind may rule out an answer
+            raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
         parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
         return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 
@@ -260,6 +272,10 @@ class TextTask(LogitsTask):
     @abstractmethod
     def outputs(self) -> int:
         """How many outputs the head has."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, {})
@@ -298,6 +314,13 @@ def text_example(
     sample = pair(tokenizer, first, second, max_len, **labels)
     cut = len(first) + len(second) + 3 - len(sample)
     return Example((sample,), cut=cut, empty=not (len(first) and len(second)))
+
+
+def _is_empty(cell: Any) -> bool:
+    """Whether nothing stands in a cell.  pandas has a number that is none in the place of an empty one."""
+    return (
+        cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and math.isnan(cell))
+    )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

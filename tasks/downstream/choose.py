@@ -95,6 +95,10 @@ class Choose(LogitsTask):
         samples = tuple(sample for part in parts for sample in part.samples)
         return Example(samples, choices, sum(part.cut for part in parts), any(part.empty for part in parts))
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.text, f"{self.question} and choice" if self.question else "choice"
+
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
 

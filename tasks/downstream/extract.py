@@ -70,6 +70,10 @@ class Extract(LogitsTask):
         if self.max_answer < 1 or self.stride < 0:
             raise UserError("max_answer and stride: expected at least 1 and 0")
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.question, self.context
+
     def truth(self, row: Row) -> list[str]:
         answers = self._answers(row)
         if not answers and not self.no_answer:

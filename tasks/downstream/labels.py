@@ -9,6 +9,10 @@ from ernie.data.labelled.row import Fault, Row
 from ernie.errors import UserError, nearest
 
 
+class UnknownLabel(UserError):
+    """A label that is none of a task's."""
+
+
 def check_labels(labels: Sequence[str]) -> None:
     """Raise UserError unless the labels, where they are given, are at least two different ones."""
     if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
@@ -16,12 +20,14 @@ def check_labels(labels: Sequence[str]) -> None:
 
 
 def index_of(label: str, labels: Sequence[str]) -> int:
-    """A label's number.  Raises UserError for one that is not known."""
+    """A label's number.  Raises UnknownLabel for one that is not known, UserError where there is none."""
     if label in labels:
         return labels.index(label)
+    if not label:
+        raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
-    raise UserError(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
+    raise UnknownLabel(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
 
 
 def label_in(row: Row, column: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.measures import mean_squared_error, pearson, spearman
 
 if TYPE_CHECKING:
@@ -23,9 +25,14 @@ if TYPE_CHECKING:
 @finetune_task("regress")
 @dataclass(frozen=True, kw_only=True)
 class Regress(TextTask):
-    """A number for each row, learnt by squared error.  With `limits` answers are kept between two numbers."""
+    """A number for each row, learnt by squared error.  With `limits` answers are kept between two numbers.
+
+    The model computes how many deviations a number is from the mean; `scale` is that mean and that deviation, left out
+    those of the rows to learn from.
+    """
 
     limits: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None  # None also in a trained model that is older than this key: as it is
 
     measures: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
     usual: ClassVar = 2
@@ -34,6 +41,20 @@ class Regress(TextTask):
         super().__post_init__()
         if self.limits is not None and not self.limits[0] < self.limits[1]:
             raise UserError(f"limits: expected a smaller and a larger number, found {list(self.limits)}")
+        if self.scale is not None and not (math.isfinite(self.scale[0]) and 0 < self.scale[1] < math.inf):
+            raise UserError(f"scale: expected a mean and a deviation above 0, found {list(self.scale)}")
+
+    def learnt_from(self, rows: Sequence[Row]) -> Regress:
+        if self.scale is not None:
+            return self
+        numbers = []
+        for row in rows:
+            with suppress(UserError):  # which is told when the row's example is made
+                numbers.append(self.truth(row))
+        if not numbers:
+            return self
+        ordered = np.sort(numbers)  # so that the sums do not depend on the rows' order
+        return replace(self, scale=(float(ordered.mean()), float(ordered.std()) or 1.0))
 
     def truth(self, row: Row) -> float:
         text = row.text(self.label)
@@ -45,7 +66,9 @@ class Regress(TextTask):
             raise UserError(f"column '{self.label}': expected a number, found '{text}'")
         return number
 
-    target = truth
+    def target(self, row: Row) -> float:
+        mean, deviation = self.scale or (0.0, 1.0)
+        return (self.truth(row) - mean) / deviation
 
     def answered(self, answer: Answer) -> float:
         return answer["value"]
@@ -60,4 +83,5 @@ class Regress(TextTask):
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         low, high = self.limits or (-math.inf, math.inf)
-        return {"value": rounded(min(max(float(logits[0][0]), low), high))}
+        mean, deviation = self.scale or (0.0, 1.0)
+        return {"value": min(max(mean + deviation * float(logits[0][0]), low), high)}

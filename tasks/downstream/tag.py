@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,6 +13,7 @@ from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError
+from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 OUTSIDE = "O"
+_NO_SPACE = re.compile(f"[{NO_SPACES}]")
 
 
 @finetune_task("tag")
@@ -192,12 +195,8 @@ def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as text: with spaces between, but not where they are single Chinese characters."""
+    """Words as text: with spaces between, but not between those of Chinese and Japanese; Korean has spaces."""
     text = ""
     for word in words:
-        text += word if not text or (_is_wide(text[-1]) and _is_wide(word[:1])) else f" {word}"
+        text += word if not text or (_NO_SPACE.match(text[-1]) and _NO_SPACE.match(word)) else f" {word}"
     return text
-
-
-def _is_wide(character: str) -> bool:
-    return "\u2e80" <= character <= "\uffef"

@@ -170,6 +170,15 @@ class TestSeparated:
         with pytest.raises(UserError, match=r"a\.tsv:3: has 1 cell, expected 2: label, text"):
             rows(name, columns=("label", "text"))
 
+    @pytest.mark.parametrize("names", ["text\tlabel", "Text\tLABEL", "review\tlabel", "text\tlabel\tid"])
+    def test_a_line_of_names_is_no_row_where_the_options_name_the_columns_too(self, write: Write, names: str) -> None:
+        name = write("a.tsv", f"{names}\na\tx\t1\nlabel\ttext\t2\n")
+        with pytest.raises(UserError, match=r"a\.tsv:1: this line .*leave `columns` out"):
+            rows(name, columns=("text", "label"))
+        both = [{"text": "a", "label": "x"}, {"text": "label", "label": "text"}]
+        assert rows(name, columns=("text", "label"), faulty="skip") == both
+        assert rows(f"{name}[1:]", columns=("text", "label")) == both
+
     @pytest.mark.parametrize("form", ["tsv", "csv"])
     def test_a_line_of_names_that_cannot_be_used_says_how_to_name_them(self, write: Write, form: str) -> None:
         comma = "\t" if form == "tsv" else ","
@@ -221,6 +230,33 @@ class TestJsonLines:
         assert row == {"a": 1, "b": 2.5, "c": ["x"], "d": None, "e": {"f": True}}
 
 
+class TestOtherThanTheNameSays:
+    @pytest.mark.parametrize("form", ["csv", "tsv"])
+    @pytest.mark.parametrize("mark", [",", ";", "\t"])
+    def test_what_stands_between_columns_is_known_by_the_line_of_names(
+        self, write: Write, form: str, mark: str
+    ) -> None:
+        assert rows(write(f"a.{form}", f"text{mark}label\na b{mark}x\n")) == [{"text": "a b", "label": "x"}]
+
+    def test_quotes_are_those_of_the_mark_that_was_found(self, write: Write) -> None:
+        assert rows(write("a.csv", 'text;label\n"a; b";x\n')) == [{"text": "a; b", "label": "x"}]
+        assert rows(write("b.tsv", 'text;label\n"a; b";x\n')) == [{"text": "a; b", "label": "x"}]
+
+    def test_a_usual_mark_or_a_delimiter_that_is_given_counts_alone(self, write: Write) -> None:
+        assert rows(write("a.csv", "a;b,c\n1;2,3\n")) == [{"a;b": "1;2", "c": "3"}]
+        assert rows(write("b.csv", "a;b\n1;2\n"), delimiter=",") == [{"a;b": "1;2"}]
+        assert rows(write("c.tsv", "text\na, b; c\n")) == [{"text": "a, b; c"}]
+
+    @pytest.mark.parametrize("form", ["txt", "csv", "tsv", "json"])
+    def test_json_lines_are_known_by_their_first_line(self, write: Write, form: str) -> None:
+        name = write(f"a.{form}", '{"text": "a, b"}\n{"text": "c"}\n')
+        assert rows(name) == [{"text": "a, b"}, {"text": "c"}]
+
+    def test_a_format_that_is_given_counts_alone(self, write: Write) -> None:
+        assert rows(write("a.txt", '{"text": "a"}\n'), format="text") == [{"text": '{"text": "a"}'}]
+        assert rows(write("b.txt", "{curly} text\n")) == [{"text": "{curly} text"}]
+
+
 class TestColumnsOfWords:
     CONLL = "-DOCSTART- -X- O\n\nEU NNP I-ORG\nrejects VBZ O\n\n\nPeter\tNNP  I-PER\n-DOCSTART- -X- O\nBonn NNP I-LOC"
 
@@ -233,6 +269,18 @@ class TestColumnsOfWords:
         ]
         assert lines(name, format="conll") == [3, 7, 9]
         assert rows(name, format="conll", columns=("word", "pos", "tag"))[0]["pos"] == ["NNP", "VBZ"]
+
+    @pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.conll.gz", "a.txt"])
+    def test_the_format_is_known_by_the_name_or_by_a_line_between_documents(self, write: Write, name: str) -> None:
+        content = self.CONLL.replace("\n", "\r\n").encode()
+        assert rows(write(name, content))[0] == {"token": ["EU", "rejects"], "tag": ["I-ORG", "O"]}
+
+    def test_comments_before_a_sentence_are_no_words_but_a_number_sign_is(self, write: Write) -> None:
+        comments = "# newdoc\n\n# sent_id = 1\n# text = It is\n"
+        name = write("a.conll", f"{comments}It\tPRP\tO\n#\tSYM\tO\n\n# id = 2\n#\tSYM\tO\n#now\tX\tB-TAG\n")
+        assert [row["token"] for row in rows(name)] == [["It", "#"], ["#", "#now"]]
+        assert [row["token"] for row in rows(write("b.conll", "# id = 1\nIt O\n\n# O\n1 O\n"))] == [["It"], ["#", "1"]]
+        assert rows(write("c.conll", "#\tO\n"))[0]["token"] == ["#"]
 
     def test_a_word_may_be_a_wide_space_or_with_a_delimiter_any_space(self, write: Write) -> None:
         assert rows(write("a.txt", "　 O\n北 B-LOC\n"), format="conll")[0]["token"] == ["　", "北"]

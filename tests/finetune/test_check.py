@@ -56,7 +56,7 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         ("data.dev=[]", "", "data.dev: fine-tuning needs a labelled dev split"),
         ("data.train=[]", "", "data.train: fine-tuning needs a labelled train split"),
         ("data.train=it.tsv", TWO + "film\n", "it.tsv:4: has 1 cell, expected 2: text, label"),
-        ("data.train=it.tsv", TWO + "film\t\n", "it.tsv:4: label '' is not one of blame, praise"),
+        ("data.train=it.tsv", TWO + "film\t\n", "it.tsv:4: there is no label; rows without one can be left out"),
         (
             "data.train=it.tsv",
             TWO.replace("praise", "blame"),
@@ -161,3 +161,64 @@ def test_what_is_only_odd_is_a_note(
     labels = "task.labels=[blame, praise, grumble]"
     assert main(["check", "task.yaml", "--set", override, "--set", labels]) == 0
     assert note in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(("labels", "blame", "praise"), [("[0, 1]", "0", "1"), ("[false, True]", "false", "True")])
+def test_labels_may_be_numbers_and_true_and_false_as_they_stand_in_the_files(
+    work: Path, capsys: pytest.CaptureFixture[str], labels: str, blame: str, praise: str
+) -> None:
+    for name in ("train", "dev", "test"):
+        text = (work / f"{name}.tsv").read_text(encoding="utf-8")
+        text = text.replace("\tblame", f"\t{blame}").replace("\tpraise", f"\t{praise}")
+        (work / f"{name}.tsv").write_text(text, encoding="utf-8")
+    assert main(["check", "task.yaml", "--set", f"task.labels={labels}"]) == 0
+    assert f"ok: labels: {blame}, {praise}" in capsys.readouterr().out
+
+
+def test_a_split_whose_label_column_is_empty_is_unlabelled(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "test.tsv").write_text("text\tlabel\na good film\t\na bad film\t\n", encoding="utf-8")
+    assert main(["check", "task.yaml"]) == 0
+    assert "ok: test: 2 rows, 10 tokens, longest 5, without labels" in capsys.readouterr().out
+
+
+def test_a_line_of_names_that_is_learnt_as_a_row_is_told(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The columns are given, and the file begins with other names all the same."""
+    lines = (work / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (work / "train.tsv").write_text("".join(lines[1:]), encoding="utf-8")
+    (work / "odd.tsv").write_text("review\tverdict\n" + "".join(lines[1:]), encoding="utf-8")
+    (work / "odd.yaml").write_text(
+        "task: {kind: classify, max_len: 16}\nmodel: encoder\n"
+        "data: {train: odd.tsv, dev: train.tsv, columns: [text, label]}\n",
+        encoding="utf-8",
+    )
+    assert main(["check", "odd.yaml"]) == 0
+    noted = "note: train: label 'verdict' occurs only at odd.tsv:1, the first line of its file: if that line names"
+    assert noted in capsys.readouterr().out
+    assert main(["check", "odd.yaml", "--set", "data.train=train.tsv"]) == 0
+    assert "note: train: label" not in capsys.readouterr().out
+
+
+def test_labelled_rows_in_a_file_of_lines_are_told_with_the_key_to_set(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (work / "train.tsv").rename(work / "train.txt")
+    assert main(["check", "task.yaml", "--set", "data.train=train.txt"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no column 'label' to learn from; train.txt was read as plain lines of text" in said
+    assert "say so with data.format: tsv, csv, jsonl or conll" in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "hint"), [("", True), ("[blame, praise]", False)], ids=["learnt from train", "given"]
+)
+def test_a_label_that_only_dev_has_is_told_with_the_key_that_names_labels(
+    work: Path, capsys: pytest.CaptureFixture[str], labels: str, hint: bool
+) -> None:
+    (work / "dev.tsv").write_text("text\tlabel\ngood film\tmixed\n", encoding="utf-8")
+    given = ["--set", f"task.labels={labels}"] if labels else []
+    assert main(["check", "task.yaml", *given]) == 2
+    said = capsys.readouterr().err
+    assert "dev.tsv:2: label 'mixed' is not one of blame, praise" in said
+    assert ("(the labels are those that train has; the key task.labels can name others, too)" in said) == hint
+    if hint:
+        assert main(["check", "task.yaml", "--set", "task.labels=[blame, praise, mixed]"]) == 0

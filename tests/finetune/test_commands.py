@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from processes import started, wait_until
@@ -78,6 +80,22 @@ class TestEvaluate:
         answers = [json.loads(line) for line in (work / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
         assert len(answers) == 31
         assert answers[-1]["label"] == "blame"
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+    def test_where_the_answers_find_no_room_the_file_is_named_and_the_scores_are_told(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["evaluate", "done", "--answers", "/dev/full", "--quiet"]) == 2
+        said = capsys.readouterr()
+        assert json.loads(said.out)["rows"] == 50
+        assert "ernie: error: /dev/full: the disk is full; the answers were not written." in said.err
+
+    def test_inputs_may_be_given_one_by_one_and_be_pipes(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        os.mkfifo("pipe")
+        rows = "text\tlabel\na bad film\tblame\n"
+        Thread(target=Path("pipe").write_text, args=(rows,), daemon=True).start()
+        assert main(["evaluate", "done", "--input", "test.tsv", "--input", "pipe", "--quiet"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == 31
 
     @pytest.mark.parametrize(
         ("content", "sentence"),

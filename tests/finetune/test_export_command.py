@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -52,6 +53,36 @@ def test_the_code_in_its_readme_runs(work: Path, source: str, to: str) -> None:
     assert done.stdout.strip() == ("(2, 2)" if source == "done" else "(2, 32)")
 
 
+PAIRS = """\
+task: {kind: regress, text: asked, text_pair: told, label: price, max_len: 16, metrics: [mean_squared_error]}
+data: {train: pairs.tsv, dev: pairs.tsv}
+model: encoder
+train: {epochs: 30, batch: 10, rate: {peak: 3e-3}}
+"""
+
+
+@pytest.mark.parametrize("to", ["onnx", "paddle"])
+def test_large_numbers_of_pairs_are_learnt_and_both_readmes_show_their_columns(work: Path, to: str) -> None:
+    prices = {"good": 450_000, "bad": 150_000}
+    lines = [f"{i}\tthe film\tit was {word}\t{prices[word]}\n" for i, word in enumerate(["good", "bad"] * 10)]
+    (work / "pairs.tsv").write_text("id\tasked\ttold\tprice\n" + "".join(lines))
+    (work / "pairs.yaml").write_text(PAIRS)
+    assert main(["finetune", "pairs.yaml", "--output", "run", "--quiet"]) == 0
+    answers = list(FinetunedModel.load("run").predict([{"asked": "the film", "told": "it was good"}]))
+    assert answers[0]["value"] == pytest.approx(450_000, rel=0.05)
+    card = (work / "run" / "README.md").read_text()
+    assert "model.predict([{'asked': '...', 'told': '...'}])" in card
+    assert "FILE has the columns `asked`, `told`;" in card
+
+    assert export("run", "--to", to, "--output", "there") == 0
+    (code,) = re.findall(r"```python\n(.*?)```", (work / "there" / "README.md").read_text(), re.DOTALL)
+    assert 'tokenizer(["a asked", "another asked"], ["a told", "another told"], max_len=16)' in code
+    asked = code.replace("a asked", "the film").replace("a told", "it was good")
+    done = python("-c", f"{asked}\nprint(values[0, 0])", cwd=work / "there")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(answers[0]["value"], rel=1e-4)
+
+
 def test_an_encoder_is_compared_on_the_lines_of_a_file(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "lines.txt").write_text("the film was good\nit was very poor\n")
     assert export("encoder", "--to", "onnx", "--int8", "--task", "3", "--input", "lines.txt", "--output", "there") == 0
@@ -69,6 +100,22 @@ def test_without_rows_it_says_that_only_random_ones_were_compared(
     err = capsys.readouterr().err
     assert err.count("compared on random rows only; --input FILE gives real ones") == 2
     assert "the rows of the run cannot be read again" in err
+
+
+def test_a_full_disk_names_the_folder_and_leaves_nothing(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The writer of another library has no room, and does not say for which file."""
+    from finetune import export as module
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "write_model", no_room)
+    before = sorted(path.name for path in work.iterdir())
+    assert export("done", "--to", "onnx", "--output", "there") == 2
+    assert "ernie: error: there: the disk is full; nothing was exported." in capsys.readouterr().err
+    assert sorted(path.name for path in work.iterdir()) == before
 
 
 def test_a_model_that_computes_something_else_is_not_written(

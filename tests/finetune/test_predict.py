@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -51,6 +54,17 @@ FORMATS = {
 }
 
 
+@contextmanager
+def filled_pipe(path: Path, content: str) -> Iterator[None]:
+    """A pipe of that name, into which the content is written."""
+    os.mkfifo(path)
+    writer = Thread(target=path.write_text, args=(content,), daemon=True)
+    writer.start()
+    yield
+    writer.join()
+    path.unlink()
+
+
 class TestInput:
     @pytest.mark.parametrize("suffix", sorted(FORMATS))
     def test_every_format_gives_the_same_answers(self, work: Path, predict: Any, suffix: str) -> None:
@@ -59,6 +73,56 @@ class TestInput:
         assert labels(lines) == RIGHT
         answers = list(FinetunedModel.load(work / "done").predict([{"text": text} for text in ASKED]))
         assert [json.loads(line) for line in lines] == answers
+
+    def test_several_inputs_are_answered_one_after_the_other(self, work: Path, predict: Any) -> None:
+        (work / "a.tsv").write_text(FORMATS["tsv"], encoding="utf-8")
+        (work / "b.jsonl").write_text(FORMATS["jsonl"], encoding="utf-8")
+        assert labels(predict("--input", "b.jsonl", "--input", "a.tsv")) == [*RIGHT, *RIGHT]
+
+    @pytest.mark.parametrize(
+        ("name", "suffix"), [("pipe", "tsv"), ("pipe", "jsonl"), ("pipe", "txt"), ("a.tsv", "tsv")]
+    )
+    def test_pipes_are_read_as_standard_input_is(self, work: Path, predict: Any, name: str, suffix: str) -> None:
+        with filled_pipe(work / name, FORMATS[suffix]):
+            assert labels(predict("--input", name)) == RIGHT
+        if suffix == "tsv":
+            with filled_pipe(work / name, FORMATS[suffix]):
+                assert labels(predict("--input", name, "--format", "tsv")) == RIGHT
+
+    def test_standard_input_is_read_like_a_split_as_well(
+        self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = load(work / "done" / "config.yaml")
+        data = replace(config.data, per_split={"dev": RowOptions(format="tsv", rename={"text": "said"})})
+        (work / "done" / "config.yaml").write_text(dump(replace(config, data=data)), encoding="utf-8")
+        (work / "asked").write_text(FORMATS["tsv"].replace("text", "said", 1), encoding="utf-8")
+        with (work / "asked").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert labels(predict("--input", "-", "--like", "dev")) == RIGHT
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+    def test_where_there_is_no_room_for_the_output_it_is_named(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closing it is an error
+        monkeypatch.setattr("sys.stdout", file)
+        assert main(["predict", "done", "--input", "test.tsv"]) == 2
+        assert "ernie: error: standard output: the disk is full; the last answers" in capsys.readouterr().err
+        with suppress(OSError):
+            file.close()
+
+    def test_unusable_rows_stop_with_the_way_out_or_are_left_out_and_counted(
+        self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (work / "a.jsonl").write_text('{"text": "bad"}\n{"text": null}\nno JSON\n{"text": "good"}\n', encoding="utf-8")
+        assert main(["predict", "done", "--input", "a.jsonl"]) == 2
+        said = capsys.readouterr()
+        assert labels(said.out.splitlines()) == ["blame"]
+        assert "a.jsonl:2: column 'text': expected text, found nothing\n(--faulty skip leaves out" in said.err
+        assert main(["predict", "done", "--input", "a.jsonl", "--faulty", "skip"]) == 0
+        said = capsys.readouterr()
+        assert labels(said.out.splitlines()) == ["blame", "praise"]
+        assert "note: 2 rows skipped" in said.err
 
     def test_another_name_needs_the_format_and_a_file_without_names_the_columns(self, work: Path, predict: Any) -> None:
         rows = "".join(f"1\t{text}\n" for text in ASKED)
@@ -80,6 +144,7 @@ class TestInput:
             (("--input", "a.tsv", "--like", "dev", "--format", "csv"), "--like: the run's data says how rows are read"),
             (("--split", "dev", "--columns", "text"), "--split: the run's data says how rows are read"),
             (("--split", "dev", "--like", "dev"), "--like: is for --input"),
+            (("--split", "dev", "--faulty", "skip"), "--faulty: is for --input"),
         ],
     )
     def test_words_that_do_not_go_together_are_an_error(

@@ -162,7 +162,7 @@ class TestGivenAgain:
     def test_a_run_without_a_finished_trial_may_begin_anew_with_other_keys(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert finetune("--quiet", "--set", "train.rate.peak=1e30") == 1
+        assert finetune("--quiet", "--set", "train.rate.peak=1e30") == 2
         assert "not finite" in capsys.readouterr().err
         assert finetune("--quiet") == 0
 
@@ -222,7 +222,7 @@ class TestChoice:
             text = file.read_text(encoding="utf-8")
             file.write_text(text.replace("\tpraise", "\t1").replace("\tblame", "\t0"), encoding="utf-8")
         # A rate so high that later evaluations are worse than earlier ones.
-        wild = ("--set", "train.rate={peak: 5e-2, decay: constant, warmup: 0}", "--set", "train.evaluations=8")
+        wild = ("--set", "train.rate={peak: 1e-1, decay: constant, warmup: 0}", "--set", "train.evaluations=8")
         kind = f"task={{kind: regress, max_len: 16, metrics: [{metric}]}}"
         (work / "task.yaml").write_text("data: {train: train.tsv, dev: dev.tsv}\nmodel: encoder\n", encoding="utf-8")
         assert finetune("--quiet", "--set", kind, "--set", "train.batch=10", *wild) == 0

@@ -128,6 +128,25 @@ class TestRegress:
         assert Regress(limits=(0, 5)).answer(NOTHING, [np.float32([logit])]) == {"value": value}
         assert Regress().answer(NOTHING, [np.float32([logit])]) == {"value": logit}
 
+    def test_numbers_are_learnt_by_their_distance_from_the_mean_in_deviations(self) -> None:
+        task = Regress().learnt_from(rows(300_000, "not yet known", 100_000, 500_000))
+        assert task.scale == pytest.approx((300_000, 163_299.316))
+        assert [task.target(row) for row in rows(300_000, 100_000)] == pytest.approx([0, -1.224745])
+        assert task.answer(NOTHING, [np.float32([-1.2247449])])["value"] == pytest.approx(100_000, rel=1e-6)
+        assert task.learnt_from(rows(1, 2)) == task
+
+    def test_a_number_that_is_always_the_same_is_the_mean(self) -> None:
+        task = Regress().learnt_from(rows(7, 7))
+        assert (task.scale, task.target(rows(7)[0])) == ((7, 1), 0)
+
+    def test_small_numbers_are_not_rounded_away(self) -> None:
+        task = Regress(scale=(2e-9, 1e-9))
+        assert task.answer(NOTHING, [np.float32([0.5])]) == {"value": pytest.approx(2.5e-9, rel=1e-12)}
+
+    def test_a_deviation_is_above_zero(self) -> None:
+        with pytest.raises(UserError, match=r"scale: expected a mean and a deviation above 0, found \[0, 0\]"):
+            Regress(scale=(0, 0))
+
     def test_limits_are_a_smaller_and_a_larger_number(self) -> None:
         with pytest.raises(UserError, match=r"limits: expected a smaller and a larger number, found \[5, 0\]"):
             Regress(limits=(5, 0))
@@ -153,3 +172,16 @@ def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
     for wrong in (None, {"x": 1}):
         with pytest.raises(UserError, match="column 'label': expected text"):
             task.truth(Row({"label": [wrong]}))
+
+
+def test_rows_with_an_empty_column_for_the_label_are_not_labelled() -> None:
+    for empty in ("", " ", None, float("nan")):
+        assert not Classify().is_labelled(rows(empty, empty))
+        assert Classify().is_labelled(rows(empty, "a"))
+        assert Regress().is_labelled(rows(empty, 0.0))
+        assert not MultiLabel().is_labelled(rows(empty, empty))
+
+
+def test_a_row_without_a_label_among_others_is_told_with_the_way_out() -> None:
+    with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`, with ''"):
+        Classify(labels=("a", "b")).truth(rows(" ")[0])

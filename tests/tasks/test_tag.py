@@ -82,6 +82,8 @@ class TestForms:
         assert joined(list("北京天安门")) == "北京天安门"
         assert joined(["New", "York"]) == "New York"
         assert joined(["北", "京", "2008", "年"]) == "北京 2008 年"
+        assert joined(["𠮷", "野", "や"]) == "𠮷野や"
+        assert joined(["대한민국", "서울", "1"]) == "대한민국 서울 1"  # Korean parts words by spaces
 
 
 class TestLabels:

@@ -10,9 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from helpers import ROOT
 
 from ernie.runtime import ending_signals
+from ernie.train.interrupt import Interrupt
 
 AT_A_TERMINAL = """
 import fcntl, sys, termios, time
@@ -59,3 +61,16 @@ def test_what_nohup_has_ignored_asks_nobody() -> None:
         assert ending_signals() == [signal.SIGTERM, signal.SIGINT]
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_ends_what_was_started_with_it_ignored() -> None:
+    """As a shell does for commands in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interrupt(lambda _: None, "saving") as interrupt:
+            signal.raise_signal(signal.SIGINT)
+            assert interrupt.asked == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                interrupt.act()
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -6,6 +6,8 @@ import csv
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain, dropwhile, islice
 
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
@@ -19,10 +21,15 @@ csv.field_size_limit(1 << 24)
 def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma: bool) -> Iterator[Row | Fault]:
     """Rows of a .csv (`comma`) or .tsv file, whose first line names the columns unless `options.columns` does.
 
-    Raises UserError when the file has no line of names or one that cannot be read.
+    Where that line has no comma, or no tab, what stands between its names in their place is known by it.  Raises
+    UserError when the file has no line of names or one that cannot be read.
     """
-    delimiter = options.delimiter or ("," if comma else "\t")
-    quote = options.quote if options.quote is not None else ('"' if comma else "")
+    lines = iter(lines)
+    first = list(islice(lines, 1))
+    names = first[0].text or "" if first and not options.columns else ""
+    delimiter = options.delimiter or _delimiter(names, "," if comma else "\t")
+    quote = options.quote if options.quote is not None else ('"' if comma or delimiter != "\t" else "")
+    lines = chain(first, lines)
     columns = list(options.columns)
     for place, cells in _cells(file, lines, delimiter, quote):
         if isinstance(cells, str):
@@ -33,12 +40,17 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             continue  # between rows; where there is one column, an empty line is a row
         elif not columns:
             columns = _header(place, cells, options)
-        elif place.line == 1 and options.columns and cells[: len(columns)] == columns:
-            raise UserError(f"{place}: this line names the columns as `columns` does; leave `columns` out")
+        elif place.line == 1 and options.columns and (named := _named(cells, columns)):
+            yield Fault(place, named)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
             yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
+
+
+def _delimiter(names: str, usual: str) -> str:
+    """What stands between the names of columns: the usual mark unless there is none but another."""
+    return next((mark for mark in (usual, "\t", ";", ",") if mark in names), usual)
 
 
 def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
@@ -72,6 +84,20 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
             yield Place(file, begins), cells or [""]
         problems.clear()
         begins = reader.line_num + 1
+
+
+def _named(cells: Sequence[str], columns: Sequence[str]) -> str:
+    """What is wrong with a first line that seems to name the columns though `columns` does; else nothing."""
+    names = [name.strip().lower() for name in cells[: len(columns)]]
+    alike = [column for name, column in zip(names, columns, strict=False) if name == column.lower()]
+    if list(cells[: len(columns)]) == list(columns):
+        return "this line names the columns as `columns` does; leave `columns` out"
+    if not alike:
+        return ""
+    return (
+        f"this line seems to name the columns, for the cell in the column '{alike[0]}' says just that; leave `columns` "
+        "out, and say with `rename` what a column is to be called. If it is a row, give the column another name"
+    )
 
 
 def _header(place: Place, names: list[str], options: RowOptions) -> list[str]:
@@ -113,19 +139,45 @@ def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Itera
 
     A row has a list under each of `columns` ("token" and "tag" unless named): the first columns of the file, and the
     last under the last name; spaces and tabs stand between them.  Lines that begin with -DOCSTART- stand between
-    documents and are no words.  A sentence with a line that cannot be read is a fault as a whole.
+    documents and are no words, nor are comments, which begin with # and stand before a sentence.  A sentence with a
+    line that cannot be read is a fault as a whole.
     """
     names = options.columns or ("token", "tag")
+    word = None
+    for sentence in _sentences(lines):
+        word = next((line for line in sentence if line.text is None or not line.text.startswith("#")), word)
+        words = list(dropwhile(partial(_is_comment, word, options.delimiter), sentence))
+        if words:
+            yield _sentence(file, names, words, options.delimiter)
+
+
+def _sentences(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """The lines between those that stand between sentences."""
     sentence: list[Line] = []
     for line in lines:
         between = line.text is not None and (not line.text.strip(" \t") or line.text.startswith("-DOCSTART-"))
         if not between:
             sentence.append(line)
         elif sentence:
-            yield _sentence(file, names, sentence, options.delimiter)
+            yield sentence
             sentence = []
     if sentence:
-        yield _sentence(file, names, sentence, options.delimiter)
+        yield sentence
+
+
+def _is_comment(word: Line | None, delimiter: str, line: Line) -> bool:
+    """Whether a line at the beginning of a sentence is none of its words, which # may be: it has other columns."""
+    if line.text is None or not line.text.startswith("#"):
+        return False
+    if word is None or word.text is None:
+        return word is None and "\t" not in line.text
+    tabbed = "\t" in word.text and "\t" not in line.text
+    return tabbed or len(_columns(line.text, delimiter)) != len(_columns(word.text, delimiter))
+
+
+def _columns(text: str, delimiter: str) -> list[str]:
+    # Not at any white space: words of Chinese data may be a wide space.
+    return text.split(delimiter) if delimiter else re.split("[ \t]+", text.strip(" \t"))
 
 
 def _sentence(file: str, names: Sequence[str], lines: Sequence[Line], delimiter: str) -> Row | Fault:
@@ -133,8 +185,7 @@ def _sentence(file: str, names: Sequence[str], lines: Sequence[Line], delimiter:
     for line in lines:
         if line.text is None:
             return Fault(Place(file, line.number), line.problem)
-        # Not at any white space: words of Chinese data may be a wide space.
-        cells = line.text.split(delimiter) if delimiter else re.split("[ \t]+", line.text.strip(" \t"))
+        cells = _columns(line.text, delimiter)
         if len(cells) < len(names):
             return Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
         found.append([*cells[: len(names) - 1], cells[-1]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from ernie.data.labelled.questions import is_questions, load_json, read_question
 from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
-from ernie.data.read_lines import Line, LineFile
+from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.data.tables import load_saved, parquet_rows
 from ernie.errors import UserError
 from ernie.report.words import plural
 
-_FORMATS = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"}
+_FORMATS = {
+    **{".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "json", ".parquet": "parquet", ".txt": "text"},
+    **{".conll": "conll", ".bio": "conll"},
+}
 _SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
 _TWINS = re.compile(r"(?P<before>[^{}]*)\{(?P<names>[^{}]+)\}(?P<after>[^{}]*)")
 _SHOWN = 5  # faults of a file that a message shows
@@ -66,8 +69,8 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
     """The rows of one source under the names asked for; for those that cannot be used a Fault, for skipped ones None.
 
-    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt; all but Parquet also as .gz), a folder that the
-    `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
+    `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz), a folder that
+    the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
     `train.{de,en}` are two files of plain text whose lines belong together: rows with the columns `de` and `en`.
     `[a:b]` behind any of them takes the rows from a to before b only, counted from 0; on the hub they may be shares.
     Raises UserError for a source that cannot be read at all.
@@ -117,6 +120,8 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if twins := _TWINS.fullmatch(source):
         return _side_by_side(_files(twins))
     path = Path(source)
+    if is_stream(path):
+        return _streamed(source, path, options)
     folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
     if folder.is_dir():
         return _saved(folder, source.rpartition(":")[2] if folder != path else "")
@@ -128,7 +133,49 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     lines = LineFile(path)
     if form in ("json", "squad"):
         return _json(source, lines)
+    if options.format == "auto" and form in ("text", "csv", "tsv"):
+        begun = iter(lines)
+        first = list(islice(begun, 1))
+        form = _by_first(first[0].text or "" if first else "", form)
+        return parse_lines(source, chain(first, begun), form, options)
     return parse_lines(source, lines, form, options)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is a pipe or device, such as /dev/stdin and what a shell puts in the place of <(...)."""
+    return path.exists() and not path.is_dir() and (not path.is_file() or path.parts[:2] == ("/", "dev"))
+
+
+def stream_lines(path: Path) -> Iterator[Line]:
+    """The lines of a pipe, as they come."""
+    with path.open("rb") as file:
+        yield from decoded(file)
+
+
+def _streamed(source: str, path: Path, options: RowOptions) -> Iterator[Row | Fault]:
+    lines = stream_lines(path)
+    form: str = options.format
+    if form == "auto" and path.suffix:
+        form = _format(path)
+    if form == "parquet":
+        raise UserError(f"{source}: Parquet cannot be read from a pipe; give a file")
+    if form in ("json", "squad"):
+        return _json(source, lines)
+    if form == "auto":
+        first = list(islice(lines, 1))
+        text = first[0].text or "" if first else ""
+        if text.lstrip().startswith("["):
+            return _json(source, chain(first, lines))
+        form = _by_first(text, "tsv" if "\t" in text else "csv" if "," in text or ";" in text else "text")
+        lines = chain(first, lines)
+    return parse_lines(source, lines, form, options)
+
+
+def _by_first(line: str, form: str) -> str:
+    """The format of text whose name tells one: JSON lines and columns of words are known by their first line."""
+    if line.startswith("-DOCSTART-"):
+        return "conll"
+    return "jsonl" if line.startswith("{") and isinstance(load_json(line), dict) else form
 
 
 def _files(twins: re.Match[str]) -> dict[str, str]:
@@ -225,7 +272,8 @@ def _hub(source: str) -> Iterator[Row | Fault]:
     except Exception as error:  # the library raises whatever its parts raise
         raise UserError(
             f"{source}: the data set cannot be loaded: {error}. Check the name and the connection; without one, give "
-            "local files in its place, for example --set data.train=FILE."
+            "local files in its place: their folder as --data DIR where the configuration has a block `local`, or for "
+            "example --set data.train=FILE."
         ) from error
     return _dataset(source, loaded)
 

@@ -1,0 +1,99 @@
+"""Training whose loss, gradients or outputs are finite no more ends with a sentence, and loses nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pytest
+from toys import TOYS, tiny_encoder
+
+from ernie.cli import main
+from ernie.data.batch import Packed
+from ernie.errors import Remark, UserError
+from ernie.model.losses import Loss
+from finetune.config import TrainConfig
+from finetune.loop import finetune
+from finetune.model import FinetunedModel
+from finetune.prepare import Prepared
+from tasks.downstream.classify import Classify
+
+if TYPE_CHECKING:
+    from paddle import Tensor
+
+
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_a_rate_far_too_high_is_a_sentence_with_step_and_causes(
+    work: Path, capsys: pytest.CaptureFixture[str], epochs: int
+) -> None:
+    words = ["--set", "train.rate.peak=1e30", "--set", f"train.epochs={epochs}", "--output", "run"]
+    assert main(["finetune", "task.yaml", *words]) == 2
+    said = capsys.readouterr()
+    assert "ernie: error: seed=0: step 16: the model's outputs are not finite." in said.err
+    assert "a rate that is too high (train.rate.peak is 1e+30)" in said.err
+    assert said.out == ""
+    assert not (work / "run" / "model").exists()
+
+
+def test_a_check_tells_it_as_well(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 2
+    assert "ernie: error: step 1: the model's outputs are not finite." in capsys.readouterr().err
+
+
+def test_finished_trials_of_a_grid_are_kept_when_another_breaks_down(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["finetune", "task.yaml", "--set", "train.epochs=1", "--output", "run"]
+    assert main([*words, "--set", "grid={peak: [1e-3, 1e30]}"]) == 2
+    assert "ernie: error: peak=1e+30,seed=0: step 16" in capsys.readouterr().err
+    assert main([*words, "--set", "grid={peak: [1e-3]}"]) == 0
+    assert "peak=0.001,seed=0: was done before" in capsys.readouterr().err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Breaking(Classify):
+    """Its loss is a number for so many batches."""
+
+    good: ClassVar[int] = 0
+
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        found = super().loss(logits, batch)
+        type(self).good -= 1
+        return found if type(self).good >= 0 else Loss(found.total * float("nan"), found.count, None, found.labels)
+
+
+def broken_after(batches: int) -> tuple[FinetunedModel, list[int]]:
+    """A fine-tuning of 4 epochs of 8 steps each that breaks down: the model, and the steps that were scored."""
+    toy = TOYS["classify"]
+    assert isinstance(toy.task, Classify)
+    Breaking.good = batches
+    task = Breaking(text=toy.task.text, label=toy.task.label, labels=toy.task.labels, max_len=32)
+    encoder = tiny_encoder()
+    assert encoder.tokenizer is not None
+    rows = toy.rows(64)
+    examples = [task.labelled(row, encoder.tokenizer) for row in rows]
+    split = Prepared("train", rows, examples, labelled=True)
+    model, evaluations = finetune(encoder, task, split, split, TrainConfig(epochs=4, batch=8))
+    return model, [one.step for one in evaluations]
+
+
+def test_the_best_model_before_a_break_down_is_kept_and_it_is_said() -> None:
+    with pytest.warns(Remark, match=r"step 24: the loss or gradient of every step was not finite\. Training ended"):
+        model, scored = broken_after(16)
+    assert scored == [8, 16]
+    assert all(np.isfinite(value.numpy()).all() for value in model.state_dict().values())
+
+
+def test_a_break_down_before_any_evaluation_is_an_error() -> None:
+    with pytest.raises(UserError, match="step 8: the loss or gradient of every step was not finite"):
+        broken_after(0)
+
+
+def test_a_model_that_computes_no_numbers_answers_none(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = FinetunedModel.load(work / "done")
+    bias = model.head.out.bias
+    bias.set_value(bias * float("nan"))
+    with pytest.raises(UserError, match="the model's outputs are not finite"):
+        list(model.predict(["a good film"]))
