@@ -82,6 +82,8 @@ def finetune(
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), course.evaluations
     sizes = [task.computed(example) for example in train.examples]
+    if world.is_first and (odd := config.rate.remark(len(steps))):
+        warnings.warn(odd, Remark, 2)
     over = _is_over(task, evaluations, config.patience)  # also where it was saved when that was found
     for number, step in [] if over else list(enumerate(steps))[course.step :]:
         began = time.perf_counter()

@@ -13,7 +13,7 @@ from ernie.data.batch import plan_by_length
 from ernie.decode.stream import of_each
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError, about
+from ernie.errors import UserError, about, check_several
 from ernie.text.blank import is_blank
 from ernie.text.incoming import NOTHING, Known, known
 from finetune.committed import Given
@@ -78,6 +78,7 @@ class TextTranslator:
         """
         if isinstance(texts, str):
             raise UserError(f"expected several texts, such as a list, found {texts!r:.60}")
+        check_several(texts, "texts")
         ids = [self._ids(text) for text in texts]
         found: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(one) + 2 for one in ids], BATCH_TOKENS):

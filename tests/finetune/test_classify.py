@@ -13,7 +13,7 @@ from helpers import vocabulary
 
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.train.settings import RateConfig
@@ -94,6 +94,12 @@ def test_training_stops_when_patience_is_out() -> None:
     hopeless = TrainConfig(epochs=20, batch=12, rate=RateConfig(peak=1e-9), patience=2)
     _, evaluations = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), hopeless)
     assert len(evaluations) < 20
+
+
+def test_a_warm_up_longer_than_all_steps_is_remarked() -> None:
+    settings = TrainConfig(epochs=1, batch=20, rate=RateConfig(peak=1e-3, warmup=3))
+    with pytest.warns(Remark, match="is to rise for 3 steps, and there are 2: it does not reach its peak"):
+        finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)
 
 
 def test_lower_layers_learn_slower_with_layer_decay() -> None:
