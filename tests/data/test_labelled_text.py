@@ -247,6 +247,14 @@ class TestOtherThanTheNameSays:
         assert rows(write("b.csv", "a;b\n1;2\n"), delimiter=",") == [{"a;b": "1;2"}]
         assert rows(write("c.tsv", "text\na, b; c\n")) == [{"text": "a, b; c"}]
 
+    def test_without_a_line_of_names_another_mark_is_told_with_the_key(self, write: Write) -> None:
+        with pytest.raises(
+            UserError, match=r"a\.csv:1: has 1 cell, expected 2: text, label; if ';' stands between them, "
+        ):
+            rows(write("a.csv", "good film;x\n"), columns=("text", "label"))
+        with pytest.raises(UserError, match=r"b\.csv:1: has 1 cell, expected 2: text, label; if a tab stands"):
+            rows(write("b.csv", "good film\tx\n"), columns=("text", "label"))
+
     @pytest.mark.parametrize("form", ["txt", "csv", "tsv", "json"])
     def test_json_lines_are_known_by_their_first_line(self, write: Write, form: str) -> None:
         name = write(f"a.{form}", '{"text": "a, b"}\n{"text": "c"}\n')

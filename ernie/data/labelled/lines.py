@@ -16,6 +16,7 @@ from ernie.errors import UserError, nearest
 from ernie.report.words import plural
 
 csv.field_size_limit(1 << 24)
+_MARKS = {"\t": "a tab", ";": "';'", ",": "','"}  # that may stand between columns
 
 
 def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma: bool) -> Iterator[Row | Fault]:
@@ -43,14 +44,16 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
         elif place.line == 1 and options.columns and (named := _named(cells, columns)):
             yield Fault(place, named)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
-            yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}")
+            mark = _delimiter(cells[0], "") if len(cells) == 1 else ""
+            hint = f"; if {_MARKS[mark]} stands between them, say so with 'delimiter'" if mark else ""
+            yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}{hint}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
 
 
 def _delimiter(names: str, usual: str) -> str:
     """What stands between the names of columns: the usual mark unless there is none but another."""
-    return next((mark for mark in (usual, "\t", ";", ",") if mark in names), usual)
+    return next((mark for mark in (usual, *_MARKS) if mark and mark in names), usual)
 
 
 def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
