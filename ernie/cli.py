@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         print("ernie: error: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         return 2
+    came: list[int] = []
     try:
-        with _terminable(), _plain_warnings():
+        with _terminable(came), _plain_warnings():
             status = _dispatch(words)
         sys.stdout.flush()  # here, so that a reader who went away is noticed where it is handled
         return status
@@ -50,45 +51,48 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output went away (`ernie tasks | head`); say nothing more, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except _Terminated:
-        print("ernie: terminated", file=sys.stderr)
-        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        print("ernie: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except OSError as error:
-        if error.filename is None and error.errno is None:
+        return _ended(came[-1] if came else signal.SIGINT)
+    except Exception as error:
+        if came:  # in the middle of Paddle's C++ what is raised for a signal comes out as an error of another kind
+            return _ended(came[-1])
+        if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
             raise
         name = f"{error.filename}: " if error.filename else ""
         print(f"ernie: error: {name}{error.strerror or error}", file=sys.stderr)
         return 2
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM arrived, or the terminal has gone."""
+def _ended(number: int) -> int:
+    """Say that a signal has ended the command; returns its exit status."""
+    interrupted = number == signal.SIGINT
+    print("ernie: interrupted" if interrupted else "ernie: terminated", file=sys.stderr)
+    return 128 + (signal.SIGINT if interrupted else signal.SIGTERM)
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable(came: list[int]) -> Iterator[None]:
     """Have SIGTERM and the end of the terminal end a command as Ctrl-C does: by an exception, so that nothing
-    half-written stays behind."""
+    half-written stays behind.  `came` gets the signals that did."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return
-    numbers = [number for number in ending_signals() if number != signal.SIGINT]
-    before = {number: signal.signal(number, _terminate) for number in numbers}
+
+    def end(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if number == HANG_UP:
+            signal.signal(number, signal.SIG_IGN)  # the shell passes it on, and the kernel sends it again
+        leave_terminal()
+        raise KeyboardInterrupt
+
+    ignored = signal.getsignal(signal.SIGINT) != signal.default_int_handler  # as a shell has it for what ends in `&`
+    numbers = [number for number in ending_signals() if number != signal.SIGINT or not ignored]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    if number == HANG_UP:
-        signal.signal(number, signal.SIG_IGN)  # the shell passes it on, and the kernel sends it again
-    leave_terminal()
-    raise _Terminated
 
 
 @contextmanager

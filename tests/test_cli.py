@@ -30,6 +30,11 @@ def main(arguments):
         raise KeyboardInterrupt
     if arguments.name == "hang up":
         signal.raise_signal(signal.SIGHUP)
+    if arguments.name.startswith("SIG"):
+        try:
+            signal.raise_signal(signal.Signals[arguments.name])
+        except KeyboardInterrupt:
+            raise RuntimeError("what C++ makes of it")
     if arguments.name == "many":
         print("hello " * 100_000)
     print("hello", arguments.name)
@@ -103,6 +108,14 @@ def test_the_end_of_a_terminal_ends_a_command_as_sigterm_does(
 ) -> None:
     assert main(["greet", "hang up"]) == 143
     assert capsys.readouterr().err == "ernie: terminated\n"
+
+
+@pytest.mark.parametrize(("name", "status", "said"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+def test_what_a_signal_ends_in_the_middle_of_other_s_code_ends_without_a_traceback(
+    greeter: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, said: str
+) -> None:
+    assert main(["greet", name]) == status
+    assert capsys.readouterr().err == f"ernie: {said}\n"
 
 
 def test_two_distributions_cannot_bring_the_same_command(
