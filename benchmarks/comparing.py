@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import SEEDS, downstream, downstream_rows, fine_tune, kept, read_records_of, slug
+from evidence import SEEDS, TUNED, downstream, downstream_rows, fine_tune, kept, read_records_of, slug
 from plateau import ARMS, learnt
 
 BEGINNINGS = {"by chance": "mixed", "neighbours": "neighbours", "neighbours and likeness": "neighbours and likeness"}
@@ -39,7 +39,7 @@ def main() -> None:
     def record(begins_with: str, steps: int, seed: int) -> dict[str, Any]:
         run = arguments.output / f"steps-{steps}" / f"{slug(begins_with)}-{seed}"
         model = learnt(arguments.corpus, run, ARMS[BEGINNINGS[begins_with]], steps, seed)
-        return {"downstream": fine_tune(model, run.with_name(f"{run.name}-downstream"), rows, seed)}
+        return {TUNED: fine_tune(model, run.with_name(f"{run.name}-downstream"), rows, seed)}
 
     folder = arguments.records or arguments.output / "records"
     for steps in arguments.steps:

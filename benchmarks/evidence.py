@@ -7,7 +7,7 @@
 CORPUS is a folder that `ernie data build` wrote.  All arms begin with one encoder that knows masked words: so there is
 something to forget, and passages mean something to it.  It is the folder MODEL, which has learnt from the same corpus,
 or learns knowledge masking here, for BASE steps.  Each arm is pretrained, seed by seed, and where GLUE is given, a
-folder with the files of benchmarks/finetuning.py, fine-tuned on five tasks, the first 3,000 rows of each; what is
+folder with the files of benchmarks/finetuning.py, fine-tuned on five tasks, the first 8,000 rows of each; what is
 done is kept, so that the command goes on where it was cut.  What came out of each arm is a small file under
 `--records` (by default in OUTPUT): an arm that is there is not run again, and all that are there make the tables.
 
@@ -63,8 +63,12 @@ from tasks.base import ClassifierTask
 from tasks.objectives.knowledge_masking import KnowledgeMasking
 
 FORGETS, KEEPS = 0.15, 0.05  # shares of an accuracy: what sequential learning loses, what continual learning may
-RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 2e-4}
-ROWS = 3000  # that each task is learnt from
+# What an encoder of this size needs to show what it knows: at 2e-4 without dropout, as up to commit 6cf64a2, one that
+# was pretrained on 28 million tokens did no better than an untrained one on 8,000 rows of SST-2 (72.6 and 75 %), so it
+# has 79.2 and 75.3 %.  What came of that is under another key of the records: "downstream".
+RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 5e-4, "dropout": 0.1}
+ROWS = 8000  # that each task is learnt from, at most
+TUNED = "fine-tuned with dropout"  # the key of a record with the dev scores
 SEEDS = (0, 1, 2)
 MASKED = "knowledge_masking"
 FOUR = (MASKED, "capitalization", "token_document", "sentence_reordering")
@@ -151,7 +155,7 @@ def main() -> None:
             "counting tokens": counted and counted.value,
             "beyond counting": counted and found[arm][-1].beyond(counted),
             "task ids swapped": swapped(run) if added and MASKED in learnt else None,
-            "downstream": fine_tune(run, run / "downstream", rows, seed) if rows else [],
+            TUNED: fine_tune(run, run / "downstream", rows, seed) if rows else [],
         }
 
     for seed in arguments.seeds:
@@ -159,7 +163,7 @@ def main() -> None:
             kept(records / f"{arm}-{seed}.json", partial(record, arm, seed))
     found = {arm: there for arm in chosen if (there := read_records_of(records, arm))}
     print((ablation if arguments.experiment == "ablation" else each_task)(found), end="\n\n")
-    if all(record["downstream"] for records in found.values() for record in records):
+    if arguments.data:
         print(downstream(found))
 
 
@@ -353,7 +357,9 @@ def downstream(arms: dict[str, list[dict[str, Any]]]) -> str:
     heads = [f"{name} ({task.measures[0]})" for name, task in TASKS.items()]
     lines = [f"| pretrained with | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 2)}"]
     for arm, records in arms.items():
-        found = [record["downstream"] for record in records]
+        found = [record[TUNED] for record in records if record.get(TUNED)]
+        if not found:
+            continue
         columns = [spread(list(column)) for column in zip(*found, strict=True)]
         lines.append(f"| {arm} | {' | '.join(columns)} | {spread([statistics.mean(row) for row in found])} |")
     return "\n".join(lines)

@@ -161,7 +161,8 @@ def ours(
             "metrics": list(task.measures),
         },
         "data": {"train": str(train), "dev": str(dev)},
-        "train": {"epochs": recipe["epochs"], "batch": recipe["batch"], "rate": {"peak": recipe["peak"]}},
+        "train": {key: recipe[key] for key in ("epochs", "batch", "dropout") if key in recipe}
+        | {"rate": {"peak": recipe["peak"]}},
     }
     folder.mkdir(parents=True, exist_ok=True)
     file, run = folder / f"{name}.yaml", folder / f"{name}-{seed}"

@@ -19,7 +19,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 # What an encoder of this size, and two cores, need.
-FINE_TUNING = ("train.epochs=3", "train.batch=32", "train.rate.peak=2e-4")
+FINE_TUNING = ("train.epochs=3", "train.batch=32", "train.rate.peak=5e-4", "train.dropout=0.1")
 
 
 @dataclass(frozen=True)

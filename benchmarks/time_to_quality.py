@@ -44,7 +44,18 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from evidence import COMMON, MASKED, SEEDS, downstream_rows, fine_tune, hidden_words, kept, pretrain, read_records_of
+from evidence import (
+    COMMON,
+    MASKED,
+    SEEDS,
+    TUNED,
+    downstream_rows,
+    fine_tune,
+    hidden_words,
+    kept,
+    pretrain,
+    read_records_of,
+)
 
 from ernie.data.shards import Corpus
 from ernie.train.log import read_records
@@ -156,7 +167,7 @@ def main() -> None:
         part = pretrained(arguments, arm, run, seed)[number - 1]
         scores = fine_tune(part.model, run / "downstream" / str(number), rows, seed)
         hidden = hidden_words(part.model, arguments.corpus)
-        return {"minutes": part.seconds / 60, "hidden words": hidden, "downstream": scores}
+        return {"minutes": part.seconds / 60, "hidden words": hidden, TUNED: scores}
 
     every = range(1, arguments.parts + 1)
     places = {number: records / f"{number}-of-{arguments.parts}" for number in every}
@@ -173,11 +184,14 @@ def main() -> None:
 
 def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
     """What there is of an arm, part by part."""
-    found = {number: read_records_of(place, arm) for number, place in places.items()}
+    found = {
+        number: [record for record in read_records_of(place, arm) if TUNED in record]
+        for number, place in places.items()
+    }
     return {
         number: Point(
             there[0]["minutes"],
-            [statistics.mean(record["downstream"]) for record in there],
+            [statistics.mean(record[TUNED]) for record in there],
             [record["hidden words"]["loss"] for record in there],
         )
         for number, there in found.items()
