@@ -21,6 +21,7 @@ from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
+from ernie.text.blank import is_blank
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
 
@@ -318,9 +319,7 @@ def text_example(
 
 def _is_empty(cell: Any) -> bool:
     """Whether nothing stands in a cell.  pandas has a number that is none in the place of an empty one."""
-    return (
-        cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and math.isnan(cell))
-    )
+    return cell is None or (isinstance(cell, str) and is_blank(cell)) or (isinstance(cell, float) and math.isnan(cell))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -189,7 +189,7 @@ def test_an_index_that_lacks_something_is_a_sentence_that_names_it(tmp_path, mis
     assert "rebuild it" in str(caught.value)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+@pytest.mark.parametrize("content", ["", "{}", "[{}]"])
 def test_damaged_names_of_sources_are_a_sentence(tmp_path, content):
     written(tmp_path / "c", [[document([3])]])
     corpus = Corpus.open(tmp_path / "c")

@@ -56,4 +56,4 @@ def test_a_row_of_them_has_no_token_and_a_translation_of_them_is_empty(model: Fi
     prepared = prepare(task, Split("train", rows), tokenizer)
     assert [example.empty for example in prepared.examples] == [True, False]
     with pytest.raises(UserError, match="column 'target': the translation is empty"):
-        prepare(task, Split("train", [Row({"source": "red", "target": invisible})]), tokenizer)
+        prepare(task, Split("train", [rows[1], Row({"source": "red", "target": invisible})]), tokenizer)
