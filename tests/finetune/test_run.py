@@ -295,3 +295,15 @@ class TestChoice:
 
 def made_up(point: str, seed: int, score: float, metric: str = "accuracy") -> Trial:
     return Trial(point, seed, {"dev": {metric: score}}, best_step=1, steps=1, seconds=1.0, tokens=1, curve=[])
+
+
+def test_an_encoder_without_dropout_is_told_unless_dropout_is_set(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better"
+    words = ["finetune", "task.yaml", "--set", "train.epochs=1"]
+    assert main([*words, "--output", "its-own"]) == 0
+    assert told in capsys.readouterr().err
+    for given in ("0.1", "0.0"):
+        assert main([*words, "--set", f"train.dropout={given}", "--output", given]) == 0
+        assert told not in capsys.readouterr().err
