@@ -60,8 +60,7 @@ def main() -> None:
     for seed in arguments.seeds:
         for name in UNITS:
             kept(records / f"{name}-{seed}.json", partial(record, name, seed))
-    found = {name: [one for one in read_records_of(records, name) if TUNED in one] for name in UNITS}
-    print(table({name: there for name, there in found.items() if there}))
+    print(table({name: there for name in UNITS if (there := read_records_of(records, name, TUNED))}))
 
 
 def score(pretrained: Path, task: str, data: Path, seed: int) -> float:

@@ -184,10 +184,7 @@ def main() -> None:
 
 def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
     """What there is of an arm, part by part."""
-    found = {
-        number: [record for record in read_records_of(place, arm) if TUNED in record]
-        for number, place in places.items()
-    }
+    found = {number: read_records_of(place, arm, TUNED) for number, place in places.items()}
     return {
         number: Point(
             there[0]["minutes"],

@@ -13,6 +13,7 @@ import paddle
 from paddle import nn
 
 from ernie.errors import UserError
+from ernie.kernels.precision import to_numpy
 from ernie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -60,6 +61,6 @@ def identity(model: ErnieModel, head: nn.Layer) -> str:
     digest = blake2b(repr(known).encode(), digest_size=16)
     for layer in (model, head):
         for name, value in layer.state_dict().items():
-            first = value.reshape([-1])[:_LOOKED_AT].astype("float32").numpy()
+            first = to_numpy(value.reshape([-1])[:_LOOKED_AT])
             digest.update(f"{name} {value.shape}".encode() + first.tobytes())
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ernie.arguments import add_output, add_quiet, add_set
 from ernie.beside import put_text
+from ernie.errors import UserError
 
 _RESULTS = "results.json"
 SUMMARY = "run a suite of benchmarks: glue, zh, clue or a folder of configurations"
@@ -36,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run it: 0 when every task that is here has scores, 1 when one of them failed."""
-    from ernie.errors import UserError
     from ernie.runtime import require_paddle
 
     if arguments.seeds is not None and arguments.seeds < 1:
@@ -72,7 +72,6 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _check_output(place: Path, suite: str, model: str) -> None:
     """Raise UserError where the folder holds results of another suite or model, which would be lost."""
-    from ernie.errors import UserError
     from ernie.saved import read_json
 
     if not (place / _RESULTS).is_file():
