@@ -5,7 +5,7 @@
 CORPUS is a folder that `ernie data build` wrote, GLUE one with the files of benchmarks/finetuning.py.  Encoders of 4
 layers of 256 begin by chance, with heads that look at a token's neighbours, and with one that looks at the same token
 elsewhere besides, as ErnieModel does (`mixed`, `neighbours` and `neighbours and likeness` of benchmarks/plateau.py).
-They learn knowledge masking for so many steps, 0 being none, and are fine-tuned on five tasks, the first 3,000 rows
+They learn knowledge masking for so many steps, 0 being none, and are fine-tuned on five tasks, the first 8,000 rows
 of each: two of single sentences and three of pairs.  What is done is kept; what came out of each is a small file
 under `--records` (by default in OUTPUT), and all that are there make the table.
 """

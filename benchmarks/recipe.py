@@ -1,11 +1,12 @@
 """From text to an encoder with its card: the best small recipe here for English and for Chinese, by one command each.
 
-  python benchmarks/recipe.py en --data DATA --output runs/models/en
-  python benchmarks/recipe.py zh --data DATA --output runs/models/zh
+  python benchmarks/recipe.py en --data DATA --output runs/models/en [--untrained]
+  python benchmarks/recipe.py zh --data DATA --output runs/models/zh [--untrained]
 
 Trains a tokenizer, builds a corpus, pretrains by benchmarks/pretrain/LANGUAGE.yaml, fine-tunes on each task below over
 three seeds, writes model card and report, and prints the card.  DATA holds the texts named below and the files of
-benchmarks/finetune/.  What is done is kept, so that the command goes on where it was cut.
+benchmarks/finetune/.  What is done is kept, so that the command goes on where it was cut.  With `--untrained` the same
+encoder as it was before it learnt anything is fine-tuned as well, and its scores are printed.
 """
 
 from __future__ import annotations
@@ -17,9 +18,23 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import paddle
+from evidence import RECIPE
+
+from ernie import ErnieModel
+from pretrain.ledger import markdown
+from pretrain.report.downstream import downstream_rows, read_downstream
+
 HERE = Path(__file__).parent
-# What an encoder of this size, and two cores, need.
-FINE_TUNING = ("train.epochs=3", "train.batch=32", "train.rate.peak=5e-4", "train.dropout=0.1")
+FINE_TUNING = tuple(
+    f"{key}={RECIPE[name]:g}"
+    for key, name in {
+        "train.epochs": "epochs",
+        "train.batch": "batch",
+        "train.rate.peak": "peak",
+        "train.dropout": "dropout",
+    }.items()
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="changes of the pretraining")
+    parser.add_argument("--untrained", action="store_true", help="fine-tune the encoder untrained as well")
     arguments = parser.parse_args()
     recipe, output = RECIPES[arguments.language], arguments.output
     tokenizer, corpus, run = (str(output / name) for name in ("tokenizer", "corpus", "encoder"))
@@ -69,14 +85,35 @@ def main() -> None:
     if not (Path(run) / "model").is_dir():
         given = sets([f"corpus={corpus}", *arguments.set])
         ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *given)
-    for task, changes in recipe.tasks.items():
-        place = output / "finetuned" / task
-        if not (place / "README.md").is_file():
-            words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", run]
-            words += ["--seeds", str(arguments.seeds), "--output", str(place), *sets([*FINE_TUNING, *changes])]
-            ernie("finetune", *words)
+    fine_tune(arguments, recipe, run, output / "finetuned")
     ernie("report", run, "--downstream", str(output / "finetuned"))
     print((Path(run) / "README.md").read_text(encoding="utf-8"))
+    if arguments.untrained:
+        beginning = output / "untrained"
+        if not beginning.is_dir():
+            forget(run, beginning)
+        fine_tune(arguments, recipe, str(beginning), output / "finetuned-untrained")
+        scores = downstream_rows(read_downstream(beginning, [output / "finetuned-untrained"]))
+        print(f"## Untrained\n\n{markdown(scores)}")
+
+
+def fine_tune(arguments: argparse.Namespace, recipe: Recipe, model: str, output: Path) -> None:
+    """Fine-tune a model on each task that has not been learnt yet."""
+    for task, changes in recipe.tasks.items():
+        place = output / task
+        if not (place / "README.md").is_file():
+            words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", model]
+            words += ["--seeds", str(arguments.seeds), "--output", str(place), *sets([*FINE_TUNING, *changes])]
+            ernie("finetune", *words)
+
+
+def forget(model: str, folder: Path) -> None:
+    """Save a model of the same shape and vocabulary with the weights that it begins with."""
+    paddle.seed(0)
+    known = ErnieModel.from_pretrained(model)
+    untrained = ErnieModel(known.config)
+    untrained.tokenizer = known.tokenizer
+    untrained.save_pretrained(folder)
 
 
 def sets(changes: list[str]) -> list[str]:
