@@ -36,13 +36,11 @@ import argparse
 import json
 import statistics
 import subprocess
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from evidence import (
     COMMON,
@@ -127,7 +125,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Point:
-    """The mean of five dev scores after so many minutes, of each seed, and the losses of hidden words."""
+    """The mean of five dev scores after so many minutes, of each seed that was fine-tuned with dropout, and the losses
+    of hidden words, of each."""
 
     minutes: float
     scores: list[float]
@@ -139,7 +138,7 @@ class Point:
 
 
 def main() -> None:
-    """Run what is missing, print the table, draw the figure."""
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--data", type=Path, required=True)
@@ -170,29 +169,32 @@ def main() -> None:
         return {"minutes": part.seconds / 60, "hidden words": hidden, TUNED: scores}
 
     every = range(1, arguments.parts + 1)
-    places = {number: records / f"{number}-of-{arguments.parts}" for number in every}
+    places = parts(records, arguments.parts)
     for seed in arguments.seeds:
         for arm in arguments.arms:
             for number in arguments.at or every:
                 kept(places[number] / f"{arm}-{seed}.json", partial(record, arm, seed, number))
-    curves = {arm: curve for arm in ARMS if (curve := points(places, arm))}
+    curves = {arm: tuned for arm in ARMS if (tuned := {n: p for n, p in points(places, arm).items() if p.scores})}
     print(table(curves), end="\n\n")
     if all(arguments.parts in curves.get(arm, {}) for arm in ("continual", "transformers")):
         print(verdict(curves, arguments.minutes))
-    draw(curves, records / "time_to_quality.png")
+
+
+def parts(records: Path, count: int) -> dict[int, Path]:
+    """Where the records of each part of the time lie."""
+    return {number: records / f"{number}-of-{count}" for number in range(1, count + 1)}
 
 
 def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
     """What there is of an arm, part by part."""
-    found = {number: read_records_of(place, arm, TUNED) for number, place in places.items()}
+    found = {number: there for number, place in places.items() if (there := read_records_of(place, arm))}
     return {
         number: Point(
             there[0]["minutes"],
-            [statistics.mean(record[TUNED]) for record in there],
+            [statistics.mean(record[TUNED]) for record in there if TUNED in record],
             [record["hidden words"]["loss"] for record in there],
         )
         for number, there in found.items()
-        if there
     }
 
 
@@ -319,27 +321,6 @@ def verdict(curves: dict[str, dict[int, Point]], minutes: float) -> str:
         f"continual has what transformers ends with ({theirs[-1].mean:.1%}) {when}, and ends with "
         f"{ours[-1].mean:.1%}: {'as' if kept_to else 'not as'} was set"
     )
-
-
-def draw(curves: dict[str, dict[int, Point]], file: Path) -> None:
-    """Mean score and loss of hidden words against minutes: the seeds, and a line through their means."""
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.5))
-    values: dict[str, Callable[[Point], list[float]]] = {
-        "mean of five dev scores": lambda point: point.scores,
-        "loss of hidden words": lambda point: point.losses,
-    }
-    for panel, (label, of) in zip(panels, values.items(), strict=True):
-        for number, (name, curve) in enumerate(curves.items()):
-            line = [curve[part] for part in sorted(curve)]
-            for point in line:
-                panel.plot([point.minutes] * len(of(point)), of(point), "o", color=f"C{number}", alpha=0.3)
-            means = [statistics.mean(of(point)) for point in line]
-            panel.plot([point.minutes for point in line], means, color=f"C{number}", label=name)
-        panel.set(xlabel="minutes of pretraining", ylabel=label)
-        panel.grid(alpha=0.3)
-        panel.legend()
-    figure.tight_layout()
-    figure.savefig(file, dpi=120)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from pretrain.config import PretrainConfig, load
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with its file's name is that file
 _UNRUN = ("text", "ini", "make")  # shown, not run: other programs' files, and the targets that run this test
 
@@ -81,6 +83,24 @@ def test_blocks_of_a_page_run_in_the_order_they_stand(page: Path, prepared: Path
         elif language == "python":
             (folder / "block.py").write_text(block, encoding="utf-8")
             run(f"{sys.executable} block.py", folder)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in _LINK.findall(text):
+        if link.startswith(("https://", "http://")):
+            continue
+        file, _, heading = link.partition("#")
+        target = page.parent / file if file else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if heading:
+            assert heading in map(anchor, _HEADING.findall(target.read_text(encoding="utf-8"))), link
+
+
+def anchor(heading: str) -> str:
+    """The name that a heading has in links: lower case, hyphens for spaces, no punctuation."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,203 @@
+"""Draw the figures of RESULTS.md from the records beside it: nothing is trained.
+
+python benchmarks/figures.py [--records benchmarks/records] [--output benchmarks/figures]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from evidence import FOUR, MASKED, OTHERS, read_records_of, slug
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from plateau import ARMS
+from time_to_quality import Point, parts, points
+
+from ernie.report.panels import (
+    BLUE,
+    FAINT,
+    INK,
+    MUTED,
+    NORMAL,
+    SMALL,
+    VERMILION,
+    WIDTH,
+    Label,
+    margin_labels,
+    panels,
+    style,
+)
+from ernie.report.panels import DPI as PANELS_DPI
+from pretrain.scaling import draw as scaling
+from pretrain.scaling.answer import curve
+from pretrain.scaling.points import read_table
+
+DPI = 110  # pixels an inch: twice what a page of text has room for
+MINUTES, PARTS = 60, 6  # of time to quality
+_PERCENT = PercentFormatter(1, decimals=0)
+_APART = "tasks-1600-moments-each_task"
+
+# What an arm of time to quality looks like, and how it is named in the margin.
+_LOOKS = {
+    "transformers": (INK, "transformers"),
+    "masked": (MUTED, "masked words"),
+    "continual": (MUTED, "continual"),
+    "masked-beta2": (BLUE, "masked, 0.999"),
+    "continual-moments": (VERMILION, "cont., moments"),
+}
+
+
+def main() -> None:
+    """Draw all of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = Path(__file__).parent
+    parser.add_argument("--records", type=Path, default=here / "records")
+    parser.add_argument("--output", type=Path, default=here / "figures")
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    records = arguments.records
+    figures: dict[str, Callable[[], Figure]] = {
+        "time-to-quality": lambda: time_to_quality(records / "quality" / f"minutes-{MINUTES}"),
+        "forgetting": lambda: forgetting(records / "evidence" / "ablation-800"),
+        "each-task": lambda: each_task(records / "evidence" / "tasks-1600", records / "evidence" / _APART),
+        "plateau": lambda: plateau(records / "plateau" / "steps-3000"),
+    }
+    for name, draw in figures.items():
+        save(draw, arguments.output / f"{name}.png")
+    scaling.draw(curve(read_table(records / "ladder" / "points.tsv")), arguments.output / "scaling.png")
+    print(*sorted(arguments.output.glob("*.png")), sep="\n")
+
+
+def save(draw: Callable[[], Figure], file: Path) -> None:
+    """Make a figure in the library's own look and write it as PNG."""
+    with style():
+        draw().savefig(file, dpi=DPI)
+
+
+def time_to_quality(records: Path) -> Figure:
+    """Losses of hidden words and dev scores against minutes: each seed, and a line through the means."""
+    places = parts(records, PARTS)
+    curves = {arm: points(places, arm) for arm in _LOOKS}
+    figure, [loss, scores] = panels(["loss of hidden words", "mean of five dev scores"], 2.6)
+    _curves(loss, curves, lambda point: point.losses)
+    _curves(scores, curves, lambda point: point.scores)
+    scores.yaxis.set_major_formatter(_PERCENT)
+    return figure
+
+
+def _curves(axes: Axes, curves: dict[str, dict[int, Point]], of: Callable[[Point], list[float]]) -> None:
+    labels = []
+    for arm, there in curves.items():
+        colour, name = _LOOKS[arm]
+        line = [point for _, point in sorted(there.items()) if of(point)]
+        if not line:
+            continue
+        minutes, means = [point.minutes for point in line], [statistics.mean(of(point)) for point in line]
+        axes.plot(minutes, means, color=colour, lw=1.4)
+        for point in line:
+            axes.plot([point.minutes] * len(of(point)), of(point), "o", color=colour, ms=3)
+        labels.append(Label(means[-1], name, colour))
+    axes.set_xlim(0, MINUTES)
+    _below(axes, "minutes")
+    margin_labels(axes, labels)
+
+
+def forgetting(records: Path) -> Figure:
+    """What the tasks of the ablation are worth after each stage, seed by seed."""
+    shown = {MASKED: "accuracy of masked tokens", "capitalization": "F1 of capitalization"}
+    figure, made = panels(list(shown.values()), 2.0)
+    looks = {"sequential": VERMILION, "continual": BLUE, "joint": INK}
+    for axes, task in zip(made, shown, strict=True):
+        labels = []
+        for schedule, colour in looks.items():
+            found = [[score["value"] for score in one["measured"][task]] for one in read_records_of(records, schedule)]
+            for values in found:
+                stages = range(len(FOUR) - len(values) + 1, len(FOUR) + 1)  # the last ones
+                axes.plot(stages, values, color=colour, lw=1.2, marker="o", ms=3)
+            labels.append(Label(statistics.mean(values[-1] for values in found), schedule, colour))
+        axes.set_xlim(0.9, len(FOUR) + 0.1)
+        axes.set_xticks(range(1, len(FOUR) + 1))
+        axes.yaxis.set_major_formatter(_PERCENT)
+        _below(axes, "stage")
+        margin_labels(axes, labels)
+    return figure
+
+
+def each_task(records: Path, apart: Path) -> Figure:
+    """Each added task on held-out documents, beside what needs no encoder: seed by seed, with intervals.
+
+    `apart` holds the records of those that were learnt with AdamW's moments for each task.
+    """
+    figure, axes = _rows("held-out score of each task added to masked words, 95 % interval", list(OTHERS), 0.5)
+    for place, task in enumerate(OTHERS):
+        runs = [(record, INK) for record in read_records_of(records, task)]
+        runs += [(record, BLUE) for record in read_records_of(apart, task)]
+        for number, (record, colour) in enumerate(runs):
+            score, height = record["measured"][task][-1], place + 0.15 * (number - (len(runs) - 1) / 2)
+            axes.plot([score["low"], score["high"]], [height] * 2, color=colour, lw=1.4)
+            axes.plot(score["value"], height, "o", color=colour, ms=3.5)
+            axes.plot(score["majority"], height, "|", color=MUTED, ms=6)
+            axes.plot(record["counting tokens"], height, "|", color=VERMILION, ms=6)
+    axes.xaxis.set_major_formatter(_PERCENT)
+    _legend(
+        axes,
+        [
+            ("as the default", INK),
+            ("moments for each task", BLUE),
+            ("majority baseline", MUTED),
+            ("token counts", VERMILION),
+        ],
+    )
+    return figure
+
+
+def plateau(records: Path) -> Figure:
+    """The held-out loss of each beginning, seed by seed."""
+    found = {arm: losses for arm in ARMS if (losses := [one["loss"] for one in read_records_of(records, slug(arm))])}
+    figure, axes = _rows("loss of hidden words after 3,000 steps", list(found), 0.26)
+    for place, losses in enumerate(found.values()):
+        axes.plot(losses, [place] * len(losses), "o", color=BLUE, ms=4)
+    return figure
+
+
+def _rows(title: str, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
+    """A figure with one row a name, from the top down; `height` is a row's, in inches."""
+    tall, left, top, bottom, right = height * len(names), 1.9, 0.5, 0.36, 1.9
+    figure = Figure(figsize=(WIDTH, tall + top + bottom), dpi=PANELS_DPI)
+    whole = (WIDTH, tall + top + bottom)
+    axes = figure.add_axes((left / whole[0], bottom / whole[1], (WIDTH - left - right) / whole[0], tall / whole[1]))
+    axes.set_title(title, loc="left", pad=14, size=NORMAL, weight="bold")
+    axes.grid(axis="x", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    return figure, axes
+
+
+def _legend(axes: Axes, texts: Sequence[tuple[str, str]]) -> None:
+    """What the colours are, in the right margin."""
+    for number, (text, colour) in enumerate(texts):
+        axes.annotate(
+            text,
+            (1, 1),
+            (14, -10 - 14 * number),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=colour,
+            size=SMALL,
+        )
+
+
+def _below(axes: Axes, unit: str) -> None:
+    """The unit of the numbers along x, on their line."""
+    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "color": MUTED, "size": SMALL}
+    axes.annotate(unit, (0, 0), (-16, -6.5), ha="right", va="top", **look)
+
+
+if __name__ == "__main__":
+    main()
