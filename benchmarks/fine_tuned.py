@@ -31,11 +31,17 @@ def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str
 
 
 def knows_nothing(place: Path, tokenizer: Tokenizer, **shape: Any) -> Path:
-    """The folder of an encoder that knows nothing, the same one every time."""
-    paddle.seed(0)
-    model = ErnieModel(EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **shape))
-    model.tokenizer = tokenizer
-    model.save_pretrained(place)
+    """The folder of a small encoder that knows nothing."""
+    return untrained(place, tokenizer, EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **shape))
+
+
+def untrained(place: Path, tokenizer: Tokenizer, config: EncoderConfig) -> Path:
+    """The folder of an encoder that knows nothing, the same one every time; it is made where there is none."""
+    if not place.is_dir():
+        paddle.seed(0)
+        model = ErnieModel(config)
+        model.tokenizer = tokenizer
+        model.save_pretrained(place)
     return place
 
 

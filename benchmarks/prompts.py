@@ -106,7 +106,7 @@ def learnt(prompts: Path, file: Path) -> Path:
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing."""
-    return place if place.is_dir() else knows_nothing(place, letter_pieces(LETTERS), **SHAPE)
+    return knows_nothing(place, letter_pieces(LETTERS), **SHAPE)
 
 
 def pretrained(run: Path, fresh: Path, place: Path) -> Path:

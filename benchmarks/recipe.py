@@ -18,8 +18,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import paddle
 from evidence import RECIPE
+from fine_tuned import untrained
 
 from ernie import ErnieModel
 from pretrain.ledger import markdown
@@ -89,9 +89,9 @@ def main() -> None:
     ernie("report", run, "--downstream", str(output / "finetuned"))
     print((Path(run) / "README.md").read_text(encoding="utf-8"))
     if arguments.untrained:
-        beginning = output / "untrained"
-        if not beginning.is_dir():
-            forget(run, beginning)
+        known = ErnieModel.from_pretrained(run)
+        assert known.tokenizer is not None
+        beginning = untrained(output / "untrained", known.tokenizer, known.config)
         fine_tune(arguments, recipe, str(beginning), output / "finetuned-untrained")
         scores = downstream_rows(read_downstream(beginning, [output / "finetuned-untrained"]))
         print(f"## Untrained\n\n{markdown(scores)}")
@@ -105,15 +105,6 @@ def fine_tune(arguments: argparse.Namespace, recipe: Recipe, model: str, output:
             words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", model]
             words += ["--seeds", str(arguments.seeds), "--output", str(place), *sets([*FINE_TUNING, *changes])]
             ernie("finetune", *words)
-
-
-def forget(model: str, folder: Path) -> None:
-    """Save a model of the same shape and vocabulary with the weights that it begins with."""
-    paddle.seed(0)
-    known = ErnieModel.from_pretrained(model)
-    untrained = ErnieModel(known.config)
-    untrained.tokenizer = known.tokenizer
-    untrained.save_pretrained(folder)
 
 
 def sets(changes: list[str]) -> list[str]:

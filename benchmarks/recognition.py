@@ -133,7 +133,7 @@ def said(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Genera
 
 def beginning(place: Path) -> Path:
     """An encoder that knows nothing, whose vocabulary are the digits."""
-    return place if place.is_dir() else knows_nothing(place, WordPiece([*SPECIAL_TOKENS, *WORDS]), **SHAPE)
+    return knows_nothing(place, WordPiece([*SPECIAL_TOKENS, *WORDS]), **SHAPE)
 
 
 def learn(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed: int) -> None:

@@ -136,7 +136,7 @@ def written(recordings: Path, folder: Path) -> Path:
 
 def beginning(place: Path, letters: Iterable[str]) -> Path:
     """An encoder that knows nothing and reads these letters, or phonemes."""
-    return place if place.is_dir() else knows_nothing(place, letter_pieces(letters), **SHAPE)
+    return knows_nothing(place, letter_pieces(letters), **SHAPE)
 
 
 def pronunciations(archive: Path, place: Path) -> Path:

@@ -168,7 +168,7 @@ def beginning(train: str, place: Path, pair: str) -> Path:
     if not tokenizer.is_dir():
         options = ["--kind", "sentencepiece", "--cased", "--vocab-size", str(VOCABULARY), "--output", str(tokenizer)]
         ernie("tokenizer", "train", "--input", *map(str, texts(train, place, pair)), *options)
-    return fresh if fresh.is_dir() else knows_nothing(fresh, load_tokenizer(tokenizer), **SHAPE)
+    return knows_nothing(fresh, load_tokenizer(tokenizer), **SHAPE)
 
 
 def texts(train: str, place: Path, pair: str) -> list[Path]:
