@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paddle import Tensor
 
-from ernie.kernels.cpu.call import byref, loaded
+from ernie.kernels.cpu.call import byref, count, loaded
 from ernie.kernels.cpu.copies import renewed, to_renew
 from ernie.kernels.cpu.library import AdamW
 
@@ -24,7 +24,7 @@ def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> N
     copy = to_renew(weight)
     addresses = [x.data_ptr() for x in (weight, weight.grad, moment1, moment2)]
     at = None if copy is None else copy.data_ptr()
-    loaded().call("adamw", byref(settings), *addresses, at, weight.size)
+    loaded().call("adamw", byref(settings), *addresses, at, count(weight))
     renewed(weight)
 
 
@@ -32,6 +32,6 @@ def sum_of_squares(tensors: Sequence[Tensor]) -> float:
     """The sum of the squares of all elements, summed in double precision."""
     total, part = 0.0, c_double()
     for tensor in tensors:
-        loaded().call("squares", tensor.data_ptr(), tensor.size, byref(part))
+        loaded().call("squares", tensor.data_ptr(), count(tensor), byref(part))
         total += part.value
     return total

@@ -6,7 +6,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, loaded, low, product
+from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, count, loaded, low, product
 from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.room import empty, empty_like
 from ernie.kernels.precision import is_low
@@ -28,7 +28,7 @@ class _Linear(PyLayer):
         if not activation:
             return before_TE
         y_TE = empty_like(before_TE)
-        loaded().call("activate", activation, before_TE.data_ptr(), y_TE.data_ptr(), y_TE.size)
+        loaded().call("activate", activation, before_TE.data_ptr(), y_TE.data_ptr(), count(y_TE))
         return y_TE
 
     @staticmethod

@@ -8,7 +8,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.errors import UserError
-from ernie.kernels.cpu.call import column_sum, loaded, low, product, row_numbers
+from ernie.kernels.cpu.call import column_sum, count, loaded, low, product, row_numbers
 from ernie.kernels.cpu.copies import doubt, low_copy
 from ernie.kernels.cpu.room import empty
 from ernie.kernels.precision import is_low
@@ -57,5 +57,5 @@ class _CrossEntropy(PyLayer):
 
 
 def _scaled(x: Tensor, factor: float) -> Tensor:
-    loaded().call("scale", int(x.dtype == paddle.bfloat16), x.data_ptr(), x.size, factor)
+    loaded().call("scale", int(x.dtype == paddle.bfloat16), x.data_ptr(), count(x), factor)
     return x
