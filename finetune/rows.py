@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Literal, TextIO
 
 from ernie.data.labelled.read import adapted, is_stream, parse_lines, read_rows, stream_lines
 from ernie.data.labelled.row import Fault, Row, RowOptions
-from ernie.data.read_lines import Line, decoded
+from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from finetune.config import FinetuneConfig
@@ -71,7 +72,7 @@ def file_rows(
     elif is_unnamed(name) and options.format == "auto":
         rows = _streamed(name, lambda: stream_lines(Path(name)), options, column)
     else:
-        rows = read_rows(name, options)
+        rows = read_rows(name, _told(name, options, column) if column else options)
     return _usable(rows, options, use)
 
 
@@ -132,7 +133,7 @@ def as_they_come(rows: Iterable[Row]) -> Iterator[list[Row]]:
 def _streamed(
     name: str, read: Callable[[], Iterator[Line]], options: RowOptions, column: str
 ) -> Iterator[Row | Fault | None]:
-    form = options.format
+    form: str = options.format
     if form in ("parquet", "json", "squad"):
         raise UserError(f"--format {form}: cannot be read from standard input; give a file")
     lines = read()
@@ -141,23 +142,39 @@ def _streamed(
         if first is None:
             return iter(())
         text = first.text or ""
-        names, tabbed = ([name.strip('"') for name in text.split(mark)] for mark in ",\t")
         if text.strip() == "[" or text.startswith("[{"):
             raise UserError(
                 f"{name}: begins as a JSON document does; give a file, or its rows as JSON lines, or --format text if "
                 "it is text"
             )
-        form = (
-            "jsonl"
-            if text.startswith("{")
-            else "tsv"
-            if len(tabbed) > 1 and (options.columns or column in tabbed)
-            else "csv"
-            if column in names
-            else "text"
-        )
-        return adapted(parse_lines(name, chain([first], lines), form, options), options)
+        form = "jsonl" if text.startswith("{") else _separated(name, text, options, column) or "text"
+        lines = chain([first], lines)
     return adapted(parse_lines(name, lines, form, options), options)
+
+
+def _told(name: str, options: RowOptions, column: str) -> RowOptions:
+    """The options, with the format of a .txt file that has a line of names: it is read as standard input is."""
+    path = Path(name)
+    if options.format != "auto" or Path(name.removesuffix(".gz")).suffix.lower() != ".txt" or not path.is_file():
+        return options
+    first = next(iter(LineFile(path)), None)
+    if first is None or first.text is None or first.text.startswith("{"):  # JSON lines are known by that
+        return options
+    form = _separated(name, first.text, options, column)
+    return options if form is None else replace(options, format=form)
+
+
+def _separated(name: str, line: str, options: RowOptions, column: str) -> Literal["tsv", "csv"] | None:
+    """The format of lines whose first one has the column among its names, or tabs where names are given."""
+    names, tabbed = ([name.strip('"') for name in line.split(mark)] for mark in ",\t")
+    if len(tabbed) > 1 and (options.columns or column in tabbed):
+        return "tsv"
+    if column in names:
+        return "csv"
+    if len(tabbed) > 1:
+        said = f"its first line has tabs, but does not name a column '{column}'"
+        warnings.warn(f"{name}: {said}: each line is answered as one text", Remark, stacklevel=2)
+    return None
 
 
 def standard_lines() -> Iterator[Line]:

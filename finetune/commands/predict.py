@@ -1,9 +1,9 @@
 """Predict rows with a fine-tuned model: one output line per row, in order, as rows are read.
 
 Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
-told by the file's name or by --format.  `-` is standard input; it and pipes, such as <(...), are told by their first
-line: JSON lines, TSV, CSV that names the column that the task reads, or lines of text.  Output is JSON lines, or TSV
-with --to tsv.
+told by the file's name or by --format.  `-` is standard input; it, pipes, such as <(...), and .txt files are told by
+their first line: JSON lines, TSV or CSV that names the column that the task reads, or lines of text.  Output is JSON
+lines, or TSV with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -

@@ -176,6 +176,28 @@ class TestInput:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-")) == ["praise"]
 
+    @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt"])
+    def test_a_file_of_text_is_told_by_its_first_line_as_standard_input_is(
+        self, work: Path, predict: Any, suffix: str
+    ) -> None:
+        (work / "asked.txt").write_text(FORMATS[suffix], encoding="utf-8")
+        assert labels(predict("--input", "asked.txt")) == RIGHT
+        (work / "asked.txt.gz").write_bytes(gzip.compress(FORMATS[suffix].encode()))
+        assert labels(predict("--input", "asked.txt.gz")) == RIGHT
+
+    @pytest.mark.parametrize("name", ["-", "asked.txt"])
+    def test_tabs_without_the_tasks_column_are_remarked(
+        self, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    ) -> None:
+        (work / "asked.txt").write_text("review\tlabel\nbad film\tpraise\n", encoding="utf-8")
+        with (work / "asked.txt").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert main(["predict", "done", "--input", name]) == 0
+        said = capsys.readouterr()
+        assert len(labels(said.out.splitlines())) == 2
+        place = "standard input" if name == "-" else name
+        assert f"note: {place}: its first line has tabs, but does not name a column 'text'" in said.err
+
     def test_a_text_with_a_tab_is_a_text_and_one_column_of_csv_has_its_name(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
