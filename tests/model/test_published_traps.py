@@ -247,6 +247,18 @@ def test_half_precision_is_read_as_single(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected(), rtol=0, atol=2e-2)
 
 
+@pytest.mark.parametrize("name", ["hf", "paddlenlp"])
+def test_whole_numbers_in_the_place_of_weights_are_refused(tmp_path: Path, name: str) -> None:
+    query = "ernie.encoder.layer.0.attention.self.query.weight"
+    with pytest.raises(UserError, match=r"weight is of type int8; expected floating-point numbers.* not quantized"):
+        reading(tmp_path, name, add={query: np.ones_like(weights()[query], np.int8)})
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint32])
+def test_what_there_is_no_place_for_may_be_whole_numbers(tmp_path: Path, kind: type) -> None:
+    assert reading(tmp_path, add={"ernie.times": np.ones(3, kind)}).notes == ("there is no place for ernie.times",)
+
+
 # ------------------------------------------------------------------------------------------------- tokenizers
 
 

@@ -24,7 +24,10 @@ _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 _TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _PADDLE = "model_state.pdparams"
 _BUNDLE = "bert_model.ckpt"
-_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?"}
+_TYPES = {
+    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"},
+    **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (8, 4, 2, 1)},
+}
 # The first file of each row is there: this is the file with the settings.
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hf": ("config.json",),

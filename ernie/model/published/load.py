@@ -74,11 +74,9 @@ def read(folder: Path, model_class: type[ErnieModel]) -> Reading:
     wanted = table.of_encoder(layers_of(settings, path), prefix) | table.of_head()
     if not wants_tasks(settings, kind):
         wanted.pop("embedding.task.weight", None)
-    ours = {
-        name: _converted(weights[spelled[theirs]], table.turns(name))
-        for name, theirs in wanted.items()
-        if theirs in spelled
-    }
+    found = {name: spelled[theirs] for name, theirs in wanted.items() if theirs in spelled}
+    _check_types({name: weights[name] for name in found.values()}, file)
+    ours = {name: _converted(weights[theirs], table.turns(name)) for name, theirs in found.items()}
     _check_complete(wanted, ours, file)
     config, notes = shape_of(settings, ours, kind, path)
     unused = [name for spelling, name in spelled.items() if spelling not in {*wanted.values(), *table.copies}]
@@ -104,6 +102,16 @@ def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:
 
 def _converted(values: np.ndarray, turned: bool) -> np.ndarray:
     return np.ascontiguousarray(values.T if turned else values, dtype=np.float32)
+
+
+def _check_types(weights: Weights, file: Path) -> None:
+    """Raise UserError for whole numbers, such as those that a quantized model has instead of its weights."""
+    for name, values in weights.items():
+        if not np.issubdtype(values.dtype, np.floating):
+            raise UserError(
+                f"{file}: {name} is of type {values.dtype}; expected floating-point numbers, as of a model that is not "
+                "quantized"
+            )
 
 
 def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], file: Path) -> None:
