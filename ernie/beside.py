@@ -16,6 +16,16 @@ from ernie.errors import UserError
 PARTIAL = ".partial"  # how the name of a file ends that is being written
 
 
+def make_folder(folder: str | Path) -> Path:
+    """The folder, made if need be.  Raises UserError where there is a file of that name."""
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
+    return folder
+
+
 def beside(place: Path) -> Path:
     """The folder to fill for `place`, not made yet: `NAME.partial-PID`.
 

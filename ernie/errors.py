@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,16 @@ def check_several(given: Any, what: str) -> None:
         columns = ", ".join(map(repr, list(getattr(given, "columns", given))[:5]))
         said = f"found a table with the columns {columns:.60}; give one of them, or its rows"
         raise UserError(f"expected several {what}, such as a list, {said}")
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
+    if not isinstance(given, Iterable) or isinstance(given, bytes) or getattr(given, "ndim", 1) == 0:
         raise UserError(f"expected several {what}, such as a list, found {given!r:.60}")
+
+
+def check_count(name: str, given: Any, least: int) -> None:
+    """Raise UserError unless an argument is a whole number, and not less than `least`."""
+    if not isinstance(given, Integral):
+        raise UserError(f"{name}: expected a whole number, found {given!r:.60}")
+    if given < least:
+        raise UserError(f"{name}: expected at least {least}, found {given}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 
 from ernie.data.batch import pack
 from ernie.data.document import Sample
-from ernie.errors import UserError, about
+from ernie.errors import UserError, about, check_count
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
@@ -41,10 +41,7 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
         )
     if not isinstance(text, str):
         raise UserError(f"expected a text, found {text!r:.60}")
-    if not isinstance(top, int | np.integer):
-        raise UserError(f"top: expected a whole number, found {top!r:.60}")
-    if top < 1:
-        raise UserError(f"top: expected at least 1, found {top}")
+    check_count("top", top, 1)
     with about("the text"):
         whole(text)
     parts = _parts(tokenizer, text)

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ernie.beside import PARTIAL, beside, put
-from ernie.errors import UserError
+from ernie.beside import PARTIAL, beside, make_folder, put
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.weights import save_weights
 
@@ -19,10 +18,7 @@ if TYPE_CHECKING:
 
 def save(model: ErnieModel, folder: Path) -> None:
     """See `ErnieModel.save_pretrained`."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
+    make_folder(folder)
     writers = _writers(model)
     partials = {name: folder / f"{name}{PARTIAL}" for name in writers}
     tokenizer = beside(folder / TOKENIZER_FOLDER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import Remark, UserError, about, check_several
+from ernie.errors import Remark, UserError, about, check_count, check_several
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame, kept
@@ -27,13 +27,12 @@ Text = str | tuple[str, str]
 
 
 def encode(
-    model: ErnieModel, texts: Sequence[Text], pooling: Pooling, max_len: int | None, batch_tokens: int, normalize: bool
+    model: ErnieModel, texts: Iterable[Text], pooling: Pooling, max_len: int | None, batch_tokens: int, normalize: bool
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling: expected one of {', '.join(get_args(Pooling))}, found '{pooling}'")
-    if batch_tokens < 1:
-        raise UserError(f"batch_tokens: expected at least 1, found {batch_tokens}")
+    check_count("batch_tokens", batch_tokens, 1)
     samples = _samples(tokenizer_of(model), texts, _limit(model.config.max_positions, max_len))
     vectors_ND = np.empty((len(samples), model.config.hidden_size), np.float32)
     with evaluating(model):
@@ -58,12 +57,13 @@ def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: Pooling
 def _limit(positions: int, max_len: int | None) -> int:
     if max_len is None:
         return positions
-    if not 3 <= max_len <= positions:
-        raise UserError(f"max_len: expected from 3 to the model's {positions} positions, found {max_len}")
+    check_count("max_len", max_len, 3)
+    if max_len > positions:
+        raise UserError(f"max_len: expected at most the model's {positions} positions, found {max_len}")
     return max_len
 
 
-def _samples(tokenizer: Tokenizer, texts: Sequence[Text], max_len: int) -> list[Sample]:
+def _samples(tokenizer: Tokenizer, texts: Iterable[Text], max_len: int) -> list[Sample]:
     check_several(texts, "texts")
     samples, cut = [], 0
     for index, text in enumerate([texts] if isinstance(texts, str) else texts):

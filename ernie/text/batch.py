@@ -5,12 +5,12 @@ Legend: N texts, L the longest in tokens, n tokens of one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.errors import UserError, about, check_several
+from ernie.errors import UserError, about, check_count, check_several
 from ernie.text.frame import frame, kept
 from ernie.text.whole import whole
 
@@ -22,15 +22,17 @@ _NO_CHARACTERS = np.zeros((1, 2), np.int64)  # what a special token stands for
 
 def make_batch(
     tokenizer: Tokenizer,
-    texts: str | Sequence[str],
-    text_pairs: str | Sequence[str] | None,
+    texts: Iterable[str],
+    text_pairs: Iterable[str] | None,
     max_len: int | None,
     padding: bool,
     offsets: bool,
 ) -> dict[str, Any]:
     """See `Tokenizer.__call__`."""
-    if max_len is not None and max_len < 3:
-        raise UserError(f"max_len: expected at least 3, found {max_len}")
+    if max_len is not None:
+        check_count("max_len", max_len, 3)
+    if not isinstance(padding, bool):  # other libraries have words for it
+        raise UserError(f"padding: expected True, to the longest of the batch, or False, found {padding!r:.60}")
     firsts = _checked(texts, "text")
     seconds = [None] * len(firsts) if text_pairs is None else _checked(text_pairs, "text pair")
     if len(firsts) != len(seconds):
@@ -43,7 +45,7 @@ def make_batch(
     return {name: _pad(column, tokenizer.pad_id if name == "input_ids" else 0) for name, column in columns.items()}
 
 
-def _checked(texts: str | Sequence[str], name: str) -> list[Any]:
+def _checked(texts: Iterable[str], name: str) -> list[Any]:
     check_several(texts, f"{name}s")
     found = [texts] if isinstance(texts, str) else list(texts)
     if not found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ernie.beside import make_folder
 from ernie.errors import UserError
 from ernie.text.batch import make_batch
 
@@ -86,8 +87,8 @@ class Tokenizer(ABC):
 
     def __call__(
         self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
+        texts: Iterable[str],
+        text_pairs: Iterable[str] | None = None,
         *,
         max_len: int | None = None,
         padding: bool = True,
@@ -104,11 +105,14 @@ class Tokenizer(ABC):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """As `save`, under the name that other libraries use."""
-        self.save(Path(folder))
+        self.save(folder)
 
-    def save(self, folder: Path) -> None:
-        """Write the files from which `load_tokenizer(folder)` makes this tokenizer again."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def save(self, folder: str | Path) -> None:
+        """Write the files from which `load_tokenizer(folder)` makes this tokenizer again.
+
+        The folder is made if need be.  Raises UserError where there is a file of that name.
+        """
+        folder = make_folder(folder)
         self.write_files(folder)
         settings = {"kind": self.kind, "do_lower_case": self.lowercase}
         (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")

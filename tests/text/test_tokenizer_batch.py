@@ -106,12 +106,24 @@ def test_a_single_text_is_a_batch_of_one() -> None:
         ({"texts": ["a"], "text_pairs": [3]}, "text pair 0: expected a text, found 3"),
         ({"texts": ["a"], "text_pairs": ["b", "c"]}, "expected as many text_pairs as texts, found 2 and 1"),
         ({"texts": ["a"], "max_len": 2}, "max_len: expected at least 3, found 2"),
+        ({"texts": ["a"], "max_len": "8"}, "max_len: expected a whole number, found '8'"),
+        (
+            {"texts": ["a"], "padding": "max_length"},
+            "padding: expected True, to the longest of the batch, or False, found 'max_length'",
+        ),
     ],
 )
 def test_what_makes_no_batch_is_a_sentence(arguments: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         TOKENIZER(**arguments)
     assert str(caught.value) == message
+
+
+def test_a_file_where_a_tokenizer_shall_be_saved_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for save in (TOKENIZER.save, TOKENIZER.save_pretrained):
+        with pytest.raises(UserError, match="file: there is a file of that name"):
+            save(str(tmp_path / "file"))
 
 
 def test_a_tokenizer_is_found_where_its_model_is(tmp_path: Path) -> None:
