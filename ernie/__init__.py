@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ernie import runtime
+from ernie.errors import nearest
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -20,7 +21,13 @@ _FACE = {"ErnieModel": "ernie.model.ernie", "ErnieTokenizer": "ernie.model.pretr
 runtime.prepare()
 
 
-def __getattr__(name: str) -> Any:
-    if name in _FACE:
-        return getattr(import_module(_FACE[name]), name)
-    raise AttributeError(f"module 'ernie' has no attribute '{name}'")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
+
+    def __getattr__(name: str) -> Any:
+        if name in _FACE:
+            return getattr(import_module(_FACE[name]), name)
+        raise AttributeError(f"module 'ernie' has no attribute '{name}'.{nearest(name, _FACE)}")

@@ -5,7 +5,7 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,10 +61,14 @@ class ErnieModel(nn.Layer):
     `tokenizer` and `masked_head`, which predicts masked tokens, are there where the folder has them.  The head is no
     part of the encoder: its parameters are not among the model's.
 
-    `drawn=False` leaves the parameters without values, for one who sets all of them.
+    `drawn=False` leaves the parameters without values, for one who sets all of them.  Raises UserError for what is no
+    configuration.
     """
 
     def __init__(self, config: EncoderConfig, *, drawn: bool = True):
+        if not isinstance(config, EncoderConfig):
+            said = f"expected an EncoderConfig, found {config!r:.60}"
+            raise UserError(f"ErnieModel: {said}; ErnieModel.from_pretrained(path) loads a model")
         super().__init__()
         self.config = config
         with nullcontext() if drawn else LazyGuard():
@@ -75,12 +79,21 @@ class ErnieModel(nn.Layer):
         self.masked_head: MaskedTokenHead | None = None
         if drawn:
             begin(self)
+        else:
+            for parameter in self.parameters():  # how to draw them cannot be sent to a process that is spawned
+                parameter._init_func = parameter._init_op_creator = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "masked_head":  # Paddle would register it, also behind a property
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
+
+    def _to_impl(self, *given: Any, **named: Any) -> ErnieModel:
+        """What is behind `to`, `float` and their like: the head, which is no sublayer, goes with the model."""
+        if self.masked_head is not None:
+            self.masked_head._to_impl(*given, **{**named, "include_sublayers": True})
+        return super()._to_impl(*given, **named)
 
     def encode_packed(
         self, batch: Packed, task_id: int = 0, needed: np.ndarray | None = None, mask: Mask | None = None
@@ -127,7 +140,7 @@ class ErnieModel(nn.Layer):
 
     def encode(
         self,
-        texts: Sequence[Text],
+        texts: Iterable[Text],
         *,
         pooling: Pooling = "mean",
         max_len: int | None = None,

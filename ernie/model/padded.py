@@ -5,7 +5,7 @@ Legend: N sequences, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -60,13 +60,21 @@ class Padding:
 
 
 def read_ids(name: str, values: Ids) -> np.ndarray:
-    """An argument of the model as an array.  Raises UserError for rows of several lengths and for fractions."""
+    """An argument of the model as an array.
+
+    Raises UserError for rows of several lengths, for fractions, and where Paddle traces instead of computing.
+    """
+    if isinstance(values, Mapping):
+        raise UserError(f"{name}: found a batch with {', '.join(map(str, values))}; give its parts: model(**batch)")
+    if not paddle.in_dynamic_mode():
+        raise UserError("the model cannot be traced; 'ernie export' writes it for ONNX Runtime and Paddle's inference")
     try:
         array: np.ndarray = values.numpy() if isinstance(values, Tensor) else np.asarray(values)
     except ValueError:
         raise UserError(f"{name}: its rows differ in length; pad them, or have the tokenizer do it") from None
     if array.size and array.dtype.kind not in "biu":
-        raise UserError(f"{name}: expected whole numbers, found {array.dtype}")
+        texts = "; model.tokenizer(texts) makes such a batch of texts" if array.dtype.kind == "U" else ""
+        raise UserError(f"{name}: expected whole numbers, found {array.dtype}{texts}")
     return array.astype(np.int64, copy=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 from ernie.errors import UserError
 from ernie.model.published import hub
@@ -21,6 +22,10 @@ class ErnieTokenizer:
 
     `from_pretrained` makes whichever kind of `Tokenizer` the folder holds; there are no objects of this class.
     """
+
+    def __new__(cls, *given: object, **named: object) -> NoReturn:
+        """Raise UserError: there are none."""
+        raise UserError("ErnieTokenizer.from_pretrained(path) loads a tokenizer; there are no objects of this class")
 
     @staticmethod
     def from_pretrained(path: str | Path) -> Tokenizer:
@@ -41,6 +46,8 @@ def model_folder(path: Path) -> Path:
 
     Raises UserError when it is neither.
     """
+    if path.is_file():
+        raise UserError(f"{path}: is a file; give the folder of the model")
     for folder in (path, path / "model"):
         if any((folder / name).is_file() for name in _CONFIG_FILES):
             return folder

@@ -17,8 +17,12 @@ from ernie.model.published.folder import read_safetensors
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
-    """The layer's parameters by name, as NumPy arrays."""
-    return {name: np.ascontiguousarray(value.numpy()) for name, value in layer.state_dict().items()}
+    """The layer's parameters by name, as NumPy arrays; those in bfloat16, which NumPy does not have, as float32."""
+    return {name: np.ascontiguousarray(_wide(value).numpy()) for name, value in layer.state_dict().items()}
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.astype("float32") if value.dtype == paddle.bfloat16 else value
 
 
 def save_weights(layer: nn.Layer, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,33 @@ def test_a_damaged_model_is_a_sentence_that_names_the_file(tmp_path: Path, kind:
 def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieModel.from_pretrained(tmp_path / "nowhere")
+
+
+def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"model.safetensors: is a file; give the folder of the model"):
+        ErnieModel.from_pretrained(tmp_path / "model.safetensors")
+
+
+def test_a_model_in_half_precision_is_saved_as_what_it_holds(tmp_path: Path) -> None:
+    for kind in ("bfloat16", "float16"):
+        model = make()
+        model.masked_head = MaskedTokenHead(model)
+        model.to(dtype=kind)
+        model.save_pretrained(tmp_path / kind)
+        loaded = ErnieModel.from_pretrained(tmp_path / kind)
+        assert loaded.masked_head is not None
+        for one, other in ((model, loaded), (model.masked_head, loaded.masked_head)):
+            for (name, saved), found in zip(one.named_parameters(), other.parameters(), strict=True):
+                np.testing.assert_array_equal(found.numpy(), saved.astype("float32").numpy(), err_msg=name)
+
+
+def test_a_loaded_model_can_be_sent_to_a_process_that_is_spawned(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path)
+    loaded = ErnieModel.from_pretrained(tmp_path)
+    sent = ForkingPickler.loads(ForkingPickler.dumps(loaded))
+    for name, values in arrays(loaded).items():
+        np.testing.assert_array_equal(arrays(sent)[name], values, err_msg=name)
 
 
 def test_near_positions_of_a_fresh_encoder_are_more_alike_than_far_ones() -> None:

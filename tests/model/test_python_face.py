@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from paddle.base import core
 from safetensors.numpy import load_file, save_file
 
-from ernie import ErnieModel
+import ernie
+from ernie import ErnieModel, ErnieTokenizer
 from ernie.data.batch import Packed, pack
 from ernie.data.document import Sample
 from ernie.errors import UserError
@@ -57,6 +59,19 @@ def close(one: object, other: object) -> None:
     np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-4, atol=1e-5)
 
 
+def test_the_packages_names_are_listed_and_a_wrong_one_is_told_the_nearest() -> None:
+    assert {"ErnieModel", "ErnieTokenizer", "__version__"} <= set(dir(ernie))
+    with pytest.raises(AttributeError, match=r"no attribute 'ErnieModl'. Did you mean 'ErnieModel'"):
+        ernie.ErnieModl  # noqa: B018 - reading it is the error
+
+
+def test_what_other_libraries_make_by_calling_says_how_it_is_loaded() -> None:
+    with pytest.raises(UserError, match=r"found 'runs/first'; ErnieModel.from_pretrained\(path\) loads a model"):
+        ErnieModel("runs/first")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"ErnieTokenizer.from_pretrained\(path\) loads a tokenizer"):
+        ErnieTokenizer("runs/first")
+
+
 # -------------------------------------------------------------------------------------------- padded batches
 
 
@@ -91,6 +106,12 @@ def test_tensors_arrays_and_lists_are_the_same(model: ErnieModel) -> None:
     assert np.array_equal(one, three)
 
 
+def test_tracing_says_what_writes_a_graph_instead(tmp_path: Path) -> None:
+    shape = [paddle.static.InputSpec([None, None], "int64")]
+    with pytest.raises(UserError, match=r"'ernie export' writes it for ONNX Runtime and Paddle's inference"):
+        paddle.jit.save(make(), str(tmp_path / "traced"), input_spec=shape)
+
+
 def test_hidden_states_run_from_the_embeddings_to_the_last_layer(model: ErnieModel) -> None:
     ids, mask = np.array([[3, 4, 5], [6, 7, 0]]), np.array([[1, 1, 1], [1, 1, 0]])
     output = model(ids, attention_mask=mask, output_hidden_states=True)
@@ -108,10 +129,15 @@ def test_hidden_states_run_from_the_embeddings_to_the_last_layer(model: ErnieMod
     [
         ([[1, 2], [3]], "input_ids: its rows differ in length; pad them, or have the tokenizer do it"),
         ([[1.5, 2.0]], "input_ids: expected whole numbers, found float64"),
+        (["a"], "input_ids: expected whole numbers, found <U1; model.tokenizer(texts) makes such a batch of texts"),
+        (
+            TOKENIZER("a"),
+            "input_ids: found a batch with input_ids, token_type_ids, attention_mask; give its parts: model(**batch)",
+        ),
         ([], "input_ids has the shape [0], expected a batch of sequences: [N, L]"),
     ],
 )
-def test_ids_that_are_no_batch_are_a_sentence(model: ErnieModel, ids: list, message: str) -> None:
+def test_ids_that_are_no_batch_are_a_sentence(model: ErnieModel, ids: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         model(ids)
     assert str(caught.value) == message
@@ -231,8 +257,11 @@ def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
         ({"texts": [("a", "\udc00")]}, "text 0: holds half a surrogate pair, which stands for no character"),
         ({"texts": ["a"], "pooling": "max"}, "pooling: expected one of mean, cls, pooler, found 'max'"),
         ({"texts": ["a"], "batch_tokens": 0}, "batch_tokens: expected at least 1, found 0"),
-        ({"texts": ["a"], "max_len": 13}, "max_len: expected from 3 to the model's 12 positions, found 13"),
-        ({"texts": ["a"], "max_len": 2}, "max_len: expected from 3 to the model's 12 positions, found 2"),
+        ({"texts": ["a"], "batch_tokens": "64"}, "batch_tokens: expected a whole number, found '64'"),
+        ({"texts": ["a"], "max_len": 13}, "max_len: expected at most the model's 12 positions, found 13"),
+        ({"texts": ["a"], "max_len": 2}, "max_len: expected at least 3, found 2"),
+        ({"texts": ["a"], "max_len": 8.5}, "max_len: expected a whole number, found 8.5"),
+        ({"texts": np.array("a")}, "expected several texts, such as a list, found array('a', dtype='<U1')"),
     ],
 )
 def test_what_cannot_be_encoded_is_a_sentence(model: ErnieModel, arguments: dict, message: str) -> None:
@@ -324,6 +353,31 @@ def test_the_head_is_saved_beside_the_model_and_is_no_part_of_it(tmp_path: Path)
     loaded.masked_head = None
     loaded.save_pretrained(tmp_path)
     assert ErnieModel.from_pretrained(tmp_path).masked_head is None
+
+
+def test_the_head_has_the_type_that_the_model_is_given() -> None:
+    model, whole = make(), make()
+    wanted = whole.fill_mask("the [MASK] in paris", 3)
+    for change in (lambda: model.to(dtype="float64"), model.float, model.half, model.float):
+        change()
+        assert model.masked_head is not None
+        assert {p.dtype for p in model.masked_head.parameters()} == {p.dtype for p in model.parameters()}
+        if model.pooler.dense.weight.dtype != paddle.float16:
+            found = model.fill_mask("the [MASK] in paris", 3)
+            assert [[word.token for word in words] for words in found] == [[w.token for w in ws] for ws in wanted]
+
+
+@pytest.mark.skipif(paddle.get_device() != "cpu", reason="a GPU computes in half precision")
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_weights_in_half_precision_are_a_sentence_on_a_cpu(kind: str) -> None:
+    model = make()
+    model.to(dtype=kind)
+    said = f"weights of type {kind} cannot be computed with on a CPU. Keep them in float32, which model.float()"
+    for call in (lambda: model.encode(["the"]), lambda: model.fill_mask("[MASK]"), lambda: model(**TOKENIZER("a"))):
+        with pytest.raises(UserError, match=re.escape(said)):
+            call()
+    model.float()
+    assert model.encode(["the"]).dtype == np.float32
 
 
 def test_another_models_head_is_a_sentence_that_names_the_file(tmp_path: Path) -> None:
