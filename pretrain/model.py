@@ -14,6 +14,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.losses import Loss
 from ernie.model.weights import arrays, set_weights
+from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import PretrainConfig
 from tasks.base import PretrainTask
@@ -45,9 +46,20 @@ class MultiTaskModel(nn.Layer):
         return batch, None
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The loss of one batch of the objective `name`, from the encoder's vectors."""
+        """The loss of one batch of the objective `name`, from the encoder's vectors.
+
+        Raises UserError when it is not the sum over all labels of the batch, by whose number it is to be divided.
+        """
         task = self.objectives[name]
-        return task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+        found = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+        if found.count != batch.targets:
+            labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
+            raise UserError(
+                f"task '{name}': its loss is a sum over {plural(found.count, 'target')}, and a batch of its samples "
+                f"has {plural(batch.targets, 'label')} ({labels}), by whose number the sum is divided: give samples no "
+                "labels but those that the loss counts"
+            )
+        return found
 
     def adopt_masked_head(self) -> None:
         """Have the first objective that predicts masked tokens train the encoder's head for them.

@@ -10,6 +10,7 @@ from ernie.data.shards import Corpus
 from ernie.data.stream import Source, TooLittleText
 from ernie.errors import UserError, about, nearest
 from ernie.metrics import METRICS, Score
+from ernie.model.losses import Loss
 from ernie.train.evaluate import evaluate
 from pretrain.config import PretrainConfig
 from pretrain.feeds import sources
@@ -43,7 +44,22 @@ class Probe:
     def measure(self, model: MultiTaskModel, name: str, most: int | None = None) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first; of the first batches only, if `most` says how many."""
         batches = [batch for batch in self._batches[name] if batch.targets][:most]
-        return evaluate(model, partial(model.loss, name), batches, model.objectives[name].metrics)
+        return evaluate(model, partial(_classified, model, name), batches, model.objectives[name].metrics)
+
+
+def _classified(model: MultiTaskModel, name: str, batch: Packed) -> Loss:
+    """The loss of a batch.  Raises UserError unless it tells logits (P, C) and labels (P,), classes both, of which
+    metrics are made."""
+    found = model.loss(name, batch)
+    labels, shape = found.labels, None if found.logits is None else tuple(found.logits.shape)
+    if shape is None or len(shape) != 2 or labels.shape != shape[:1] or labels.dtype.kind not in "iu":
+        told = "no logits" if shape is None else f"logits of the shape {shape}"
+        raise UserError(
+            f"task '{name}': its loss tells {told} and labels of the shape {labels.shape}, type {labels.dtype}. "
+            "Metrics compare classes: they need logits (P, C) and P whole numbers below C. A number can be learnt as "
+            "the class of its range"
+        )
+    return found
 
 
 def _check_metrics(name: str, metrics: Sequence[str]) -> None:

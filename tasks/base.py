@@ -149,6 +149,8 @@ class SequenceTask(ClassifierTask):
         super().check_sample(sample)
         if (shape := np.shape(sample.labels["label"])) != ():
             raise UserError(f"a label has the shape {shape}; a SequenceTask has one label a sequence, a number")
+        if sample.labels["label"] == IGNORE:
+            raise UserError("a label is IGNORE; of a sequence without a label a SequenceTask gives no sample")
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead

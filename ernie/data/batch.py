@@ -197,7 +197,7 @@ def _written(texts: Sequence[np.ndarray]) -> Written | None:
 
 
 def _labels(values: list[int | float | np.ndarray]) -> Labels:
-    if isinstance(values[0], np.ndarray):
+    if np.ndim(values[0]):
         joined = np.concatenate(values)
         if joined.ndim > 1:
             return Labels(joined, None)

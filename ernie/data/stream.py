@@ -82,18 +82,35 @@ class Source:
             with self._told(index):
                 samples = list(self.task.samples(items, self.tokenizer, rng))
                 for sample in samples:
-                    self._check_ids(sample.ids)
+                    self._check_input(sample)
                     self.task.check_sample(sample)
             for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
 
-    def _check_ids(self, ids: np.ndarray) -> None:
-        if ids.dtype.kind not in "iu":
-            raise UserError(f"the ids of a sample are of the type {ids.dtype}; expected whole numbers")
+    def _check_input(self, sample: Sample) -> None:
+        """What the encoder is given: an id and a segment a token."""
+        for what, values in (("ids", sample.ids), ("segments", sample.segments)):
+            if not isinstance(values, np.ndarray):
+                raise UserError(f"the {what} of a sample are a {type(values).__name__}; expected a NumPy array")
+            if values.dtype.kind not in "iu":
+                raise UserError(f"the {what} of a sample are of the type {values.dtype}; expected whole numbers")
+        ids = sample.ids
+        if ids.ndim != 1 or not ids.size or ids.shape != sample.segments.shape:
+            raise UserError(
+                f"a sample has ids of the shape {ids.shape} and segments of {sample.segments.shape}; expected one of "
+                "each for every token, of which there is at least one"
+            )
         size = self.tokenizer.vocab_size
-        if ids.size and not 0 <= ids.min() <= ids.max() < size:
+        if not 0 <= ids.min() <= ids.max() < size:
             odd = ids.min() if ids.min() < 0 else ids.max()
             raise UserError(f"an id of a sample is {odd}, and the vocabulary has {size:,} tokens, from 0 on")
+
+    def _check_alike(self, samples: Sequence[Sample]) -> None:
+        """Raise UserError when not all samples have the same labels: a batch would lack some."""
+        kinds = sorted({", ".join(sorted(sample.labels)) or "none" for sample in samples})
+        if len(kinds) > 1:
+            told = "; some ".join(kinds)
+            raise UserError(f"task '{self.name}': its samples do not all have the same labels: some have {told}")
 
     @contextmanager
     def _told(self, index: int) -> Iterator[None]:
@@ -114,6 +131,7 @@ class Source:
             samples.append(sample)
         if not samples:
             return []
+        self._check_alike(samples)
         rng = order.generator(self.seed, self.name, epoch, f"block {first}")
         name_array = np.asarray(names, dtype=np.int64)
         chosen = plan([len(sample) for sample in samples], self.budget, rng)

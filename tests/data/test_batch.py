@@ -135,6 +135,12 @@ def test_labels_are_whole_numbers_of_64_bits_whatever_the_task_gave() -> None:
     assert {batch.ids.dtype, batch.segments.dtype, batch.labels["label"].values.dtype} == {np.dtype(np.int64)}
 
 
+def test_a_number_that_numpy_holds_as_an_array_is_one_label_a_sequence() -> None:
+    ids = np.arange(3)
+    labels = pack([Sample(ids, ids, {"label": np.array(4)}), Sample(ids, ids, {"label": 5})]).labels["label"]
+    assert (labels.values.tolist(), labels.positions) == ([4, 5], None)
+
+
 def test_what_is_to_be_written_is_given_shifted_by_one() -> None:
     ids = [np.array([5, 6]), np.array([7, 8, 9])]
     texts = [np.array([1, 10, 11, 2]), np.array([1, 12, 2])]

@@ -66,6 +66,19 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             "        return super().loss(head, hidden_TD * float('inf'), batch)",
             "its first step has the loss nan and a gradient of the norm nan",
         ),
+        (
+            "label=(shuffled != ids).astype(np.int64)",
+            "label=(shuffled != ids).astype(np.int64), weight=1",
+            "targets, and a batch of its samples has",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def loss(self, head, hidden_TD, batch):\n"
+            "        from ernie.model.losses import squared_error\n"
+            "        values = head(hidden_TD, batch.labels['label'].positions)[:, :1]\n"
+            "        return squared_error(values, batch.labels['label'].values / 3)",
+            "Metrics compare classes: they need logits (P, C) and P whole numbers below C",
+        ),
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )

@@ -138,13 +138,22 @@ def made_of(token: float) -> Callable[[Tokenizer], Sample]:
     return lambda tokenizer: Sample(np.full(4, token), np.zeros(4, np.int64), {"label": 0})
 
 
+def given(ids: Any, segments: Any) -> Callable[[Tokenizer], Sample]:
+    return lambda tokenizer: Sample(ids, segments, {"label": 0})
+
+
 def looked_at(task: PretrainTask, *made: Callable[[Tokenizer], Sample]) -> int:
     return Source("own", task, list(made), TOKENIZER, seed=0, budget=64).items_per_block()
 
 
 @pytest.mark.parametrize(
     ("task", "label"),
-    [(OfTokens(), np.array([IGNORE, 0, 1, IGNORE])), (OfTokens(), np.full(4, IGNORE)), (OfSequences(), 2)],
+    [
+        (OfTokens(), np.array([IGNORE, 0, 1, IGNORE])),
+        (OfTokens(), np.full(4, IGNORE)),
+        (OfSequences(), 2),
+        (OfSequences(), np.array(2)),
+    ],
 )
 def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: Any) -> None:
     assert looked_at(task, framed(label)) == 1
@@ -159,12 +168,17 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (OfSequences(), framed(-2), "a label is -2, and the task has 3 classes"),
         (OfSequences(), framed(0.5), "labels are of the type float64; expected integers"),
         (OfSequences(), framed(np.array([0, 1, 2, 0])), "has one label a sequence"),
+        (OfSequences(), framed(IGNORE), "a label is IGNORE; of a sequence without a label a SequenceTask gives no"),
         (OfTokens(), framed(1), r"the labels have the shape \(\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([0, 1, 0])), r"the labels have the shape \(3,\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([True, False, True, True])), "labels are of the type bool; expected integers"),
         (OfSequences(), made_of(99_999), "an id of a sample is 99999, and the vocabulary has"),
         (OfSequences(), made_of(-1), "an id of a sample is -1, and the vocabulary has"),
         (OfSequences(), made_of(0.5), "the ids of a sample are of the type float64; expected whole numbers"),
+        (OfSequences(), given([7, 8], np.zeros(2, np.int64)), "the ids of a sample are a list; expected a NumPy array"),
+        (OfSequences(), given(np.arange(4), np.zeros(4)), "the segments of a sample are of the type float64; expected"),
+        (OfSequences(), given(np.arange(4), np.zeros(3, np.int64)), r"ids of the shape \(4,\) and segments of \(3,\)"),
+        (OfSequences(), given(np.arange(0), np.arange(0)), "of which there is at least one"),
         (Forgetful(), framed(0), "a label is 0, and the task has 0 classes"),
     ],
 )
@@ -175,6 +189,18 @@ def test_a_sample_that_cannot_be_learnt_from_is_told_with_task_and_document(
     others = [] if isinstance(task, Forgetful) else [good, good]
     with pytest.raises(UserError, match=f"task 'own', item {len(others)} of its documents: .*{sentence}"):
         looked_at(task, *others, made)
+
+
+def test_samples_of_which_some_have_other_labels_are_told() -> None:
+    source = Source("own", OfSequences(), [framed(0), framed(1, key="label"), labelled_twice], TOKENIZER, 0, budget=64)
+    with pytest.raises(
+        UserError, match="task 'own': its samples do not all have the same labels: some have label; some"
+    ):
+        source.batches(0, 0, 3)
+
+
+def labelled_twice(tokenizer: Tokenizer) -> Sample:
+    return Sample(np.full(4, 7), np.zeros(4, np.int64), {"label": 0, "more": 1})
 
 
 def test_an_error_of_a_task_s_own_names_task_and_document() -> None:
