@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except UserError as error:
         print(f"ernie: error: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except BrokenPipeError:
         # The reader of our output went away (`ernie tasks | head`); say nothing more, also not at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class UserError(ValueError):
-    """Something the user can mend.  The command line prints it without a traceback and exits with status 2."""
+    """Something the user can mend.  The command line prints it without a traceback and exits with its `status`."""
+
+    status: ClassVar[int] = 2
+
+
+class BrokeDown(UserError):
+    """Training that came to nothing, from what was right as far as could be known before."""
+
+    status: ClassVar[int] = 1
 
 
 class Remark(UserWarning):
@@ -60,4 +68,5 @@ def about(place: object) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{place}: {error}") from None
+        kind = BrokeDown if isinstance(error, BrokeDown) else UserError
+        raise kind(f"{place}: {error}") from None

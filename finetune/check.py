@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ernie.data.document import IGNORE, Sample
-from ernie.errors import UserError
+from ernie.errors import BrokeDown
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -78,7 +78,7 @@ def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits
         _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
-        raise UserError(f"the loss of the first step is {loss}: is the model damaged?")
+        raise BrokeDown(f"the loss of the first step is {loss}: is the model damaged?")
     return (
         f"ok: one step on {len(few['train'])} rows and a scoring of {len(few['dev'])}: loss {loss:.4f}, {seconds:.1f} s"
     )

@@ -16,7 +16,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
-from ernie.errors import Remark, UserError
+from ernie.errors import BrokeDown, Remark, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -54,7 +54,7 @@ def finetune(
     Order, dropout and the head's first weights follow from the seed.  `world` are the processes that train together;
     the model that is returned is the first one's.  It goes on from the last of the `checkpoints`, and writes some.
     Where loss, gradients or outputs are finite no more, what did best until then is returned, with a remark; raises
-    UserError where there is nothing yet.
+    BrokeDown where there is nothing yet.
     """
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found
@@ -139,13 +139,13 @@ def _scored(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict[st
 
 
 def _broke_down(what: str, config: TrainConfig, evaluations: Sequence[Evaluation], world: World) -> None:
-    """Say that training ends before its time.  Raises UserError where no evaluation has a model to be kept."""
+    """Say that training ends before its time.  Raises BrokeDown where no evaluation has a model to be kept."""
     causes = (
         f"The usual causes are a rate that is too high (train.rate.peak is {config.rate.peak:g}), a warm-up that is "
         f"too short (train.rate.warmup is {config.rate.warmup:g}) and an encoder with damaged weights."
     )
     if not evaluations:
-        raise UserError(f"{what} {causes}")
+        raise BrokeDown(f"{what} {causes}")
     if world.is_first:
         warnings.warn(f"{what} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
 

@@ -155,11 +155,13 @@ class Watch:
 
     def failed(self, error: BaseException) -> None:
         """Tell why this process cannot go on, and end with all the others."""
-        text, status = str(error), 2
-        if not isinstance(error, UserError):
+        text, status = str(error), FAILED
+        if isinstance(error, UserError):
+            status = error.status
+        else:
             if not self._broke_in:  # otherwise it says no more than that others are gone
                 traceback.print_exception(error)
-            text, status = f"{type(error).__name__}: {text.strip().splitlines()[-1] if text.strip() else ''}", FAILED
+            text = f"{type(error).__name__}: {text.strip().splitlines()[-1] if text.strip() else ''}"
         self._tell()
         self._send(error=text, symptom=bool(self._broke_in), status=status)
         self._thread.join(self._limit + 4 * _GRACE)

@@ -38,7 +38,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when everything was trained."""
+    """Run it: 0 when everything was trained; BrokeDown, whose status is 1, when training came to nothing."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.parallel.launch import check_restarts, count, launch, ranks

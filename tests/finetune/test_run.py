@@ -162,7 +162,7 @@ class TestGivenAgain:
     def test_a_run_without_a_finished_trial_may_begin_anew_with_other_keys(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert finetune("--quiet", "--set", "train.rate.peak=1e30") == 2
+        assert finetune("--quiet", "--set", "train.rate.peak=1e30") == 1
         assert "not finite" in capsys.readouterr().err
         assert finetune("--quiet") == 0
 
