@@ -17,18 +17,21 @@ from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 
 _BLOCK = 1 << 20  # bytes looked through at a time
+_ENOUGH = 10  # different texts, of which one at least is held out
 
 
 class Table(Sequence[dict[str, str]]):
     """The rows of a `.tsv` or `.jsonl` file as dictionaries of text.
 
     Only where each row begins, and once it was split a hash of each row, is held in memory.  `required` columns are
-    checked at once; a row that lacks one, or cannot be read, raises UserError with its line.
+    checked at once; a row that lacks one, or cannot be read, raises UserError with its line.  Rows that are equal `by`
+    some of these columns, all if left out, fall on one side of a split.
     """
 
-    def __init__(self, path: Path, required: Sequence[str]):
+    def __init__(self, path: Path, required: Sequence[str], by: Sequence[str] = ()):
         self.path = path
         self._required = tuple(required)
+        self._by = tuple(by) or self._required
         self._json = path.suffix == ".jsonl"
         if not self._json and path.suffix != ".tsv":
             raise UserError(f"{path}: expected a file that ends in .tsv or .jsonl")
@@ -52,16 +55,16 @@ class Table(Sequence[dict[str, str]]):
             yield from map(self._parse, range(len(self)), file)
 
     def rows(self, held_out: bool, share: float = 0.1) -> Rows:
-        """The rows of one side of a split by the hash of each row's text, so that equal rows fall on one side.
+        """The rows of one side of a split by the hash of each row's text.
 
         The first call reads the whole file, once.
         """
-        return Rows(self, np.flatnonzero((self._hashes < share * 2**32) == held_out))
+        return Rows(self, np.flatnonzero(are_held_out(self._hashes, share) == held_out))
 
     @cached_property
     def _hashes(self) -> np.ndarray:
-        """A number below 2**32 of each row's required columns."""
-        texts = ("\x1f".join(row[column] for column in self._required) for row in self)
+        """A number below 2**32 of the columns of each row that decide."""
+        texts = ("\x1f".join(row[column] for column in self._by) for row in self)
         return np.array([hash_of(text) for text in texts], np.uint32)
 
     def place(self, i: int) -> Place:
@@ -126,6 +129,17 @@ class Table(Sequence[dict[str, str]]):
 def hash_of(text: str, size: int = 4) -> int:
     """A number of `size` bytes that a text alone decides: by it rows, and queries, fall on a side of a split."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "little")
+
+
+def are_held_out(hashes: np.ndarray, share: float = 0.1) -> np.ndarray:
+    """Which texts are held out, by their `hash_of`: about a `share`, and of ten different ones or more at least one.
+
+    Texts that come later move none of them, but for the one that is held out for want of others.
+    """
+    lowest = hashes < share * 2**32
+    if share and not lowest.any() and len(np.unique(hashes)) >= _ENOUGH:
+        return hashes == hashes.min()
+    return lowest
 
 
 class Rows(Sequence[dict[str, str]]):

@@ -17,14 +17,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ernie.data.document import Document, Mark, Sample
-from ernie.data.table import Table, hash_of
+from ernie.data.table import Table, are_held_out, hash_of
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 
 STRONG, WEAK, RANDOM = range(3)
 _NUMBER = re.compile("-?[0-9]+")
-_HELD_OUT, _ENOUGH = 0.1, 10  # of the queries; how many there have to be for one to be held out
 
 
 class Pairs:
@@ -68,7 +67,7 @@ class IRRelevance(SequenceTask):
     (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
     weak.  A passage of another row is random, unless the file judges it for this query too, whatever it says.
 
-    A passage's length gives nothing away: all candidates are cut to the shortest of the three.
+    Of documents a passage's length gives nothing away: all candidates are cut to the shortest of the three.
     """
 
     first_sentence: bool = True
@@ -165,17 +164,16 @@ def _passage(
 
 
 def _held_out(queries: set[str]) -> set[str]:
-    """About a tenth of the queries, and of ten or more at least one; those that come later move none of them."""
-    places = {query: hash_of(query) / 2**32 for query in queries}
-    found = {query for query, place in places.items() if place < _HELD_OUT}
-    return found or {query for query in queries if len(queries) >= _ENOUGH and places[query] == min(places.values())}
+    names = sorted(queries)
+    held = are_held_out(np.array([hash_of(name) for name in names], np.uint32))
+    return {name for name, out in zip(names, held.tolist(), strict=True) if out}
 
 
 class Clicks(Sequence[Judged]):
-    """The rows of a click log."""
+    """The rows of a click log; about one query in ten is held out with all its rows, by a hash of its text."""
 
     def __init__(self, path: Path, held_out: bool):
-        table = Table(path, ("query", "passage", "clicked"))
+        table = Table(path, ("query", "passage", "clicked"), by=("query",))
         self._judged = Pairs(self._checked(table))
         self._rows = table.rows(held_out)
 

@@ -113,6 +113,13 @@ def test_a_split_takes_every_row_once_and_keeps_equal_rows_on_one_side(tmp_path:
     assert 60 <= len(held_out) <= 140
 
 
+def test_of_ten_rows_that_differ_at_least_one_is_held_out(tmp_path: Path) -> None:
+    for name in "bcdefgh":
+        rows = "".join(f"{name}{i}\n" for i in range(10))
+        assert len(table(tmp_path, "a\n" + rows * 3).rows(held_out=True)) in range(3, 30, 3)
+    assert len(table(tmp_path, "a\n" + "b\n" * 3).rows(held_out=True)) == 0
+
+
 def test_a_split_reads_the_file_once_whatever_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table(tmp_path, "a\n" + "".join(f"{i}\n" for i in range(100)))
     opened: list[Path] = []

@@ -165,6 +165,15 @@ def test_passages_for_the_same_query_are_never_called_random(tmp_path: Path) -> 
     assert {grade for _, _, grade in judged(task)} == {STRONG}
 
 
+def test_a_query_of_a_click_log_is_held_out_with_all_its_rows(tmp_path: Path) -> None:
+    shown = [(f"q{q}", f"p{q} {p}", str(clicked)) for q in range(40) for p in range(5) for clicked in (0, 1)]
+    task = IRRelevance(clicks=log(tmp_path, shown))
+    train, held_out = ({row.query for row in task.items([], held_out=side)} for side in (False, True))
+    assert len(train | held_out) == 40
+    assert 1 <= len(held_out) <= 10
+    assert not train & held_out
+
+
 def test_a_click_that_is_neither_0_nor_1_is_a_sentence(tmp_path: Path) -> None:
     task = IRRelevance(clicks=log(tmp_path, [("red", "apple", "yes")] * 3))
     with pytest.raises(UserError, match=r"clicks.tsv:2: clicked: expected 0 or 1, found 'yes'"):
