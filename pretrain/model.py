@@ -6,7 +6,7 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.data.batch import Packed
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.kernels.mask import Mask
 from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
@@ -35,7 +35,9 @@ class MultiTaskModel(nn.Layer):
     def loss(self, name: str, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`."""
         needed = self.objectives[name].reads(batch)
-        return self.judge(name, self.ernie.encode_packed(batch, self.task_embedding(name), needed), batch)
+        with about(f"task '{name}'"):  # whose samples may have segments that the encoder has not
+            hidden_TD = self.ernie.encode_packed(batch, self.task_embedding(name), needed)
+        return self.judge(name, hidden_TD, batch)
 
     def task_embedding(self, name: str) -> int:
         """The task embedding of an objective."""

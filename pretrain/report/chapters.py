@@ -29,7 +29,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
     if history.losses:
         note = (
             "A panel begins with the stage in which its task arrives. The line is a moving average, the pale band the "
-            "range of what it averages; the number is the mean at the end, as in the table of tasks."
+            "losses that it averages; the number is the mean at the end, as in the table of tasks."
         )
         yield Chapter("losses", "Loss in training", note, draw_losses(history, schedule))
     if history.measurements:

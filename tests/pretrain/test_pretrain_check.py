@@ -79,6 +79,12 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             "        return squared_error(values, batch.labels['label'].values / 3)",
             "Metrics compare classes: they need logits (P, C) and P whole numbers below C",
         ),
+        (
+            "yield single(tokenizer, shuffled, label=(shuffled != ids).astype(np.int64))",
+            "one = single(tokenizer, shuffled, label=(shuffled != ids).astype(np.int64))\n"
+            "            yield Sample(one.ids, one.segments + 9, one.labels)",
+            "task 'mine': token_type_ids: 9: expected a number from 0 to",
+        ),
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )
