@@ -349,6 +349,14 @@ def test_a_line_that_cannot_be_read_leaves_no_half_of_a_quoted_row(write: Write)
     assert rows(write("b.csv", b"text\ngood\nb\xffad\nfine\n"), faulty="skip") == [{"text": "good"}, {"text": "fine"}]
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_a_file_with_the_line_breaks_of_old_macs_has_no_row_and_says_so(write: Write, name: str) -> None:
+    mark = "\t" if name == "a.tsv" else ","
+    source = write(name, f"text{mark}label\ra film{mark}good\r")
+    with pytest.raises(UserError, match=r"a\.[tc]sv:1: lines end with a carriage return alone.*tr '\\r' '\\n' < FILE"):
+        rows(source)
+
+
 def test_true_false_and_null_are_spelled_as_in_json(write: Write) -> None:
     name = write("a.jsonl", '{"label": true}\n{"label": false}\n{"label": null}\n')
     assert [row.text("label") for row in rows(name)[:2]] == ["true", "false"]

@@ -28,6 +28,11 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
     lines = iter(lines)
     first = list(islice(lines, 1))
     names = first[0].text or "" if first and not options.columns else ""
+    if "\r" in names:  # it is the whole file
+        raise UserError(
+            f"{file}:1: lines end with a carriage return alone, as on old Macs; save the file with other line breaks, "
+            "or change them: tr '\\r' '\\n' < FILE"
+        )
     delimiter = options.delimiter or _delimiter(names, "," if comma else "\t")
     quote = options.quote if options.quote is not None else ('"' if comma or delimiter != "\t" else "")
     lines = chain(first, lines)
