@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoints import bundle, fluid_variable, pdparams, torch_archive, torch_legacy
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
@@ -19,6 +22,7 @@ from ernie.model.published.fluid import read_fluid
 from ernie.model.published.folder import read_weights, recognise
 from ernie.model.published.load import read
 from ernie.model.published.pdparams import read_pdparams
+from ernie.model.published.protobuf import varint
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
 
@@ -96,6 +100,48 @@ def test_a_file_of_something_else_is_a_sentence(name: str, tmp_path: Path) -> No
     file.write_bytes(b"<html>404 Not Found</html>" * 4)
     with pytest.raises(UserError, match=file.name):
         read_back(path)
+
+
+@pytest.mark.parametrize("name", list(READERS))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_a_sentence(name: str, data: st.DataObject, tmp_path: Path) -> None:
+    write, read_back = READERS[name]
+    shutil.rmtree(tmp_path / "made", ignore_errors=True)
+    (tmp_path / "made").mkdir()
+    path = write(tmp_path / "made", ARRAYS)
+    file = path / "table_a" if path.is_dir() else path
+    content = bytearray(file.read_bytes())
+    start = data.draw(st.integers(0, len(content) - 1))
+    content[start : start + data.draw(st.integers(0, 20))] = data.draw(st.binary(max_size=20))
+    file.write_bytes(content)
+    with suppress(UserError):
+        read_back(path)
+
+
+@pytest.mark.parametrize("place", ["the directory", "a file's header"])
+def test_a_damaged_archive_of_pytorch_is_a_sentence(tmp_path: Path, place: str) -> None:
+    path = write_torch(tmp_path, ARRAYS)
+    content = path.read_bytes()
+    mark = b"PK\1\2" if place == "the directory" else b"PK\3\4"
+    path.write_bytes(content.replace(mark, b"KP" + mark[2:], 1))
+    with pytest.raises(UserError, match=r"pytorch_model.bin: is damaged .*; fetch it again"):
+        read_torch(path)
+
+
+def test_absurd_numbers_in_a_damaged_file_cost_neither_memory_nor_time(tmp_path: Path) -> None:
+    path = write_torch_legacy(tmp_path, ARRAYS)
+    first = ARRAYS["table/a"]
+    stored = struct.pack("<q", first.size) + first.tobytes()
+    path.write_bytes(path.read_bytes().replace(stored, struct.pack("<q", 1 << 60) + first.tobytes()))
+    with pytest.raises(UserError, match=r"pytorch_model.bin: is "):
+        read_torch(path)
+    folder = write_fluid(tmp_path, {"a": first})
+    (folder / "a").write_bytes(bytes(4) + b"\xff" * 8 + (folder / "a").read_bytes()[12:])
+    with pytest.raises(UserError, match=r"a: is no variable of Paddle 1.x, or it is cut off"):
+        read_fluid(folder)
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        varint(b"\xff" * 1_000_000, 0)
 
 
 names = st.text("abc/_", min_size=1, max_size=12)

@@ -38,6 +38,8 @@ def _parse(data: bytes) -> np.ndarray:
         raise ValueError(f"version {version}")
     for _ in range(int.from_bytes(data[4:12], "little")):
         place += 8 + int.from_bytes(data[place : place + 8], "little")
+        if place > len(data):  # a damaged number of levels may be anything
+            break
     if place + 8 > len(data):
         raise ValueError("no tensor in it")
     start = place + 8 + int.from_bytes(data[place + 4 : place + 8], "little")

@@ -6,14 +6,18 @@ from collections.abc import Iterator
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of variable length at `place`: (number, the place behind it).  Raises IndexError at the end."""
+    """A number of variable length at `place`: (number, the place behind it).
+
+    Raises IndexError at the end, and ValueError where it does not end as a number of 64 bits does.
+    """
     value = shift = 0
-    while True:
+    while shift < 70:
         byte = data[place]
         value |= (byte & 0x7F) << shift
         place, shift = place + 1, shift + 7
         if byte < 0x80:
             return value, place
+    raise ValueError("a number has more than 64 bits")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

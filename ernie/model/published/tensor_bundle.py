@@ -55,10 +55,10 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
 
 def _values(entry: _Entry, file: Path) -> np.ndarray:
     kind = np.dtype(_TYPES[entry.kind])
-    count = entry.size // kind.itemsize
-    values: np.ndarray = np.fromfile(file, kind, count, offset=entry.offset)
-    if len(values) < count or count != int(np.prod(entry.shape, dtype=np.int64)):
+    count, end = entry.size // kind.itemsize, entry.offset + entry.size
+    if end > file.stat().st_size or count != int(np.prod(entry.shape, dtype=np.int64)):
         raise UserError(f"{file}: is cut off: a tensor of shape {entry.shape} should stand at byte {entry.offset}")
+    values: np.ndarray = np.fromfile(file, kind, count, offset=entry.offset)
     if entry.kind == _BFLOAT16:
         values = widened(values)
     return values.reshape(entry.shape)

@@ -66,28 +66,35 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_archive(path: Path) -> Any:
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
-        pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
-        if len(pickles) != 1:
-            raise UserError(f"{path}: is a ZIP archive, but not one of PyTorch's: there is no data.pkl in it")
-        root = pickles[0].removesuffix("data.pkl")
-        if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
-            raise UserError(f"{path}: was written on a big-endian machine; only little-endian files can be read")
-        storages: dict[str, _Storage] = {}
-        with archive.open(pickles[0]) as stream:
-            found = unpickle(_Unpickler(stream, path, storages), path)
-        for key, storage in storages.items():
-            if f"{root}data/{key}" not in names:
-                raise UserError(f"{path}: is damaged: the storage {key} is missing")
-            try:
-                storage.bytes_ = archive.read(f"{root}data/{key}")
-            except zipfile.BadZipFile as error:
-                raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _unpacked(archive, path)
+    except UserError:
+        raise
+    except Exception as error:  # a damaged archive fails in as many ways as a damaged pickle
+        raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+
+
+def _unpacked(archive: zipfile.ZipFile, path: Path) -> Any:
+    names = archive.namelist()
+    pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
+    if len(pickles) != 1:
+        raise UserError(f"{path}: is a ZIP archive, but not one of PyTorch's: there is no data.pkl in it")
+    root = pickles[0].removesuffix("data.pkl")
+    if f"{root}byteorder" in names and archive.read(f"{root}byteorder") != b"little":
+        raise UserError(f"{path}: was written on a big-endian machine; only little-endian files can be read")
+    storages: dict[str, _Storage] = {}
+    with archive.open(pickles[0]) as stream:
+        found = unpickle(_Unpickler(stream, path, storages), path)
+    for key, storage in storages.items():
+        if f"{root}data/{key}" not in names:
+            raise UserError(f"{path}: is damaged: the storage {key} is missing")
+        storage.bytes_ = archive.read(f"{root}data/{key}")
     return found
 
 
 def _read_legacy(path: Path) -> Any:
+    size = path.stat().st_size
     with path.open("rb") as stream:
         storages: dict[str, _Storage] = {}
         magic, _, _, found, keys = (unpickle(_Unpickler(stream, path, storages), path) for _ in range(5))
@@ -98,7 +105,7 @@ def _read_legacy(path: Path) -> Any:
         for key in keys:
             length = int.from_bytes(stream.read(8), sys.byteorder)
             storage = storages[key]
-            storage.bytes_ = stream.read(length * np.dtype(_TYPES[storage.kind]).itemsize)
+            storage.bytes_ = stream.read(min(length * np.dtype(_TYPES[storage.kind]).itemsize, size))
     return found
 
 
