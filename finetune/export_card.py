@@ -29,7 +29,9 @@ from paddle import inference
 from ernie import ErnieTokenizer
 
 tokenizer = ErnieTokenizer.from_pretrained("tokenizer")
-model = inference.create_predictor(inference.Config("model.json", "model.pdiparams"))
+config = inference.Config("model.json", "model.pdiparams")
+config.disable_glog_info()
+model = inference.create_predictor(config)
 batch = tokenizer({texts}, max_len={longest})
 inputs = [paddle.to_tensor(batch[name]) for name in model.get_input_names()]
 [{outputs}] = [output.numpy() for output in model.run(inputs)]""",

@@ -94,7 +94,7 @@ class ExportableEncoder(Exportable):
         self._model = ErnieModel.from_pretrained(path)
         tasks = max(self._model.config.task_vocab_size, 1)
         if not 0 <= task < tasks:
-            raise UserError(f"--task {task}: expected a number below {tasks}, which is how many tasks the model has")
+            raise UserError(f"--task {task}: expected a number from 0 to {tasks - 1}, the last task of the model")
         self.padded, self.longest = PaddedModel(self._model, task=task), self._model.config.max_positions
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
