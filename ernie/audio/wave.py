@@ -21,11 +21,14 @@ _TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 _CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # whose greatest samples are less
 # What libsndfile has to say of a WAV, AIFF, AU, RF64 or W64 file that holds another number of bytes than its header
-# names, the last two with 64 bits, and of an OGG file without an end.
+# names, the last two with 64 bits.
 _BYTES = re.compile(
     r"^ *(?:data|SSND|Data Size|(?P<wide>Riff size|riff)) *: (?P<named>\d+) \(should be (?P<there>\d+)\)", re.MULTILINE
 )
-_NO_END = re.compile(r"^Ogg ?: (?:Last page lacks an end-of-stream bit|File ended unexpectedly)", re.MULTILINE)
+# Of an OGG file without an end it says the first, or both others.  The last alone it says of any that is short enough
+# for one page, and the second of a title behind the end.
+_NO_END = "Last page lacks an end-of-stream bit"
+_BROKEN_OFF = "Junk after the last page", "File ended unexpectedly"
 _UNKNOWN = 0x7FFF0000  # bytes: who writes to a pipe names so many or more, not knowing how many there will be
 _UNKNOWN_WIDE = 1 << 62
 _ENDLESS = (1 << 63) - 1  # samples, says libsndfile, where a FLAC file that was written to a pipe does not say how many
@@ -96,9 +99,10 @@ def _read(sound: Any) -> tuple[np.ndarray, list[str]]:
 
 def _is_cut(sound: Any, read: int) -> bool:
     """Whether a file has fewer samples than its header says, as after a download that was broken off."""
-    if read < sound.frames < _ENDLESS or _NO_END.search(sound.extra_info):
+    said = sound.extra_info
+    if read < sound.frames < _ENDLESS or _NO_END in said or all(words in said for words in _BROKEN_OFF):
         return True
-    told = _BYTES.search(sound.extra_info)
+    told = _BYTES.search(said)
     unknown = _UNKNOWN_WIDE if told and told["wide"] else _UNKNOWN
     return bool(told and int(told["there"]) < int(told["named"]) < unknown)
 

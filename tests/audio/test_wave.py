@@ -123,6 +123,18 @@ def test_a_file_that_ends_before_it_should_is_read_as_far_as_it_goes_and_remarke
     np.testing.assert_allclose(wave.samples, whole.samples[: len(wave.samples)], atol=1e-3)
 
 
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+@pytest.mark.parametrize(("samples", "behind"), [(4800, b""), (80_000, b""), (80_000, b"TAG" + bytes(125))])
+def test_an_ogg_file_that_is_whole_is_not_cut_off_however_short_it_is(
+    tmp_path: Path, subtype: str, samples: int, behind: bytes
+) -> None:
+    file = tmp_path / "tone.ogg"
+    soundfile.write(file, tone(8000, samples / 8000), 8000, subtype)
+    file.write_bytes(file.read_bytes() + behind)
+    wave = read_wave(file, 8000)
+    assert (len(wave.samples), wave.remarks) == (samples, ())
+
+
 def test_an_ogg_file_that_ends_with_a_page_and_not_the_last_one_is_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "tone.ogg"
     soundfile.write(file, tone(8000, seconds=10) + np.random.default_rng(0).normal(0, 0.02, 80_000), 8000)
