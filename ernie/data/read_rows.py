@@ -12,7 +12,7 @@ import numpy as np
 from ernie.data.raw import SPAN_KINDS, Dropped, Fields, Place, RawDocument, ReadOptions
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import NOT_UTF8, Line
-from ernie.data.tables import load_saved, parquet_rows
+from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
 from ernie.text.whole import HALF, is_whole, printable
@@ -79,14 +79,22 @@ def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | 
 
 
 def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
+    import datasets
+
     if rows.column_names:
         rows = rows.select_columns(_columns(name, rows.column_names, options.fields))
-    number = 0
+    number, saved = 0, isinstance(rows, datasets.Dataset)
     try:
-        for number, row in enumerate(rows, start=1):
-            yield _document(row, Place(name, number), options.fields)
+        for number, row in enumerate(saved_rows(rows) if saved else rows, start=1):
+            place = Place(name, number)
+            yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else _document(row, place, options.fields)
     except OSError as error:  # of a connection that breaks, too
         raise UserError(f"{name}: breaks off after row {number:,}: {error}. Try again, or fetch it first.") from error
+    except UnicodeDecodeError:  # of what is streamed
+        raise UserError(
+            f"{name}: text behind row {number:,} is not UTF-8, and what is streamed cannot go on behind it. Save the "
+            "data set to a folder with save_to_disk, and give that folder: of it such rows alone are left out."
+        ) from None
 
 
 def _columns(name: str, present: list[str], fields: Fields) -> list[str]:

@@ -36,6 +36,25 @@ def parquet_rows(
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
 
 
+def saved_rows(rows: Any) -> Iterator[dict[str, Any] | str]:
+    """The rows of a `datasets.Dataset`, in batches; for one that is not UTF-8 text, what is wrong."""
+    for first in range(0, len(rows), _ROWS):
+        chosen = range(first, min(first + _ROWS, len(rows)))
+        try:
+            columns = rows[chosen.start : chosen.stop]
+        except UnicodeDecodeError:
+            yield from (_decoded_saved(rows, i) for i in chosen)
+            continue
+        yield from (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
+
+
+def _decoded_saved(rows: Any, i: int) -> dict[str, Any] | str:
+    try:
+        return rows[i]
+    except UnicodeDecodeError:
+        return _decoded_row(rows.with_format("arrow")[i])
+
+
 def _decoded(batch: Any) -> list[dict[str, Any] | str]:
     try:
         return batch.to_pylist()

@@ -174,6 +174,17 @@ class TestSavedDataSets:
         with pytest.raises(UserError, match="column 'label': expected text, found nothing"):
             found[2].text("label")
 
+    def test_a_cell_that_is_not_utf8_is_a_fault_of_its_row(self) -> None:
+        texts = [b"a", b"b\xff", *[b"c"] * 100]
+        table = pa.table({"text": pa.array(texts).view(pa.string()), "label": [0, 0, *[1] * 100]})
+        datasets.Dataset(table).cast_column("label", self.features["label"]).save_to_disk("saved")
+        good, fault, *others = read_rows("saved", RowOptions())
+        assert (good, str(fault)) == (
+            {"text": "a", "label": "bad"},
+            "saved:2: column 'text': byte 2 is not UTF-8 text",
+        )
+        assert [row["label"] for row in others] == ["good"] * 100
+
     def test_a_column_of_unknown_classes_can_be_renamed(self) -> None:
         self.saved.save_to_disk("saved")
         assert [row["gold"] for row in rows("saved", rename={"gold": "label"})] == ["good", "bad", None]

@@ -339,6 +339,21 @@ class TestDatasets:
         datasets.Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(tmp_path / "set")
         assert [document.text for document in kept(tmp_path / "set")] == ["One.", "Two."]
 
+    def test_rows_of_a_saved_data_set_that_are_not_utf8_are_dropped(self, tmp_path):
+        texts = [b"Good.", b"caf\xe9", *[b"Good again."] * 200]
+        table = pa.table({"id": range(202), "text": pa.array(texts).view(pa.string())})
+        datasets.Dataset(table).save_to_disk(tmp_path / "set")
+        first, dropped, *others = read_documents([tmp_path / "set"])
+        assert (first.text, len(others), others[-1].place.line) == ("Good.", 200, 202)
+        assert dropped == Dropped((f"{tmp_path}/set", 2), "invalid UTF-8", "column 'text': byte 4 is not UTF-8 text")
+
+    def test_text_that_is_not_utf8_in_a_streamed_data_set_is_an_error_that_tells_the_way_out(self, tmp_path):
+        (tmp_path / "set").mkdir()
+        column = pa.array([b"Good.", b"caf\xe9"]).view(pa.string())
+        pq.write_table(pa.table({"text": column}), tmp_path / "set" / "train.parquet")
+        with pytest.raises(UserError, match=r"set: text behind row 1 is not UTF-8, .* save_to_disk"):
+            list(read_documents([f"hf:{tmp_path / 'set'}"]))
+
     def test_all_splits_of_a_saved_data_set_are_read(self, tmp_path):
         splits = {name: datasets.Dataset.from_dict({"text": [name]}) for name in ("train", "test")}
         datasets.DatasetDict(splits).save_to_disk(tmp_path / "set")

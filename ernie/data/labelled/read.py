@@ -15,7 +15,7 @@ from ernie.data.labelled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded
-from ernie.data.tables import load_saved, parquet_rows
+from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.errors import UserError
 from ernie.report.words import plural
 
@@ -289,10 +289,14 @@ def _dataset(name: str, loaded: Any) -> Iterator[Row | Fault]:
             loaded = loaded.cast_column(column, replace(feature, decode=False))
     names = {column: _class_names(feature) for column, feature in features.items()}
     named = {column: labels for column, labels in names.items() if labels}
-    for number, cells in enumerate(loaded, 1):
+    for number, cells in enumerate(saved_rows(loaded), 1):
+        place = Place(name, number)
+        if isinstance(cells, str):
+            yield Fault(place, cells)
+            continue
         for column, labels in named.items():
             cells[column] = _named(cells[column], labels)
-        yield Row(cells, Place(name, number))
+        yield Row(cells, place)
 
 
 def _class_names(feature: Any) -> list[str] | None:
