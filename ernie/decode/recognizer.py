@@ -160,7 +160,8 @@ class TokenRecognizer:
 
     @cached_property
     def _model(self) -> str:
-        return identity(self._ernie, self._head)
+        # The same weights may read greedily, too: such a state has no readings that a beam could follow.
+        return identity(self._ernie, self._head) + (" by beam" if self._beam is not None else "")
 
     def push(self, state: Recognitions, pieces: Sequence[np.ndarray]) -> tuple[Recognitions, list[list[Spike]]]:
         """More samples (S,) of each stream; the tokens that they tell.

@@ -227,6 +227,14 @@ def test_the_state_of_another_model_is_a_sentence(tmp_path: Path) -> None:
         decoder.begin().with_others([other])
 
 
+def test_a_state_that_follows_no_readings_is_of_another_model_than_a_beam() -> None:
+    ernie, head = model()
+    beam = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=Beam(BLANK, 4))
+    for decoder, other in ((beam, recognizer()), (recognizer(), beam)):
+        with pytest.raises(UserError, match="this state is of another model"):
+            decoder.push(other.begin(), [sound(3000)])
+
+
 def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
     decoder = recognizer()
     with pytest.raises(UserError, match="more than 60 vectors"):
