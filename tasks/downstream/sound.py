@@ -14,8 +14,10 @@ import numpy as np
 
 from ernie.audio.features import FeatureConfig, Statistics, features
 from ernie.audio.wave import Wave, as_wave, read_wave
-from ernie.data.labelled.row import Row
+from ernie.data.labelled.read import raise_faults
+from ernie.data.labelled.row import Fault, Row
 from ernie.errors import UserError
+from ernie.text.blank import is_blank
 from tasks.downstream.base import FinetuneTask
 
 if TYPE_CHECKING:
@@ -61,16 +63,19 @@ class SoundTask(FinetuneTask):
         if self.features.normalize != "global" or self.mean:
             return self
         plain, heard = replace(self.features, normalize="none"), None
+        faults: list[Fault] = []
         for row in rows[:: max(1, len(rows) // _HEARD)]:
             try:
                 found = Statistics.of(features(plain, self.wave(row).samples))
-            except UserError:
-                continue  # told with its place when the row's example is made
+            except UserError as error:
+                faults.append(Fault(row.place, str(error)))  # where others can be read, told by its example
+                continue
             heard = found if heard is None else heard.and_of(found)
         if heard is None or not heard.count:
+            raise_faults(faults)
             raise UserError(
-                f"column '{self.audio}': no row has a sound that can be read and is at least one window long, "
-                f"{self.features.window:g} s"
+                f"column '{self.audio}': no sound is as long as one window, {self.features.window:g} s; choose others, "
+                "or a shorter features.window"
             )
         mean, deviation = (tuple(round(float(x), _DIGITS) for x in found) for found in heard.mean_and_deviation())
         return replace(self, mean=mean, deviation=deviation)
@@ -114,6 +119,8 @@ class SoundTask(FinetuneTask):
             cell = cell["path"]
         elif not isinstance(cell, os.PathLike):
             cell = row.text(self.audio)
+            if is_blank(cell):
+                raise UserError(f"column '{self.audio}': the name of the sound file is empty")
         place = Path(cell)
         # As in the files of most data sets: a name is beside the file that names it.
         beside = Path(row.place.file).parent / place if row.place.file else place

@@ -18,6 +18,7 @@ from ernie.audio.recurrent import RecurrentConfig
 from ernie.cli import main
 from ernie.data.labelled.read import Split, read_split
 from ernie.data.labelled.row import Row, RowOptions
+from ernie.data.raw import Place
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import Remark, UserError
@@ -444,6 +445,18 @@ def test_a_way_of_spreading_that_speech_has_not_is_named(tmp_path: Path, layout:
 def test_chunks_cannot_be_normalized_by_what_is_not_heard_yet() -> None:
     with pytest.raises(UserError, match=r"features\.normalize"):
         replace(TOYS["transcribe"].task, encoder="chunks")
+
+
+def test_where_no_sound_can_be_read_it_is_told_what_is_wrong_with_which_row() -> None:
+    task = replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
+    for cells, told in (
+        ({"audio": "wav/no.wav"}, r"rows\.tsv:2: wav/no\.wav: there is no such file\nrows\.tsv:3: "),
+        ({"audio": " "}, r"rows\.tsv:2: column 'audio': the name of the sound file is empty"),
+        ({"file": "a.wav", "sounds": 1}, r"rows\.tsv:2: there is no column 'audio'"),
+        ({"audio": {"array": [0.1] * 9, "sampling_rate": 8000}}, "no sound is as long as one window, 0.025 s"),
+    ):
+        with pytest.raises(UserError, match=told):
+            task.learnt_from([Row(cells, Place("rows.tsv", n)) for n in (2, 3)])
 
 
 def test_statistics_do_not_depend_on_the_order_of_the_rows() -> None:
