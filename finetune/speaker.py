@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from ernie.data.labelled.row import Row
-from ernie.decode.stream import of_each
+from ernie.decode.stream import of_each, one_model
 from ernie.errors import UserError
+from ernie.model.inference import identity
 from ernie.text.blank import is_blank
 from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
@@ -23,9 +25,13 @@ _SURE = 16  # characters behind a full stop, after which it is known whether it 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The state of some streams: the text of each that was not spoken yet."""
+    """The state of some streams: the text of each that was not spoken yet.
+
+    `model` tells the voice that they are of from others.
+    """
 
     texts: tuple[str, ...]
+    model: str = ""
 
     @property
     def streams(self) -> int:
@@ -34,20 +40,21 @@ class Waiting:
 
     def chosen(self, streams: Sequence[int]) -> Waiting:
         """These streams only, in this order."""
-        return Waiting(tuple(self.texts[n] for n in streams))
+        return Waiting(tuple(self.texts[n] for n in streams), self.model)
 
     def with_others(self, others: Sequence[Waiting]) -> Waiting:
         """The streams of this state and those of others, in their order."""
-        return Waiting(tuple(text for state in (self, *others) for text in state.texts))
+        every = (self, *others)
+        return Waiting(tuple(text for state in every for text in state.texts), one_model(one.model for one in every))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, as arrays by name."""
-        return {"texts": np.array(self.texts, str)}
+        return {"texts": np.array(self.texts, str), "model": np.array(self.model)}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Waiting:
         """The state of which `arrays` gave these."""
-        return cls(tuple(map(str, arrays["texts"])))
+        return cls(tuple(map(str, arrays["texts"])), str(arrays.get("model", "")))
 
 
 class TextSpeaker:
@@ -98,16 +105,29 @@ class TextSpeaker:
 
     def begin(self, streams: int = 1) -> Waiting:
         """The state of streams of which nothing has come yet."""
-        return Waiting(("",) * streams)
+        return Waiting(("",) * streams, self._identity)
 
     def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
-        """More text of each stream; the sound (S,) of its sentences that are whole now."""
+        """More text of each stream; the sound (S,) of its sentences that are whole now.
+
+        Raises UserError for a state of another voice, and as `speak` does.
+        """
+        self._check(state)
         cut = [_whole(before, piece) for before, piece in zip(state.texts, of_each(state, pieces), strict=True)]
-        return Waiting(tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
+        return replace(state, texts=tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
-        """All texts are over; the sound of the rest."""
+        """All texts are over; the sound of the rest.  Raises as `push` does."""
+        self._check(state)
         return self.begin(state.streams), [self._sound(_sentences(text)) for text in state.texts]
+
+    def _check(self, state: Waiting) -> None:
+        if state.model:
+            one_model([state.model, self._identity])
+
+    @cached_property
+    def _identity(self) -> str:
+        return identity(self._model.ernie, self._model.head)
 
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
         pieces = [piece for text in texts if not is_blank(text) for piece in self.speak(text)]

@@ -197,10 +197,28 @@ def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
     one, other = state.chosen([0]), state.chosen([1])
     save_state(other.with_others([one]), tmp_path / "state.npz")
     both = load_state(Waiting, tmp_path / "state.npz")
-    assert both == Waiting(("green ", "red "))
+    assert (both, both.texts) == (replace(state, texts=both.texts), ("green ", "red "))
     _, sounds = speaker.push(both, ["red.\n", "blue.\n"])
     for sound, text in zip(sounds, ("green red", "red blue"), strict=True):
         np.testing.assert_array_equal(sound, np.concatenate(list(TextSpeaker(learnt()).speak(text))))
+
+
+def test_the_state_of_another_voice_is_a_sentence(tmp_path: Path) -> None:
+    speaker, stranger = TextSpeaker(learnt()), TextSpeaker(FinetunedModel(tiny_encoder(), learnt().task))
+    state, _ = speaker.push(speaker.begin(), ["red "])
+    save_state(state, tmp_path / "kept.npz")
+    kept = load_state(Waiting, tmp_path / "kept.npz")
+    others = (
+        lambda: stranger.push(kept, ["blue"]),
+        lambda: stranger.finish(kept),
+        lambda: stranger.begin().with_others([kept]),
+    )
+    for go_on in others:
+        with pytest.raises(UserError, match="this state is of another model"):
+            go_on()
+    of_before = Waiting.of_arrays({"texts": np.array(["red "])})  # when no state said which voice it is of
+    for own in (kept.chosen([0]), of_before):
+        np.testing.assert_array_equal(speaker.finish(own)[1][0], np.concatenate(list(speaker.speak("red"))))
 
 
 def test_every_stream_wants_its_piece_of_text() -> None:
