@@ -22,6 +22,10 @@ class BrokeDown(UserError):
     status: ClassVar[int] = 1
 
 
+class NotFinite(UserError):
+    """A model's outputs are no numbers, or infinite."""
+
+
 class Remark(UserWarning):
     """Something odd that the user should know of and need not mend.  The command line prints it as a note."""
 

@@ -16,7 +16,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
-from ernie.errors import BrokeDown, Remark, UserError
+from ernie.errors import BrokeDown, NotFinite, Remark, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -32,7 +32,7 @@ from finetune.checkpoint import Course, Evaluation, TrialCheckpoints, read_cours
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
-from tasks.downstream.base import Example, FinetuneTask, NotFinite
+from tasks.downstream.base import Example, FinetuneTask
 
 Progress = Callable[[int, StepReport, float], None]  # the number of the step, what it did, tokens a second so far
 

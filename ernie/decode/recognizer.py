@@ -24,7 +24,7 @@ from ernie.decode.stream import of_each, one_model, part, under
 from ernie.errors import UserError
 from ernie.kernels.precision import to_numpy
 from ernie.model.ernie import ErnieModel
-from ernie.model.inference import evaluating, identity
+from ernie.model.inference import evaluating, finite, identity
 from ernie.model.memory import Memory
 from ernie.model.speech import SpeechHead
 
@@ -202,7 +202,7 @@ class TokenRecognizer:
         streams = np.flatnonzero(layout.lengths)
         x_TD = self._vectors([hearing[n] for n in streams], layout.lengths[streams])
         hidden_TD, memory = self._encoder.go_on(x_TD, layout, memory, together=True)
-        logits_TV = to_numpy(self._head(hidden_TD))
+        logits_TV = finite(to_numpy(self._head(hidden_TD)))
         for n in streams:
             one, count = hearing[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]

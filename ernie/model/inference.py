@@ -9,10 +9,11 @@ from hashlib import blake2b
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import numpy as np
 import paddle
 from paddle import nn
 
-from ernie.errors import UserError
+from ernie.errors import NotFinite, UserError
 from ernie.kernels.precision import to_numpy
 from ernie.text.tokenizer import Tokenizer
 
@@ -64,3 +65,10 @@ def identity(model: ErnieModel, head: nn.Layer) -> str:
             first = to_numpy(value.reshape([-1])[:_LOOKED_AT])
             digest.update(f"{name} {value.shape}".encode() + first.tobytes())
     return digest.hexdigest()
+
+
+def finite(logits: np.ndarray) -> np.ndarray:
+    """The logits.  Raises NotFinite where one is no number or infinite; minus infinity rules an answer out."""
+    if not (logits < np.inf).all():
+        raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
+    return logits

@@ -39,10 +39,6 @@ Answer = dict[str, Any]  # what is written for a row: plain data, its first key 
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
 
 
-class NotFinite(UserError):
-    """A model's outputs are no numbers, or infinite."""
-
-
 @dataclass(frozen=True)
 class Example:
     """What the model sees of one row: its samples, and what `answer` needs to read their outputs.
@@ -247,10 +243,10 @@ class LogitsTask(FinetuneTask):
         return self.logits(head, hidden_TD, layout).astype("float32")
 
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
+        from ernie.model.inference import finite
+
         packed = pack([sample for example in examples for sample in example.samples])
-        found = self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy()
-        if not (found < np.inf).all():  # -inf is how a kind may rule out an answer
-            raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
+        found = finite(self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy())
         parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
         return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 

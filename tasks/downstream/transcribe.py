@@ -298,12 +298,12 @@ class Transcribe(SoundTask):
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
         from ernie.kernels.precision import to_numpy
-        from ernie.model.inference import tokenizer_of
+        from ernie.model.inference import finite, tokenizer_of
 
         read = self._reader(tokenizer_of(ernie), head)
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
         hidden_TD = self.encode(ernie, head, batch, task_id)
-        logits_TV = to_numpy(head(hidden_TD))
+        logits_TV = finite(to_numpy(head(hidden_TD)))
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from ernie.data.labelled.row import Row, RowOptions
 from ernie.data.raw import Place
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
-from ernie.errors import Remark, UserError
+from ernie.errors import NotFinite, Remark, UserError
 from ernie.train.settings import RateConfig
 from finetune import listen
 from finetune.config import TrainConfig
@@ -312,6 +313,19 @@ def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
     model = FinetunedModel(learnt().ernie, TOYS["transcribe"].task)
     with pytest.raises(UserError, match=r"hears whole sounds only.*task\.encoder: chunks"):
         SpeechRecognizer(model)
+
+
+@pytest.mark.parametrize("decoder", ["ctc", "attention"])
+def test_weights_that_are_no_numbers_are_told_instead_of_hearing_nothing(decoder: str) -> None:
+    model = deepcopy(learnt(decoder))
+    weight = model.head.out.weight
+    weight.set_value(np.full(weight.shape, np.nan, np.float32))
+    with pytest.raises(NotFinite, match="weights are damaged"):
+        list(model.predict([{"audio": said(WORDS, np.random.default_rng(5))}]))
+    stream = Stream(SpeechRecognizer(model))
+    with pytest.raises(NotFinite, match="weights are damaged"):
+        stream.push(spoken())
+        stream.finish()
 
 
 def test_every_stream_wants_its_piece_of_sound() -> None:
