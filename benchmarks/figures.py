@@ -196,7 +196,7 @@ def _legend(axes: Axes, texts: Sequence[tuple[str, str]]) -> None:
 def _below(axes: Axes, unit: str) -> None:
     """The unit of the numbers along x, on their line."""
     look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "color": MUTED, "size": SMALL}
-    axes.annotate(unit, (0, 0), (-16, -6.5), ha="right", va="top", **look)
+    axes.annotate(unit, (1, 0), (14, -6.5), va="top", **look)
 
 
 if __name__ == "__main__":
