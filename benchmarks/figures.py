@@ -39,7 +39,7 @@ from pretrain.scaling.points import read_table
 
 DPI = 110  # pixels an inch: twice what a page of text has room for
 MINUTES, PARTS = 60, 6  # of time to quality
-_PERCENT = PercentFormatter(1, decimals=0)
+_PERCENT = PercentFormatter(1)
 _APART = "tasks-1600-moments-each_task"
 
 # What an arm of time to quality looks like, and how it is named in the margin.
