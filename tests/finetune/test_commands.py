@@ -36,7 +36,7 @@ def test_finetune_prints_the_scores_and_tells_the_rest_on_standard_error(
     [
         ([], "where should the run go? Give --output DIR"),
         (["--output", "run", "--model", ""], "model: which encoder? Give --model"),
-        (["--output", "run", "--model", "train.tsv"], "train.tsv: holds no model"),
+        (["--output", "run", "--model", "train.tsv"], "train.tsv: is a file; give the folder of the model"),
         (["--output", "run", "--seeds", "0"], "seeds: expected at least 1, found 0"),
         (["--output", "run", "--set", "train.epoch=3"], "train.epoch: unknown key. Did you mean 'epochs'?"),
         (["--output", "run", "--set", "task.kind=clasify"], "Did you mean 'classify'?"),
