@@ -9,7 +9,6 @@ import argparse
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from evidence import FOUR, MASKED, OTHERS, read_records_of, slug
 from matplotlib.axes import Axes
@@ -39,8 +38,6 @@ from pretrain.scaling.points import read_table
 
 DPI = 110  # pixels an inch: twice what a page of text has room for
 MINUTES, PARTS = 60, 6  # of time to quality
-_PERCENT = PercentFormatter(1)
-_APART = "tasks-1600-moments-each_task"
 
 # What an arm of time to quality looks like, and how it is named in the margin.
 _LOOKS = {
@@ -61,32 +58,30 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     records = arguments.records
-    figures: dict[str, Callable[[], Figure]] = {
-        "time-to-quality": lambda: time_to_quality(records / "quality" / f"minutes-{MINUTES}"),
-        "forgetting": lambda: forgetting(records / "evidence" / "ablation-800"),
-        "each-task": lambda: each_task(records / "evidence" / "tasks-1600", records / "evidence" / _APART),
-        "plateau": lambda: plateau(records / "plateau" / "steps-3000"),
-    }
-    for name, draw in figures.items():
-        save(draw, arguments.output / f"{name}.png")
+    evidence = records / "evidence"
+    with style():
+        figures = {
+            "time-to-quality": time_to_quality(records / "quality" / f"minutes-{MINUTES}"),
+            "forgetting": forgetting(evidence / "ablation-800"),
+            "each-task": each_task(evidence / "tasks-1600", evidence / "tasks-1600-moments-each_task"),
+            "plateau": plateau(records / "plateau" / "steps-3000"),
+        }
+        for name, figure in figures.items():
+            figure.savefig(arguments.output / f"{name}.png", dpi=DPI)
     scaling.draw(curve(read_table(records / "ladder" / "points.tsv")), arguments.output / "scaling.png")
     print(*sorted(arguments.output.glob("*.png")), sep="\n")
-
-
-def save(draw: Callable[[], Figure], file: Path) -> None:
-    """Make a figure in the library's own look and write it as PNG."""
-    with style():
-        draw().savefig(file, dpi=DPI)
 
 
 def time_to_quality(records: Path) -> Figure:
     """Losses of hidden words and dev scores against minutes: each seed, and a line through the means."""
     places = parts(records, PARTS)
     curves = {arm: points(places, arm) for arm in _LOOKS}
-    figure, [loss, scores] = panels(["loss of hidden words", "mean of five dev scores"], 2.6)
+    figure, [loss, scores] = panels(
+        ["loss of hidden words against minutes", "mean of five dev scores against minutes"], 2.6
+    )
     _curves(loss, curves, lambda point: point.losses)
     _curves(scores, curves, lambda point: point.scores)
-    scores.yaxis.set_major_formatter(_PERCENT)
+    scores.yaxis.set_major_formatter(PercentFormatter(1))
     return figure
 
 
@@ -103,13 +98,15 @@ def _curves(axes: Axes, curves: dict[str, dict[int, Point]], of: Callable[[Point
             axes.plot([point.minutes] * len(of(point)), of(point), "o", color=colour, ms=3)
         labels.append(Label(means[-1], name, colour))
     axes.set_xlim(0, MINUTES)
-    _below(axes, "minutes")
     margin_labels(axes, labels)
 
 
 def forgetting(records: Path) -> Figure:
     """What the tasks of the ablation are worth after each stage, seed by seed."""
-    shown = {MASKED: "accuracy of masked tokens", "capitalization": "F1 of capitalization"}
+    shown = {
+        MASKED: "accuracy of masked tokens after each stage",
+        "capitalization": "F1 of capitalization after each stage",
+    }
     figure, made = panels(list(shown.values()), 2.0)
     looks = {"sequential": VERMILION, "continual": BLUE, "joint": INK}
     for axes, task in zip(made, shown, strict=True):
@@ -122,8 +119,7 @@ def forgetting(records: Path) -> Figure:
             labels.append(Label(statistics.mean(values[-1] for values in found), schedule, colour))
         axes.set_xlim(0.9, len(FOUR) + 0.1)
         axes.set_xticks(range(1, len(FOUR) + 1))
-        axes.yaxis.set_major_formatter(_PERCENT)
-        _below(axes, "stage")
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
         margin_labels(axes, labels)
     return figure
 
@@ -143,7 +139,7 @@ def each_task(records: Path, apart: Path) -> Figure:
             axes.plot(score["value"], height, "o", color=colour, ms=3.5)
             axes.plot(score["majority"], height, "|", color=MUTED, ms=6)
             axes.plot(record["counting tokens"], height, "|", color=VERMILION, ms=6)
-    axes.xaxis.set_major_formatter(_PERCENT)
+    axes.xaxis.set_major_formatter(PercentFormatter(1))
     _legend(
         axes,
         [
@@ -191,12 +187,6 @@ def _legend(axes: Axes, texts: Sequence[tuple[str, str]]) -> None:
             color=colour,
             size=SMALL,
         )
-
-
-def _below(axes: Axes, unit: str) -> None:
-    """The unit of the numbers along x, on their line."""
-    look: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "color": MUTED, "size": SMALL}
-    axes.annotate(unit, (1, 0), (14, -6.5), va="top", **look)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,11 @@ from pretrain.ledger import markdown
 from pretrain.report.downstream import downstream_rows, read_downstream
 
 HERE = Path(__file__).parent
-FINE_TUNING = tuple(
-    f"{key}={RECIPE[name]:g}"
-    for key, name in {
-        "train.epochs": "epochs",
-        "train.batch": "batch",
-        "train.rate.peak": "peak",
-        "train.dropout": "dropout",
-    }.items()
+FINE_TUNING = (
+    f"train.epochs={RECIPE['epochs']}",
+    f"train.batch={RECIPE['batch']}",
+    f"train.rate.peak={RECIPE['peak']}",
+    f"train.dropout={RECIPE['dropout']}",
 )
 
 

@@ -112,18 +112,14 @@ class TextSpeaker:
 
         Raises UserError for a state of another voice, and as `speak` does.
         """
-        self._check(state)
+        one_model([state.model, self._identity])
         cut = [_whole(before, piece) for before, piece in zip(state.texts, of_each(state, pieces), strict=True)]
         return replace(state, texts=tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
         """All texts are over; the sound of the rest.  Raises as `push` does."""
-        self._check(state)
+        one_model([state.model, self._identity])
         return self.begin(state.streams), [self._sound(_sentences(text)) for text in state.texts]
-
-    def _check(self, state: Waiting) -> None:
-        if state.model:
-            one_model([state.model, self._identity])
 
     @cached_property
     def _identity(self) -> str:
