@@ -1,10 +1,10 @@
-"""What a pretraining step costs, and what surrounds it: waiting for data, checkpoints, resuming.
+"""What a pretraining step costs, and what surrounds it: making batches, waiting for them, checkpoints, resuming.
 
     python benchmarks/pretraining.py CORPUS [--preset small] [--steps 30]
 
-prints three Markdown tables: the share of a step spent waiting for data, the time to save and to resume, and the cost
-of a step as sequence length and batch grow.  CORPUS is a folder that `ernie data build` wrote.  Medians; run it on a
-machine that does nothing else.
+prints four Markdown tables: how fast one worker makes batches of each task, the share of a step spent waiting for them,
+the time to save and to resume, and the cost of a step as sequence length and batch grow.  CORPUS is a folder that
+`ernie data build` wrote.  Medians; run it on a machine that does nothing else (the first table counts CPU time alone).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ernie.kernels.precision import computing, resolve
 from ernie.train.checkpoint import check
 from ernie.train.log import Log, read_records
 from pretrain.config import DataConfig, ModelConfig, PretrainConfig, ProbeConfig, SaveConfig, complete
+from pretrain.feeds import sources
 from pretrain.loop import train
 from pretrain.run import Run
 from pretrain.schedule import ScheduleConfig
@@ -35,6 +36,7 @@ TASKS = (
     "discourse_relation",
     "ir_relevance",
 )
+BLOCKS = 5  # at most, that are made of each task
 
 
 def main() -> None:
@@ -45,9 +47,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="steps of each measurement")
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
+    measure_making(corpus, arguments.preset)
     measure_waiting(corpus, arguments.preset, arguments.steps)
     measure_checkpoints(corpus, arguments.preset)
     measure_growth(corpus, arguments.preset, max(5, arguments.steps // 5))
+
+
+def measure_making(corpus: Corpus, preset: str) -> None:
+    """How many tokens of batches one worker makes a second."""
+    config = _config(corpus, preset, len(TASKS), max_len=128, batch_tokens=4096)
+    print("\n## Making batches (4,096 tokens, samples of up to 128)\n\n| task | tokens/s of one worker |\n|---|---|")
+    for source in sources(config, corpus, held_out=False):
+        size = source.items_per_block()
+        speeds = []
+        for block in range(min(BLOCKS, len(source.items) // size)):
+            started = time.process_time()
+            batches = source.batches(0, block * size, (block + 1) * size)
+            speeds.append(sum(batch.layout.tokens for batch in batches) / (time.process_time() - started))
+        print(f"| {source.name} | {statistics.median(speeds):,.0f} |")
 
 
 def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
