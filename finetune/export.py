@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie import __version__
 from ernie.beside import beside, check_absent, put, room
+from ernie.data.document import Sample
 from ernie.errors import UserError
 from ernie.model.export.compare import Difference, compare, random_rows
 from ernie.model.export.padded import INPUTS
@@ -56,32 +57,18 @@ def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Dif
             f"{wanted.run}: the model in it has no tokenizer, which goes with what is exported. Put the tokenizer's "
             f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
         )
+    rows = _rows_to_compare_on(model, wanted, say)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = beside(folder)
     partial.mkdir()
     try:
         with room(folder, "nothing was exported"):
-            return _exported(model, wanted, partial, folder, say)
+            return _exported(model, rows, wanted, partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _exported(
-    model: Exportable, wanted: Export, partial: Path, folder: Path, say: Callable[[str], None]
-) -> list[Difference]:
-    """Write `partial` and compare; where the differences are small enough it becomes `folder`."""
-    write_model(model.padded, partial, wanted.to, wanted.int8)
-    differences = _compared(model, wanted, partial, say)
-    if all(map(wanted.passes, differences)):
-        _describe(model, wanted, partial, folder.name, differences)
-        put(partial, folder, lambda: check_absent(folder))
-    return differences
-
-
-def _compared(model: Exportable, wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Difference]:
-    exported, outputs = open_model(folder, wanted.to), model.padded.outputs
-    batches = random_rows(model.padded.ernie.config, model.longest)
-    differences = compare(outputs, model.outputs, exported, batches, "random rows")
+def _rows_to_compare_on(model: Exportable, wanted: Export, say: Callable[[str], None]) -> list[Sample]:
     try:
         rows = model.rows(wanted.rows)
     except UserError as error:
@@ -89,14 +76,31 @@ def _compared(model: Exportable, wanted: Export, folder: Path, say: Callable[[st
             raise
         say(f"note: the rows of the run cannot be read again ({error})")
         rows = []
+    if not rows and wanted.rows is not None:
+        raise UserError(f"{wanted.rows}: there are no rows to compare on")
+    if not rows:
+        say("note: compared on random rows only; --input FILE gives real ones")
+    return rows
+
+
+def _exported(model: Exportable, rows: list[Sample], wanted: Export, partial: Path, folder: Path) -> list[Difference]:
+    """Write `partial` and compare; where the differences are small enough it becomes `folder`."""
+    write_model(model.padded, partial, wanted.to, wanted.int8)
+    differences = _compared(model, rows, wanted, partial)
+    if all(map(wanted.passes, differences)):
+        _describe(model, wanted, partial, folder.name, differences)
+        put(partial, folder, lambda: check_absent(folder))
+    return differences
+
+
+def _compared(model: Exportable, rows: list[Sample], wanted: Export, folder: Path) -> list[Difference]:
+    exported, outputs = open_model(folder, wanted.to), model.padded.outputs
+    batches = random_rows(model.padded.ernie.config, model.longest)
+    differences = compare(outputs, model.outputs, exported, batches, "random rows")
     if rows:
         batches = [rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH)]
         name = "dev rows" if wanted.rows is None else f"rows of {Path(wanted.rows).name}"
         differences += compare(outputs, model.outputs, exported, batches, name)
-    elif wanted.rows is not None:
-        raise UserError(f"{wanted.rows}: there are no rows to compare on")
-    else:
-        say("note: compared on random rows only; --input FILE gives real ones")
     return differences
 
 
