@@ -22,6 +22,7 @@ from tasks.base import SequenceTask, pair, pretrain_task
 from tasks.connectives import CHINESE, ENGLISH, PREPOSITIONS, RELATIONS
 
 _SHORTEST = 3  # tokens that must be left of a sentence without its connective
+_COLUMNS = ("first", "second", "label")  # of a file of pairs
 
 
 @pretrain_task("discourse_relation")
@@ -47,7 +48,8 @@ class DiscourseRelation(SequenceTask):
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         if self.pairs is None:
             return documents
-        return Table(self.pairs, ("first", "second", "label")).rows(held_out)
+        # By its sentences, not its label: a pair that has several is held out with all of them.
+        return Table(self.pairs, _COLUMNS, by=_COLUMNS[:2]).rows(held_out)
 
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         if self.pairs is None:
@@ -120,4 +122,4 @@ def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _file_labels(path: Path) -> list[str]:
-    return sorted({row["label"] for row in Table(path, ("first", "second", "label"))})
+    return sorted({row["label"] for row in Table(path, _COLUMNS)})

@@ -143,6 +143,15 @@ def test_labelled_pairs_come_from_a_file_whose_labels_are_the_classes(tmp_path: 
     assert {shown(sample) for sample in found} == {("it rained .", "the fields were wet .")}
 
 
+def test_a_pair_with_several_labels_is_held_out_with_all_of_them(tmp_path: Path) -> None:
+    rows = [(f"It rained {i} times.", REST, label) for i in range(100) for label in ("result", "cause")]
+    (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
+    task = DiscourseRelation(pairs=tmp_path / "pairs.tsv")
+    learnt, held_out = ({row["first"] for row in task.items([], held_out=side)} for side in (False, True))
+    assert learnt and held_out
+    assert not learnt & held_out
+
+
 def test_a_file_without_the_columns_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("first\tsecnod\tlabel\n")
