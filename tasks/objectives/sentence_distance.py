@@ -36,8 +36,9 @@ class SentenceDistance(SequenceTask):
             if label == ADJACENT:
                 other = here.sentence(i + 1)
             elif label == SAME_DOCUMENT:
-                apart = [*range(i - 1), *range(i + 2, len(here))]
-                other = here.sentence(int(rng.choice(apart)))
+                before = max(0, i - 1)  # those that come before its neighbours
+                place = int(rng.integers(before + len(here) - i - 2))
+                other = here.sentence(place if place < before else place - before + i + 2)
             else:
                 other = there.sentence(int(rng.integers(len(there))))
             yield pair(tokenizer, here.sentence(i).ids, other.ids, self.length, label=label)
