@@ -13,12 +13,12 @@ from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
 from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece
 
 
-def load_tokenizer(path: str | Path, lowercase: bool | None = None) -> Tokenizer:
+def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer from a folder, a `vocab.txt`, a SentencePiece `.model` file or a `tokenizer.json`.
 
-    A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  `lowercase` overrides what
-    the folder of a WordPiece vocabulary says (`do_lower_case` in tokenizer_config.json); where neither says it, a
-    vocabulary without capitals lower-cases.  Raises UserError that says what was looked for.
+    A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  A WordPiece vocabulary
+    lower-cases as `do_lower_case` in the folder's tokenizer_config.json says; where nothing says it, one without
+    capitals does.  Raises UserError that says what was looked for.
     """
     path = Path(path)
     file = _find(path) if path.is_dir() else path
@@ -26,8 +26,7 @@ def load_tokenizer(path: str | Path, lowercase: bool | None = None) -> Tokenizer
         raise UserError(f"{path}: there is no such tokenizer folder or file. Make one with 'ernie tokenizer train'.")
     if file.suffix == ".model":
         return SentencePiece.read(file)
-    if lowercase is None:
-        lowercase = _settings(file.parent).get("do_lower_case")
+    lowercase = _settings(file.parent).get("do_lower_case")
     if file.name == ENGINE_FILE:
         return read_engine_file(file, lowercase)
     return WordPiece.read(file, lowercase)

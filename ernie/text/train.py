@@ -93,7 +93,6 @@ def train_sentencepiece(
     lowercase: bool,
     folder: Path,
     model_type: Literal["unigram", "bpe"] = "unigram",
-    character_coverage: float = 0.9995,
 ) -> SentencePiece:
     """Learn a SentencePiece model of `vocab_size` pieces and save the tokenizer in `folder`.
 
@@ -108,7 +107,6 @@ def train_sentencepiece(
             model_writer=model,
             model_type=model_type,
             vocab_size=vocab_size,
-            character_coverage=character_coverage,
             normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
             pad_id=0,
             unk_id=1,

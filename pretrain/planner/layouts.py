@@ -99,10 +99,10 @@ class Space:
         return Candidate(work, layout)
 
 
-def regrouped(work: Work, most: int = 3) -> list[Work]:
-    """The step cut into up to 2^most times as many or as few micro-batches, none shorter than a sequence."""
+def regrouped(work: Work) -> list[Work]:
+    """The step cut into up to 8 times as many or as few micro-batches, none shorter than a sequence."""
     found = []
-    for power in range(-most, most + 1):
+    for power in range(-3, 4):
         count, tokens = work.micro_batches * 2.0**power, work.tokens / 2.0**power
         if count.is_integer() and tokens.is_integer() and tokens >= work.length:
             found.append(replace(work, micro_batches=int(count), tokens=int(tokens)))

@@ -109,13 +109,10 @@ class Machine:
         return self.near if span <= self.per_node else self.far
 
 
-def _accelerator(
-    name: str, rate: float, memory: float, bandwidth: float, near: float, far: float, per_node: int = 8
-) -> Machine:
+def _accelerator(name: str, rate: float, memory: float, bandwidth: float, near: float, far: float) -> Machine:
     # The optimizer reads gradient, weight and moments and writes all but the gradient: 28 bytes a weight.
-    return Machine(
-        name, EFFICIENCY * rate, memory, Link(near, 5e-6), Link(far, 1e-5), per_node, bandwidth / 28, 5e-6, base=1.5e9
-    )
+    links = Link(near, 5e-6), Link(far, 1e-5)
+    return Machine(name, EFFICIENCY * rate, memory, *links, updates=bandwidth / 28, overhead=5e-6, base=1.5e9)
 
 
 # From the makers' data sheets: dense products in 16 bits, memory, its bandwidth, the link between devices one way, and

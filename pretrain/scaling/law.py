@@ -106,7 +106,6 @@ def fit(
     *,
     irreducible: bool = True,
     steepest: float = STEEPEST,
-    seed: int = 0,
 ) -> Fit:
     """Fit the law to errors at sizes; without an irreducible term gamma is 0.  No exponent lies below `steepest`.
 
@@ -128,7 +127,7 @@ def fit(
     residuals = np.log(e / fitted)
     free = max(1, len(m) - needed + 1)
     residuals = (residuals - residuals.mean()) * math.sqrt(len(m) / free)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     scale = np.sqrt(free / rng.chisquare(free, (RESAMPLES, 1)))
     drawn = scale * residuals[rng.integers(0, len(m), (RESAMPLES, len(m) + 1))]  # one more, for what is measured next
     drawn = drawn.clip(-_FARTHEST, _FARTHEST)
