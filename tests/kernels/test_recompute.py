@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
-from judging import needs_bf16, normal
+from judging import needs_bf16, needs_kernels, normal
+from paddle.base import core
 
 from ernie.data.batch import Layout
+from ernie.kernels.cpu.room import taken
 from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -36,6 +38,28 @@ def learnt(dropout: float, recompute: bool, needed: np.ndarray | None) -> list[b
 def test_recomputing_gives_the_same_bits(name, dropout: float, needed: np.ndarray | None) -> None:  # type: ignore[no-untyped-def]
     with precision(name):
         assert learnt(dropout, True, needed) == learnt(dropout, False, needed)
+
+
+def kept(recompute: bool) -> int:
+    """The bytes that the forward pass of twelve layers keeps for the way back."""
+    shape = {**SHAPE, "hidden_size": 64, "intermediate_size": 256, "layers": 12}
+    encoder = Encoder(EncoderConfig(**shape))
+    encoder.recompute = recompute
+    x = paddle.to_tensor(normal((512, 64))[0], stop_gradient=False)
+
+    def allocated() -> int:
+        return int(core.host_memory_stat_current_value("Allocated", 0)) + taken()
+
+    before = allocated()
+    y = encoder(x, Layout.of_lengths([64] * 8))
+    after = allocated()
+    y.sum().backward()
+    return after - before
+
+
+@needs_kernels
+def test_recomputing_keeps_a_tenth() -> None:  # as docs/python.md says of a base encoder
+    assert 0.08 < kept(True) / kept(False) < 0.12
 
 
 def test_dropout_differs_from_layer_to_layer_and_from_step_to_step() -> None:
