@@ -27,7 +27,10 @@ class WithKernels(Distribution):
     """A distribution for one platform wherever it can hold compiled code."""
 
     def has_ext_modules(self) -> bool:
-        return kernels.compiler() is not None
+        try:
+            return kernels.compiler() is not None
+        except kernels.CannotBuild:  # of CXX, which is told as the kernels are built
+            return False
 
 
 class BuildWithKernels(build_py):

@@ -99,7 +99,10 @@ def _threads_from() -> str | None:
 
 
 def _compiler() -> str | None:
-    command = build.compiler()
+    try:
+        command = build.compiler()
+    except build.CannotBuild as error:  # of CXX
+        return str(error)
     if command is None:
         return None
     said = _said([*command, "--version"])

@@ -122,6 +122,11 @@ def test_gpus_are_those_that_the_driver_tells(tmp_path: Path, monkeypatch: pytes
     assert machine.gpus() == []
 
 
+def test_a_variable_that_names_no_compiler_is_shown_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "'g++ -O2")
+    assert machine.find().compiler == "CXX: No closing quotation"
+
+
 def test_the_command_shows_what_was_found_chosen_and_measured() -> None:
     done = doctor()
     assert done.returncode == 0, done.stderr
