@@ -17,6 +17,7 @@ from ernie.errors import UserError, about
 
 _SILENT = 1e-4  # the loudest sample of a recording in which there is nothing to hear: one of 16 bits is 3e-5
 _FULL = 1 << 15  # what stands for 1 in samples of 16 bits
+_WIDEST = 4  # bytes of a sample that is a whole number: NumPy makes wider ones of a list
 _TOO_LOUD = 8.0  # no recording goes so far over 1: these are samples of another scale
 _CLIPPED, _RUN = 0.999, 4  # so many samples in a row at full scale were cut off
 _CLIPPED_IN = {"PCM_S8": 0.992, "PCM_U8": 0.992, "ALAW": 0.984, "ULAW": 0.980}  # whose greatest samples are less
@@ -130,7 +131,9 @@ def as_samples(given: Any) -> np.ndarray:
         samples = np.zeros((0, 0))
     if samples.ndim != 1 or not (samples.dtype.kind in "fiu" or not len(samples)):
         raise UserError("expected numbers, the samples of one channel")
-    if samples.dtype.kind in "iu" and np.abs(samples.astype(np.float64)).max(initial=0) > 1:
+    # A quiet moment of 16 bits has no sample above one, which would be as loud as can be; a list may have 0 and 1.
+    most = 0 if samples.dtype.itemsize <= _WIDEST else 1
+    if samples.dtype.kind in "iu" and np.abs(samples.astype(np.float64)).max(initial=0) > most:
         raise UserError(
             f"expected samples between -1 and 1, found whole numbers; divide them by {_FULL:,}, if of 16 bits"
         )

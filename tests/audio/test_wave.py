@@ -223,6 +223,7 @@ def test_a_sound_of_which_resampling_leaves_nothing_is_a_sentence(tmp_path: Path
         (["a"], "expected numbers"),
         (np.array([0.1, np.nan]), "that are not numbers"),
         (np.array([1000, -3], np.int16), "found whole numbers; divide them by 32,768"),
+        (np.array([0, 1, -1], np.int16), "found whole numbers; divide them by 32,768"),  # quiet, and not full scale
         (np.array([9830.0, -3.0]), "between -1 and 1, found 9,830; divide them by 32,768"),
     ],
 )
@@ -234,6 +235,8 @@ def test_what_are_no_samples_is_a_sentence(given: object, message: str) -> None:
 def test_samples_may_be_a_list_and_none(tmp_path: Path) -> None:
     assert as_samples([0.5, -0.5]).tolist() == [0.5, -0.5]
     assert as_samples([]).shape == (0,)
+    assert as_samples([0, 1]).tolist() == as_samples(np.array([0.0, 1.0])).tolist() == [0.0, 1.0]
+    assert as_samples(np.zeros(3, np.int16)).tolist() == [0.0] * 3
 
 
 def test_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
