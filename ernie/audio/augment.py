@@ -50,17 +50,24 @@ def perturbed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.ran
     return samples if drawn == 100 else resample(samples, rate * drawn, rate * 100)
 
 
-def masked(features_FM: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Features (F, M) with stretches and bands blanked out; at most a third of either in sum."""
+def masked(
+    features_FM: np.ndarray, config: AugmentConfig, rng: np.random.Generator, mean: np.ndarray | float = 0.0
+) -> np.ndarray:
+    """Features (F, M) with stretches and bands blanked out; at most a third of either in sum.
+
+    What is blanked out has the `mean` (M,), zero where features are normalized: another value would be something to
+    hear (Park et al., 2019, section 2).
+    """
     found_FM = features_FM.copy()
-    for turned, count, most in (
-        (found_FM, config.time_masks, config.time),
-        (found_FM.T, config.bands, config.band),  # a view: what is blanked out there is blanked out here
+    mean_FM = np.broadcast_to(mean, found_FM.shape)
+    for turned, blank, count, most in (
+        (found_FM, mean_FM, config.time_masks, config.time),
+        (found_FM.T, mean_FM.T, config.bands, config.band),  # views: what is blanked out there is blanked out here
     ):
         size = len(turned)
         most = min(most, size // (3 * count)) if count else 0
         for _ in range(count):
             width = int(rng.integers(0, most + 1))
             first = int(rng.integers(0, size - width + 1))
-            turned[first : first + width] = 0.0
+            turned[first : first + width] = blank[first : first + width]
     return found_FM

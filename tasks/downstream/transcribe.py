@@ -236,7 +236,8 @@ class Transcribe(SoundTask):
             sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in each]
         for sound, rng in zip(sounds, generators, strict=True):
             heard_FM = features(self.features, sound, self.around)
-            found.append(masked(heard_FM, self.augment, rng) if training else heard_FM)
+            mean = heard_FM.mean(0) if self.features.normalize == "none" else 0.0
+            found.append(masked(heard_FM, self.augment, rng, mean) if training else heard_FM)
         frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
         return replace(batch, frames=frames, layout=Layout.of_lengths([vectors(len(one)) for one in found]))
 

@@ -497,6 +497,23 @@ def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() 
     np.testing.assert_array_equal(still, task.drawn(epochs[1], training=False).frames.features)
 
 
+def test_what_is_blanked_out_of_features_that_are_not_normalized_is_their_mean_and_no_sound() -> None:
+    from ernie.audio.augment import AugmentConfig
+    from ernie.data.batch import pack
+
+    toy = TOYS["transcribe"]
+    task = replace(toy.task, features=FeatureConfig(bins=20, normalize="none"))
+    batch = pack([task.labelled(toy.rows(1)[0], TOKENIZER).samples[0]], np.array([(0, 0, 0)]))
+    plain_FM = task.drawn(batch, training=True).frames.features
+    assert plain_FM.mean() < -1  # zero would be loud
+    task = replace(task, augment=AugmentConfig(time_masks=1, time=9, bands=1, band=6))
+    masked_FM = task.drawn(batch, training=True).frames.features
+    changed = masked_FM != plain_FM
+    assert changed.any()
+    mean_FM = np.broadcast_to(plain_FM.mean(0), plain_FM.shape)
+    np.testing.assert_allclose(masked_FM[changed], mean_FM[changed], rtol=1e-5)
+
+
 assert set(WORDS) == set(COLOURS)
 
 
