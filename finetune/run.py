@@ -64,7 +64,7 @@ def run(
     ernie = load_encoder(config)
     world.layout.check(sizes(ernie.config, world.layout))
     say(f"model: {config.model}")
-    if config.train.dropout is None and not ernie.config.dropout:
+    if config.train.dropout is None and not ernie.config.dropout and not config.task.leaves_encoder:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
     task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie), say)
     for split in splits.values():

@@ -110,6 +110,11 @@ class FinetuneTask(ABC):
         than the others, their gradients are clipped by themselves."""
         return ()
 
+    @property
+    def leaves_encoder(self) -> bool:
+        """Whether the encoder stays as it is, and forgets nothing while something else learns from what it tells."""
+        return False
+
     def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds can be spread in every way
         """Raise UserError for a way of spreading a run over processes that this kind has not."""
 

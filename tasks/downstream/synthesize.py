@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,10 @@ class Synthesize(SoundTask):
     @property
     def clipped_apart(self) -> tuple[str, ...]:
         return () if self.end_to_end else ("bridge", "wavenet")
+
+    @property
+    def leaves_encoder(self) -> bool:
+        return self.vocoder == "flow"
 
     @property
     def step_samples(self) -> int:
@@ -275,13 +280,15 @@ class Synthesize(SoundTask):
         return replace(batch, sounds=tuple(sounds), frames=frames)
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        return ernie.encode_packed(batch, task_id)
+        with self._as_it_speaks(ernie):
+            return ernie.encode_packed(batch, task_id)
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import Loss
         from ernie.model.voice_loss import frame_loss
 
-        told, text, frames_NFM, steps = self.told(head, hidden_TD, batch)
+        with self._as_it_speaks(head.decoder):
+            told, text, frames_NFM, steps = self.told(head, hidden_TD, batch)
         states_NFD = told.states if self.end_to_end else told.states.detach()
         total = self.sound_loss(head, states_NFD, steps, batch)
         if self.vocoder == "wavenet":
@@ -295,6 +302,13 @@ class Synthesize(SoundTask):
         frames_NFM, steps = self._in_steps(batch)
         before_NFM = np.pad(frames_NFM, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         return head.decoder(_tensor(before_NFM), text), text, frames_NFM, steps
+
+    def _as_it_speaks(self, layer: nn.Layer) -> AbstractContextManager[None]:
+        """A layer of the teacher forgets nothing while a flow learns: what it told the flow would not be what it tells
+        where it speaks."""
+        from ernie.model.inference import evaluating
+
+        return evaluating(layer) if self.leaves_encoder else nullcontext()
 
     def sound_loss(self, head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, batch: Packed) -> Tensor:
         """The loss of the vocoder on a stretch of each sound, which begins where the sound's name decides."""

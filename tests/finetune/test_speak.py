@@ -28,7 +28,7 @@ from ernie.model.voice_loss import frame_loss
 from ernie.model.weights import arrays, set_weights
 from ernie.train.settings import RateConfig
 from finetune.config import DataConfig, FinetuneConfig, TrainConfig
-from finetune.loop import finetune
+from finetune.loop import _set_dropout, finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.say import into_file, into_stream
@@ -265,6 +265,23 @@ def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
         np.testing.assert_array_equal(arrays(model.head)[name], value)
     one, other = (np.concatenate(list(TextSpeaker(m, "wavenet").speak("red blue"))) for m in (model, learnt()))
     np.testing.assert_array_equal(one, other)
+
+
+def test_a_flow_is_told_by_its_teacher_what_that_tells_where_it_speaks(run: Path) -> None:
+    toy = TOYS["synthesize"]
+    task = replace(toy.task, vocoder="flow", teacher=run)
+    model = FinetunedModel(tiny_encoder(), task)
+    task.begin(model.ernie, model.head)
+    _set_dropout(model, 0.3)
+    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    batch = pack(samples, np.array([(0, n, 0) for n in range(4)]))
+    model.train()
+    learning = model.loss(batch).total
+    learning.backward()
+    assert model.head.flow.networks[0].first.weight.grad is not None
+    assert model.training and model.head.decoder.training and model.ernie.training
+    model.eval()
+    assert model.loss(batch).total.item() == learning.item()
 
 
 def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
