@@ -7,6 +7,7 @@ order.  A token is whatever a sequence is made of: words, pieces of words, chara
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -15,7 +16,11 @@ from pathlib import Path
 from ernie.errors import UserError
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+_UNKNOWN = "<UNK>"  # as some tools write it
 Gram = tuple[str, ...]
+_SPACE = re.compile(r"[ \t\r\n]+")
+_LINE = re.compile(r"\r\n?|\n")
+_GZIP = b"\x1f\x8b"
 _NEVER = -99.0  # what ARPA files say for a logarithm of zero
 _ROUNDED = 1e-3  # how far above zero a tool may have rounded a logarithm
 _LOG10 = math.log(10)
@@ -33,10 +38,15 @@ class NgramModel:
 
     @classmethod
     def learn(cls, sequences: Iterable[Sequence[str]], order: int = 3) -> NgramModel:
-        """Learn from sequences of tokens.  Raises UserError for an order below 1 and where there is no token."""
+        """Learn from sequences of tokens.
+
+        Raises UserError for an order below 1, where there is no token, and for <s> and </s> among them.
+        """
         if order < 1:
             raise UserError(f"order: expected at least 1, found {order}")
         framed = [(BEGIN, *sequence, END) for sequence in sequences if len(sequence)]
+        if mark := {BEGIN, END} & {token for sequence in framed for token in sequence[1:-1]}:
+            raise UserError(f"a sequence has {min(mark)} inside: beginnings and ends are put around each; take it out")
         if not framed:
             raise UserError("there is no text to learn a language model from")
         return cls(order, _smoothed(_counts(framed, order), order))
@@ -63,7 +73,7 @@ class NgramModel:
 
     def save(self, path: str | Path) -> None:
         """Write an ARPA file.  Raises UserError for tokens that it cannot hold, and where it cannot be written."""
-        spaced = next((token for (token, *_) in self.grams if token.split() != [token]), None)
+        spaced = next((token for (token, *_) in self.grams if not token or _SPACE.search(token)), None)
         if spaced is not None:
             raise UserError(
                 f"a token is {spaced!r}, and white space parts the tokens of an ARPA file; write another character for "
@@ -85,22 +95,30 @@ class NgramModel:
     def load(cls, path: str | Path) -> NgramModel:
         """Read an ARPA file.  Raises UserError with its first line that is not understood."""
         try:
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            content = Path(path).read_bytes()
+            if content.startswith(_GZIP):
+                raise UserError(f"{path}: is compressed; unpack it, as gunzip does")
+            text = content.decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: cannot be read: {error}") from None
         grams: dict[Gram, tuple[float, float]] = {}
         expected: dict[int, int] = {}
-        n = 0
-        for number, line in enumerate(lines, 1):
+        begun, n = False, 0
+        # Other spaces than these, such as one that does not break, are letters of tokens.
+        for number, line in enumerate(_LINE.split(text), 1):
+            line = line.strip(" \t")
+            if line == "\\end\\":
+                break
+            begun = begun or line.endswith("\\data\\")
             try:
-                if line.startswith("ngram "):
+                if begun and line.startswith("ngram "):  # before \data\ there may be anything
                     length, count = line.removeprefix("ngram ").split("=")
                     expected[int(length)] = int(count)
                 elif line.startswith("\\") and line.endswith("-grams:"):
                     n = int(line[1:].removesuffix("-grams:"))
-                elif line.strip() and not line.startswith("\\") and n:
-                    fields = line.split()
-                    gram = tuple(fields[1 : n + 1])
+                elif line and not line.startswith("\\") and n:
+                    fields = _SPACE.split(line)
+                    gram = tuple(UNKNOWN if token == _UNKNOWN else token for token in fields[1 : n + 1])
                     if not n + 1 <= len(fields) <= n + 2:
                         raise ValueError
                     told, weight = float(fields[0]), float(fields[n + 1]) if len(fields) > n + 1 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 
@@ -87,6 +88,36 @@ def test_a_file_of_another_tool_is_read(tmp_path: Path) -> None:
     assert model.score(["a"], END) == pytest.approx((-0.3 - 0.7) * math.log(10))
 
 
+def test_what_stands_around_a_model_and_how_its_lines_end_does_not_matter(tmp_path: Path) -> None:
+    file = tmp_path / "other.arpa"
+    plain = "\\data\\\nngram 1=3\n\n\\1-grams:\n-0.5\ta\n-0.7\t</s>\n-1.0\t<UNK>\n\n\\end\\\n"
+    for text in (
+        plain,
+        "\ufeff" + plain,
+        plain.replace("\n", "\r\n"),
+        plain.replace(":\n", ": \n"),
+        f"a model of\nngram statistics\n{plain}\nmade on a Monday\n",
+    ):
+        file.write_bytes(text.encode())
+        model = NgramModel.load(file)
+        assert model.score([], "a") == pytest.approx(-0.5 * math.log(10))
+        assert model.score([], "b") == pytest.approx(-math.log(10))  # LibriSpeech's, too, have <UNK>
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\x85", "\u3000"])
+def test_a_space_that_parts_nothing_is_a_letter_of_a_token(tmp_path: Path, space: str) -> None:
+    model = NgramModel.learn([["a", f"b{space}c", space]] * 2, 2)
+    model.save(tmp_path / "x.arpa")
+    again = NgramModel.load(tmp_path / "x.arpa")
+    assert again.score(["a"], f"b{space}c") == pytest.approx(model.score(["a"], f"b{space}c"), rel=1e-5)
+
+
+def test_a_compressed_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.arpa.gz").write_bytes(gzip.compress(b"\\data\\\n"))
+    with pytest.raises(UserError, match=r"x\.arpa\.gz: is compressed; unpack it"):
+        NgramModel.load(tmp_path / "x.arpa.gz")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -116,6 +147,8 @@ def test_what_an_arpa_file_cannot_hold_is_not_written(tmp_path: Path) -> None:
 def test_nothing_to_learn_from_is_a_sentence() -> None:
     with pytest.raises(UserError, match="there is no text"):
         NgramModel.learn([[]])
+    with pytest.raises(UserError, match="a sequence has </s> inside"):
+        NgramModel.learn([["a", "</s>", "<s>", "b"]])
     with pytest.raises(UserError, match="order: expected at least 1"):
         NgramModel.learn(["a"], 0)
 
