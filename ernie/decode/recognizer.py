@@ -122,7 +122,8 @@ class TokenRecognizer:
     What a chunk tells is committed as soon as its frames are there: that is `chunk` vectors and three frames at most
     after it was said.  With a `beam` several readings are followed, and a token is committed once all of them have it,
     or the sound is over.  With a `writer` CTC only cuts the sound into pieces, and what the writer reads of each is
-    committed as soon as the vectors that it looks ahead are there.
+    committed as soon as the vectors that it looks ahead are there.  The tokens that are `never` told are in no
+    transcript, such as those that begin and end a text.
     """
 
     def __init__(
@@ -136,10 +137,11 @@ class TokenRecognizer:
         before: int,
         writer: PieceWriter | None = None,
         beam: Beam | None = None,
+        never: Sequence[int] = (),
     ):
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
-        self._writer, self._beam = writer, beam
+        self._writer, self._beam, self._never = writer, beam, list(never)
         self._features, self._width = FeatureStream(config, around), config.features
 
     def begin(self, streams: int = 1) -> Recognitions:
@@ -203,6 +205,7 @@ class TokenRecognizer:
         x_TD = self._vectors([hearing[n] for n in streams], layout.lengths[streams])
         hidden_TD, memory = self._encoder.go_on(x_TD, layout, memory, together=True)
         logits_TV = finite(to_numpy(self._head(hidden_TD)))
+        logits_TV[:, self._never] = -np.inf
         for n in streams:
             one, count = hearing[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]

@@ -305,6 +305,7 @@ class Transcribe(SoundTask):
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
+        logits_TV[:, _untold(tokenizer_of(ernie))] = -np.inf
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])
@@ -368,10 +369,17 @@ class Transcribe(SoundTask):
                 "decoder: global looks at whole sounds; to transcribe while one speaks, fine-tune with task.decoder: "
                 "ctc or attention"
             )
-        writer = self.writer(head, tokenizer_of(ernie))
-        beam = self._beam(tokenizer_of(ernie), head.blank) if self.beam > 1 else None
+        tokenizer = tokenizer_of(ernie)
         return TokenRecognizer(
-            ernie, head, self.features, self.around, chunk=self.chunk, before=self.before, writer=writer, beam=beam
+            ernie,
+            head,
+            self.features,
+            self.around,
+            chunk=self.chunk,
+            before=self.before,
+            writer=self.writer(head, tokenizer),
+            beam=self._beam(tokenizer, head.blank) if self.beam > 1 else None,
+            never=_untold(tokenizer),
         )
 
 
@@ -384,6 +392,12 @@ def _labels(batch: Packed) -> list[np.ndarray]:
 def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
     """What a decoder begins with, what it ends with, and what it never writes."""
     return tokenizer.cls_id, tokenizer.sep_id, (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
+
+
+def _untold(tokenizer: Tokenizer) -> list[int]:
+    """What CTC never tells: no transcript to learn from has it."""
+    begin, end, others = _marks(tokenizer)
+    return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # which is the blank
 
 
 def _language_model(file: Path) -> NgramModel:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 
@@ -359,6 +360,22 @@ def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message:
 
     with pytest.raises(UserError, match=re.escape(message)):
         TOYS["transcribe"].task.labelled(Row({"audio": cell, "text": text}), TOKENIZER)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_tokens_that_no_transcript_has_are_never_told(beam: int) -> None:
+    model = deepcopy(learnt())
+    model.task = replace(model.task, beam=beam)
+    bias = model.head.out.bias
+    marks = [TOKENIZER.unk_id, TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.mask_id]
+    likely = np.zeros(bias.shape, np.float32)
+    likely[marks] = 99
+    paddle.assign(bias + paddle.to_tensor(likely), bias)
+    (answer,) = model.predict([{"audio": said(WORDS, np.random.default_rng(5))}])
+    assert answer["transcript"] == " ".join(WORDS)
+    stream = Stream(SpeechRecognizer(model))
+    assert stream.push(spoken()) + stream.finish() == " ".join(WORDS)
+    assert not {spike.token for spike in stream.state.tokens.hearing[0].spikes} & {*marks}
 
 
 def test_a_beam_reads_what_is_clear_as_the_likeliest_tokens_do_and_a_language_model_can_overrule_it(
