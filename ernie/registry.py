@@ -22,11 +22,13 @@ class Registry(Generic[T]):
     """Named things of one kind, for instance pretraining tasks.
 
     `kind` is the word for one of them in messages.  `group` is the entry-point group through which another
-    distribution adds its own; those modules are imported at the first look-up.
+    distribution adds its own; those modules are imported at the first look-up.  `base` is the class that all of them
+    are subclasses of, if they are.
     """
 
-    def __init__(self, kind: str, group: str | None = None):
+    def __init__(self, kind: str, group: str | None = None, base: type | None = None):
         self.kind = kind
+        self._base = base
         self._group = group
         self._items: dict[str, T] = {}
         self._places: dict[str, str] = {}
@@ -35,11 +37,16 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[Item], Item]:
         """Decorator: enter the decorated thing as `name`.
 
-        Raises UserError when the name is taken, and for a class that lacks methods which it has to define.
+        Raises UserError for what is no name, as a class decorated without one, when the name is taken, for what is no
+        such class, and for one that lacks methods which it has to define.
         """
+        if not isinstance(name, str) or not name or "." in name:  # a dot stands between the keys of a configuration
+            raise UserError(f"{self.kind}: expected a name to register it by, a text without a dot, found {name!r:.80}")
 
         def enter(item: Item) -> Item:
             place = _place(item)
+            if self._base and not (isinstance(item, type) and issubclass(item, self._base)):
+                raise UserError(f"{self.kind} '{name}' ({place}): expected a subclass of {self._base.__name__}")
             if lacking := sorted(getattr(item, "__abstractmethods__", ())):
                 raise UserError(f"{self.kind} '{name}' ({place}) lacks {', '.join(lacking)}: it has to define them")
             if name in self._items and self._places[name] != place:

@@ -193,7 +193,7 @@ class TokenTask(ClassifierTask):
         return cross_entropy(head(hidden_TD, labels.positions), labels.values)
 
 
-pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", group="ernie.pretrain_tasks")
+pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", "ernie.pretrain_tasks", PretrainTask)
 
 pretrain_task = pretrain_tasks.register  # class decorator: enters one under the name that YAML uses
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import install
@@ -48,6 +49,21 @@ def test_a_name_registered_twice_is_an_error_that_names_both_places() -> None:
     lines = [int(line) for line in re.findall(rf"{re.escape(__file__)}:(\d+)", str(caught.value))]
     assert len(set(lines)) == 2
     assert registry["red"] is Red
+
+
+@pytest.mark.parametrize("name", [type("Red", (), {}), 7, "", "dark.red"])
+def test_what_is_no_name_is_told_where_it_registers(name: Any) -> None:
+    registry: Registry[type] = Registry("colour")
+    with pytest.raises(UserError, match=r"^colour: expected a name to register it by, a text without a dot, found "):
+        registry.register(name)
+
+
+@pytest.mark.parametrize("item", [int, test_names_come_sorted])
+def test_what_is_no_subclass_is_told_where_it_registers(item: Any) -> None:
+    registry: Registry[type[ABC]] = Registry("shape", base=ABC)
+    with pytest.raises(UserError, match=r"^shape 'blob' \(.*\): expected a subclass of ABC$"):
+        registry.register("blob")(item)
+    assert "blob" not in registry
 
 
 def test_the_same_definition_may_be_registered_again() -> None:

@@ -66,9 +66,9 @@ def _describe(name: str, listed: Any) -> str:
         hint = hints[item.name]
         plain = isinstance(hint, type) and typing.get_origin(hint) is None
         kind = hint.__name__ if plain else str(hint).replace("typing.", "")
-        make = item.default_factory
+        make, required = item.default_factory, item.default is item.default_factory  # both are then lacking
         default = make() if callable(make) else item.default
-        lines.append(f"    {item.name}: {kind} = {default!r}")
+        lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {default!r}"))
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
 

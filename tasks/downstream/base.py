@@ -301,7 +301,9 @@ class TextTask(LogitsTask):
         return head(hidden_TD, layout)
 
 
-finetune_tasks: Registry[type[FinetuneTask]] = Registry("kind of fine-tuning task", group="ernie.finetune_tasks")
+finetune_tasks: Registry[type[FinetuneTask]] = Registry(
+    "kind of fine-tuning task", "ernie.finetune_tasks", FinetuneTask
+)
 
 finetune_task = finetune_tasks.register  # class decorator: enters one under the name that YAML uses
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 from ernie.cli import main
-from tasks.base import pretrain_tasks
+from ernie.data.document import Sample
+from ernie.text.tokenizer import Tokenizer
+from tasks.base import SequenceTask, pretrain_task, pretrain_tasks
 from tasks.downstream.base import finetune_tasks
 
 
@@ -33,6 +41,25 @@ def test_the_kinds_of_fine_tuning_task_are_listed_and_described_with_their_metri
     assert "    metrics used unless named: accuracy\n" in shown
     assert "    metrics on demand: f1, macro_f1, matthews\n" in shown
     assert "    text_pair: str = ''\n" in shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfAFile(SequenceTask):
+    """A task that reads a file of its own."""
+
+    file: Path
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        return iter(())
+
+
+def test_a_field_without_a_default_is_described_as_required(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrain_tasks, "_items", dict(pretrain_tasks._items))
+    pretrain_task("of_a_file")(OfAFile)
+    assert main(["tasks", "of_a_file"]) == 0
+    assert "    file: Path, required\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [*pretrain_tasks, *finetune_tasks])
