@@ -135,9 +135,10 @@ class ClassifierTask(PretrainTask):
         values = labels[labels != IGNORE]
         if values.size and not 0 <= values.min() <= values.max() < self.class_count():
             odd = values.min() if values.min() < 0 else values.max()
+            ignored = f"; that of a token that is not scored is IGNORE, {IGNORE}, of ernie.data.document"
             raise UserError(
                 f"a label is {odd}, and the task has {self.class_count()} classes; labels count from 0, and `classes` "
-                "of the task says how many there are"
+                f"of the task says how many there are{ignored if odd < 0 else ''}"
             )
 
 
@@ -198,22 +199,30 @@ pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", "ern
 pretrain_task = pretrain_tasks.register  # class decorator: enters one under the name that YAML uses
 
 
-def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | np.ndarray) -> Sample:
+def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | Sequence[int] | np.ndarray) -> Sample:
     """[CLS] tokens [SEP] as one sample.
 
-    A label array (n,) of the tokens gets IGNORE at the special tokens; one (1, C) of the whole sample stays as it is.
+    Labels (n,) of the tokens get IGNORE at the special tokens; an array (1, C) of the whole sample stays as it is.
     """
-    ids = tokens.ids if isinstance(tokens, Tokens) else tokens
-    return Sample(*frame(tokenizer, ids), {key: _framed(label) for key, label in labels.items()})
+    return Sample(*frame(tokenizer, _ids(tokens)), {key: _framed(label) for key, label in labels.items()})
 
 
-def pair(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray, max_len: int, **labels: int) -> Sample:
+def pair(
+    tokenizer: Tokenizer, first: Tokens | np.ndarray, second: Tokens | np.ndarray, max_len: int, **labels: int
+) -> Sample:
     """[CLS] first [SEP] second [SEP] as one sample of at most `max_len` tokens; the longer side is cut at its end."""
-    keep_first, keep_second = kept(len(first), len(second), max_len)
-    return Sample(*frame(tokenizer, first[:keep_first], second[:keep_second]), dict(labels))
+    one, two = _ids(first), _ids(second)
+    keep_one, keep_two = kept(len(one), len(two), max_len)
+    return Sample(*frame(tokenizer, one[:keep_one], two[:keep_two]), dict(labels))
 
 
-def _framed(label: int | np.ndarray) -> int | np.ndarray:
+def _ids(tokens: Tokens | np.ndarray) -> np.ndarray:
+    return tokens.ids if isinstance(tokens, Tokens) else tokens
+
+
+def _framed(label: int | Sequence[int] | np.ndarray) -> int | np.ndarray:
+    if isinstance(label, Sequence):
+        label = np.asarray(label)
     if not isinstance(label, np.ndarray) or label.ndim != 1:
         return label
     # Of booleans, and of integers without a sign, IGNORE would become a class.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -80,12 +80,24 @@ class Source:
             rng = order.generator(self.seed, self.name, epoch, index)
             items = [self.items[int(i)] for i in indices[k : k + window]]
             with self._told(index):
-                samples = list(self.task.samples(items, self.tokenizer, rng))
-                for sample in samples:
-                    self._check_input(sample)
-                    self.task.check_sample(sample)
+                samples = self._made(items, rng)
             for number, sample in enumerate(samples):
                 yield (epoch, index, number), sample
+
+    def _made(self, items: Sequence[Any], rng: np.random.Generator) -> list[Sample]:
+        """What the task makes of a window of items.  Raises UserError for what it cannot learn from."""
+        made = self.task.samples(items, self.tokenizer, rng)
+        if not isinstance(made, Iterable):
+            raise UserError(f"its `samples` returns a {type(made).__name__}; expected it to yield samples")
+        samples = list(made)
+        for sample in samples:
+            if not isinstance(sample, Sample):
+                raise UserError(
+                    f"its `samples` yields a {type(sample).__name__}; expected a Sample, as `single` and `pair` make"
+                )
+            self._check_input(sample)
+            self.task.check_sample(sample)
+        return samples
 
     def _check_input(self, sample: Sample) -> None:
         """What the encoder is given: an id and a segment a token."""

@@ -39,6 +39,17 @@ def test_labels_of_every_kind_of_integer_leave_the_special_tokens_out(kind: type
     assert np.asarray(sample.labels["label"]).tolist() == [IGNORE, 0, 1, 0, IGNORE]
 
 
+def test_labels_in_a_list_are_framed_as_those_in_an_array() -> None:
+    sample = single(TOKENIZER, np.array([7, 8, 9]), label=[0, 1, 0])
+    assert np.asarray(sample.labels["label"]).tolist() == [IGNORE, 0, 1, 0, IGNORE]
+
+
+def test_a_pair_may_be_made_of_sentences_of_a_document() -> None:
+    it = document([3, 2])
+    by_ids = pair(TOKENIZER, it.sentence(0).ids, it.sentence(1).ids, 16, label=1)
+    assert pair(TOKENIZER, it.sentence(0), it.sentence(1), 16, label=1).ids.tolist() == by_ids.ids.tolist()
+
+
 def test_a_pair_has_two_segments() -> None:
     sample = pair(TOKENIZER, np.array([7, 8]), np.array([9]), 16, label=1)
     assert sample.ids.tolist() == [CLS, 7, 8, SEP, 9, SEP]
@@ -180,6 +191,13 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (OfSequences(), given(np.arange(4), np.zeros(3, np.int64)), r"ids of the shape \(4,\) and segments of \(3,\)"),
         (OfSequences(), given(np.arange(0), np.arange(0)), "of which there is at least one"),
         (Forgetful(), framed(0), "a label is 0, and the task has 0 classes"),
+        (
+            OfTokens(),
+            framed(np.array([0, 1, -100, 0])),
+            "a label is -100, .* that is not scored is IGNORE, -1, of ernie",
+        ),
+        (OfTokens(), lambda tokenizer: None, "its `samples` yields a NoneType; expected a Sample, as `single` and"),
+        (OfTokens(), lambda tokenizer: (np.arange(4), 0), "its `samples` yields a tuple; expected a Sample"),
     ],
 )
 def test_a_sample_that_cannot_be_learnt_from_is_told_with_task_and_document(
@@ -189,6 +207,15 @@ def test_a_sample_that_cannot_be_learnt_from_is_told_with_task_and_document(
     others = [] if isinstance(task, Forgetful) else [good, good]
     with pytest.raises(UserError, match=f"task 'own', item {len(others)} of its documents: .*{sentence}"):
         looked_at(task, *others, made)
+
+
+def test_a_task_that_yields_nothing_at_all_is_told() -> None:
+    class Silent(OfTokens):
+        def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Any:
+            return None
+
+    with pytest.raises(UserError, match="its `samples` returns a NoneType; expected it to yield samples"):
+        looked_at(Silent(), framed(0))
 
 
 def test_samples_of_which_some_have_other_labels_are_told() -> None:
