@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import paddle
+import paddle.nn.functional as F
 
+from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Sample
 from ernie.data.shards import Corpus
 from ernie.data.stream import Source
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
 from ernie.model.heads import MaskedTokenHead
+from ernie.model.inference import evaluating
+from ernie.model.losses import Loss
 from ernie.report.words import percent, plural
 from ernie.train.trainer import Trainer
 from pretrain.config import PretrainConfig
@@ -23,13 +28,14 @@ from pretrain.feeds import sources
 from pretrain.model import MultiTaskModel, build_model
 from pretrain.probe import Probe
 from pretrain.schedule import Schedule
-from tasks.base import ClassifierTask
+from tasks.base import ClassifierTask, PretrainTask
 
 _LOOKED = 200  # documents that each task makes samples of
 _TOKENS = 1024  # of the batch that is tried
 _SHOWN = 40  # tokens of the sample that is shown
 _CLASSES = 20  # at most, whose shares are listed
 _ONE_SIDED = 0.95  # the share of one class from which on there is little to learn from the others
+_SAME = 1e-4  # between two losses that are equal but for rounding
 _RARE = 0.5  # the share of documents that give nothing from which on it is worth a note
 
 
@@ -51,8 +57,11 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     for step, source in enumerate(sources(config, corpus, held_out=False)):
         yield f"{source.name}:"
         yield from (f"  {line}" for line in _samples(source, model))
-        yield f"  {_tried(config, source, step, model, trainer)}"
-        yield f"  ok: measured on held-out documents by {', '.join(probe.measure(model, source.name, most=1))}"
+        batch = _small_batch(source, model.objectives[source.name])
+        yield f"  {_tried(config, source.name, batch, step, model, trainer)}"
+        measured = probe.measure(model, source.name, most=1)
+        _check_loss(config, source.name, batch, model)
+        yield f"  ok: measured on held-out documents by {', '.join(measured)}"
 
 
 def _samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
@@ -130,9 +139,8 @@ def _shown(sample: Sample, source: Source, tells_tokens: bool) -> str:
     return " ".join(words) + more + (f": {', '.join(told)}" if told else "")
 
 
-def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskModel, trainer: Trainer) -> str:
-    """One step of a task on a small batch."""
-    task = model.objectives[source.name]
+def _small_batch(source: Source, task: PretrainTask) -> Packed:
+    """The first small batch of a task that has a label.  Raises UserError when there is none."""
     small = replace(source, budget=max(task.length, min(source.budget, _TOKENS)))
     per_look = min(_LOOKED, len(source.items))
     batches = (
@@ -143,13 +151,19 @@ def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskMo
     batch = next((batch for batch in batches if batch.targets), None)
     if batch is None:
         raise UserError(f"task '{source.name}': there is not one label to learn from in its samples")
+    return batch
+
+
+def _tried(config: PretrainConfig, name: str, batch: Packed, step: int, model: MultiTaskModel, trainer: Trainer) -> str:
+    """One step of a task on a small batch."""
+    task = model.objectives[name]
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
-        report = trainer.step(step, [(source.name, batch)], model.loss, config.train.rate.peak)
-    loss = report.losses[source.name]
+        report = trainer.step(step, [(name, batch)], model.loss, config.train.rate.peak)
+    loss = report.losses[name]
     if report.skipped:
         raise UserError(
-            f"task '{source.name}': its first step has the loss {loss:g} and a gradient of the norm "
+            f"task '{name}': its first step has the loss {loss:g} and a gradient of the norm "
             f"{report.gradient_norm:g}; is the model to start from damaged, or the task's own loss?"
         )
     even = f" ({math.log(task.class_count()):.3f} if all were alike)" if isinstance(task, ClassifierTask) else ""
@@ -157,3 +171,28 @@ def _tried(config: PretrainConfig, source: Source, step: int, model: MultiTaskMo
         f"ok: one step on {plural(batch.layout.tokens, 'token')}, {plural(batch.targets, 'label')}: loss {loss:.3f}"
         f"{even}, {time.monotonic() - began:.1f} s"
     )
+
+
+def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTaskModel) -> None:
+    """Raise UserError for a loss that looks at vectors which are zero because `reads` leaves them out, or that is the
+    mean over its targets instead of the sum: both would be learnt without a word."""
+
+    def judged(task_reads: bool) -> Loss:
+        paddle.seed(config.seed)  # a loss may draw
+        if task_reads:
+            return model.loss(name, batch)
+        return model.judge(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
+
+    with evaluating(model), computing("fp32"):
+        found, seeing_all = judged(True), judged(False)
+        if not math.isclose(float(found.total), float(seeing_all.total), rel_tol=_SAME):
+            raise UserError(
+                f"task '{name}': its loss looks at other tokens than its `reads` says, whose vectors are zero; have "
+                "`reads` give all that it looks at, or None for all there are"
+            )
+        mean = float(F.cross_entropy(found.logits, paddle.to_tensor(found.labels)))
+    if found.count > 1 and math.isclose(float(found.total), mean, rel_tol=_SAME):
+        raise UserError(
+            f"task '{name}': the total of its loss is the mean over its targets; expected the sum, which the run "
+            'divides by their number (reduction="sum")'
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import paddle
 from paddle import Tensor, nn
 
@@ -29,7 +31,7 @@ class MultiTaskModel(nn.Layer):
         self.objectives = objectives
         owners = [name for name, task in objectives.items() if not task.head_of]
         self.task_ids = {name: owners.index(task.head_of or name) for name, task in objectives.items()}
-        self.heads = nn.LayerDict({name: objectives[name].head(ernie) for name in owners})
+        self.heads = nn.LayerDict({name: _head(name, objectives[name], ernie) for name in owners})
         initialize(self.heads, ernie.config.initializer_range)
 
     def loss(self, name: str, batch: Packed) -> Loss:
@@ -50,10 +52,16 @@ class MultiTaskModel(nn.Layer):
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         """The loss of one batch of the objective `name`, from the encoder's vectors.
 
-        Raises UserError when it is not the sum over all labels of the batch, by whose number it is to be divided.
+        Raises UserError when it is no Loss, or not the sum over all labels of the batch, by whose number it is to be
+        divided.
         """
         task = self.objectives[name]
         found = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+        if not isinstance(found, Loss) or not isinstance(found.total, Tensor) or math.prod(found.total.shape) != 1:
+            raise UserError(
+                f"task '{name}': its `loss` gives {_told(found)}; expected a Loss (of ernie.model.losses), whose "
+                "`total` is a tensor of one number"
+            )
         if found.count != batch.targets:
             labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
             raise UserError(
@@ -76,6 +84,21 @@ class MultiTaskModel(nn.Layer):
                 head.task_id = self.task_ids[name]
                 self.ernie.masked_head = head
                 return
+
+
+def _head(name: str, task: PretrainTask, ernie: ErnieModel) -> nn.Layer:
+    head = task.head(ernie)
+    if not isinstance(head, nn.Layer):
+        raise UserError(f"task '{name}': its `head` gives a {type(head).__name__}; expected a layer of paddle.nn")
+    return head
+
+
+def _told(found: object) -> str:
+    """What a loss is that is none."""
+    if not isinstance(found, Loss):
+        return f"a {type(found).__name__}"
+    total = f"of the shape {list(found.total.shape)}" if isinstance(found.total, Tensor) else type(found.total).__name__
+    return f"a Loss with a total {total}"
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:

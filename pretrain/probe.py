@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.data.stream import Source, TooLittleText
@@ -15,6 +17,7 @@ from ernie.train.evaluate import evaluate
 from pretrain.config import PretrainConfig
 from pretrain.feeds import sources
 from pretrain.model import MultiTaskModel
+from tasks.base import ClassifierTask, PretrainTask
 
 _HOLD_OUT = "Or hold out more when the corpus is built (held_out: 0.05)."
 
@@ -39,7 +42,7 @@ class Probe:
                     f"by. Take the task out of the schedule. {_HOLD_OUT}"
                 )
             self._batches[source.name] = batches
-            _check_metrics(source.name, config.objectives[source.name].metrics)
+            _check_metrics(source.name, config.objectives[source.name])
 
     def measure(self, model: MultiTaskModel, name: str, most: int | None = None) -> dict[str, Score]:
         """The objective's metrics, by name, the headline first; of the first batches only, if `most` says how many."""
@@ -52,6 +55,10 @@ def _classified(model: MultiTaskModel, name: str, batch: Packed) -> Loss:
     metrics are made."""
     found = model.loss(name, batch)
     labels, shape = found.labels, None if found.logits is None else tuple(found.logits.shape)
+    if not isinstance(labels, np.ndarray):
+        raise UserError(
+            f"task '{name}': the labels that its loss tells are a {type(labels).__name__}; expected a NumPy array"
+        )
     if shape is None or len(shape) != 2 or labels.shape != shape[:1] or labels.dtype.kind not in "iu":
         told = "no logits" if shape is None else f"logits of the shape {shape}"
         raise UserError(
@@ -62,13 +69,19 @@ def _classified(model: MultiTaskModel, name: str, batch: Packed) -> Loss:
     return found
 
 
-def _check_metrics(name: str, metrics: Sequence[str]) -> None:
+def _check_metrics(name: str, task: PretrainTask) -> None:
     """Raise UserError for metrics that there are not: else a stage would be learnt before it is told."""
+    metrics: Sequence[str] = task.metrics
     if isinstance(metrics, str) or not metrics:
         raise UserError(f"task '{name}': expected names of metrics, as (\"accuracy\",), found {metrics!r}")
     for metric in metrics:
         if metric not in METRICS:
             raise UserError(f"task '{name}': there is no metric '{metric}'.{nearest(metric, METRICS)}")
+    if "f1" in metrics and isinstance(task, ClassifierTask) and task.class_count() > 2:
+        raise UserError(
+            f"task '{name}': f1 is that of class 1 of two, and there are {task.class_count()}; macro_f1 is the mean "
+            "over all of them"
+        )
 
 
 def first_batches(source: Source, wanted: int) -> list[Packed]:

@@ -85,6 +85,56 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             "            yield Sample(one.ids, one.segments + 9, one.labels)",
             "task 'mine': token_type_ids: 9: expected a number from 0 to",
         ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n"
+            "    def loss(self, head, hidden_TD, batch):\n"
+            "        from ernie.model.losses import cross_entropy\n"
+            "        labels = batch.labels['label']\n"
+            "        return cross_entropy(head(hidden_TD, labels.positions - 1), labels.values)\n",
+            "its loss looks at other tokens than its `reads` says",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n"
+            "    def loss(self, head, hidden_TD, batch):\n"
+            "        found = super().loss(head, hidden_TD, batch)\n"
+            "        return type(found)(found.total / found.count, found.count, found.logits, found.labels)\n",
+            "the total of its loss is the mean over its targets; expected the sum",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n"
+            "    def loss(self, head, hidden_TD, batch):\n"
+            "        return super().loss(head, hidden_TD, batch).total\n",
+            "its `loss` gives a Tensor; expected a Loss",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n"
+            "    def loss(self, head, hidden_TD, batch):\n"
+            "        found = super().loss(head, hidden_TD, batch)\n"
+            "        return type(found)(found.total * found.logits, found.count, found.logits, found.labels)\n",
+            "its `loss` gives a Loss with a total of the shape [",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n"
+            "    def loss(self, head, hidden_TD, batch):\n"
+            "        found = super().loss(head, hidden_TD, batch)\n"
+            "        return type(found)(found.total, found.count, found.logits, None)\n",
+            "the labels that its loss tells are a NoneType; expected a NumPy array",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def head(self, model):\n        super().head(model)\n",
+            "its `head` gives a NoneType; expected a layer of paddle.nn",
+        ),
+        (
+            'classes: ClassVar[int] = 2\n    metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "accuracy")',
+            'classes: ClassVar[int] = 3\n    metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")',
+            "f1 is that of class 1 of two, and there are 3; macro_f1",
+        ),
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )
