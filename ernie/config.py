@@ -40,8 +40,8 @@ def build(schema: type[C], tree: Value) -> C:
 
     A field's type may be a scalar, Literal, Path, list, tuple, dict with string keys, a union of these, another
     dataclass, or a class with a classmethod `variant(key, given)` that returns the dataclass to use for the mapping
-    `given` found under `key` (and may raise UserError).  A `__post_init__` that raises UserError has its message
-    reported under the key of the object it checks.
+    `given` found under `key` (and may raise UserError).  A `__post_init__` that raises ValueError, as UserError is,
+    has its message reported under the key of the object it checks.
     """
     mistakes: list[str] = []
     made = _build(schema, tree, "", mistakes)
@@ -143,7 +143,7 @@ def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) ->
         return None
     try:
         return kind(**given)
-    except UserError as error:
+    except ValueError as error:
         # By custom the message begins with the key it is about, which may stand lines below the mapping's own.
         where = _place(value, str(error).partition(":")[0])
         mistakes.append(f"{where}: {path + ': ' if path else ''}{error}")

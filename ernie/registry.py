@@ -109,6 +109,9 @@ def import_plugins(modules: object) -> None:
 
 def _hint(module: str, error: Exception) -> str:
     """Where to look for what went wrong in an import."""
+    if module.endswith(".py") or "/" in module:
+        meant = module.rpartition("/")[2].removesuffix(".py")
+        return f"Give its name as an import does, not its file: '{meant}', with the file's folder on the Python path"
     if isinstance(error, ModuleNotFoundError) and error.name in (module, module.partition(".")[0]):
         return "Is its folder on the Python path (PYTHONPATH, or an installed package)?"
     if isinstance(error, SyntaxError):

@@ -81,6 +81,22 @@ def mistakes(folder: Path, text: str, *overrides: str) -> list[str]:
     return [line.removeprefix(f"{folder}/") for line in caught.value.mistakes]
 
 
+@dataclass(frozen=True)
+class OfAStranger:
+    """A class of somebody who does not know this library's errors."""
+
+    share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.share < 0:
+            raise ValueError("share must not be negative")
+
+
+def test_a_check_that_raises_a_plain_value_error_is_told_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run\.yaml:1: share must not be negative$"):
+        load(OfAStranger, write(tmp_path, "share: -1"))
+
+
 # ------------------------------------------------------------------------------------------ what YAML means
 
 

@@ -144,6 +144,12 @@ def test_a_slip_in_a_plugin_is_told_with_its_line(
         import_plugins(["plugin_with_a_slip"])
 
 
+@pytest.mark.parametrize("file", ["own_colours.py", "lab/own_colours.py", "/lab/own_colours"])
+def test_a_plugin_given_as_a_file_is_told_as_what_it_is_imported(file: str) -> None:
+    with pytest.raises(UserError, match=r"Give its name as an import does, not its file: 'own_colours', with"):
+        import_plugins([file])
+
+
 def test_a_class_that_lacks_methods_is_told_where_it_registers() -> None:
     registry: Registry[type[ABC]] = Registry("shape")
 
