@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import paddle
@@ -10,6 +11,7 @@ from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels.attention import attention
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.kernels.linear import linear
@@ -50,7 +52,8 @@ class Encoder(nn.Layer):
         `needed`, in ascending order, are the tokens whose output is wanted, all if left out; the others' is zero.
         `mask` says which tokens of its sequence each token sees, all if left out.
         """
-        if not self.training and not paddle.is_grad_enabled() and states is None and mask is None:
+        inferring = not self.training and not paddle.is_grad_enabled()
+        if inferring and states is None and mask is None and all(map(_is_bare, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
         for number, layer in enumerate(self.layers, 1):
@@ -76,8 +79,17 @@ class Encoder(nn.Layer):
         return x_TD, Memory(grown.layout, tuple(layers))
 
 
+def _is_bare(layer: nn.Layer) -> bool:
+    """Whether a layer is its weights and no more: none of somebody's own, and without hooks, which wait for a call."""
+    return type(layer) is EncoderLayer and not layer._forward_pre_hooks and not layer._forward_post_hooks
+
+
 class EncoderLayer(nn.Layer):
-    """Self-attention and a feed-forward network, each followed by residual and LayerNorm."""
+    """Self-attention and a feed-forward network, each followed by residual and LayerNorm.
+
+    Its parts hold weights only, with which the kernels compute: they are never called.  Raises UserError for one that
+    is to be replaced by a layer of another class.
+    """
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -90,6 +102,16 @@ class EncoderLayer(nn.Layer):
         self.output_norm = nn.LayerNorm(D, epsilon=config.layer_norm_epsilon)
         self._settings = LayerSettings(config.heads, config.activation, config.layer_norm_epsilon)
         self.dropout, self.attention_dropout = config.dropout, config.attention_dropout
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = self.__dict__.get("_sub_layers", {}).get(name)
+        if known is not None and type(value) is not type(known):
+            raise UserError(
+                f"{name}: of the {type(known).__name__} in an encoder layer only the weights are used, and it is never "
+                f"called; {type(value).__name__} in its place would do nothing. Change its weights, or put a layer of "
+                "your own around the whole encoder layer"
+            )
+        super().__setattr__(name, value)
 
     def forward(self, x_TD: Tensor, layout: Layout, rows: np.ndarray | None = None, mask: Mask | None = None) -> Tensor:
         settings = self._settings

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from paddle import LazyGuard, Tensor, nn
 
+from ernie.config import differences
 from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -36,7 +37,7 @@ from ernie.model.published.folder import recognise
 from ernie.model.published.load import load
 from ernie.model.save import save
 from ernie.model.vectors import Pooling, Text, encode
-from ernie.model.weights import load_weights
+from ernie.model.weights import load_weights, shapes
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -204,8 +205,35 @@ class ErnieModel(nn.Layer):
 
         The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
         leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, or a
-        fine-tuned model, whose head would be left with another encoder.
+        fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
+        configuration has not, so that it could not be loaded.
         """
+        self._check_shape()
         if (Path(folder) / TASK_FILE).is_file():
             raise UserError(f"{folder}: holds a fine-tuned model, and its head is its encoder's only; choose another")
         save(self, Path(folder))
+
+    def _check_shape(self) -> None:
+        """Raise UserError unless weights, head and tokenizer are those that the configuration says."""
+        said = ErnieModel(self.config, drawn=False)
+        pairs: list[tuple[nn.Layer, nn.Layer, str]] = [
+            (said, self, "give it one by dataclasses.replace(model.config, ...)")
+        ]
+        if self.masked_head is not None:
+            with LazyGuard():
+                pairs.append(
+                    (MaskedTokenHead(said), self.masked_head, "make model.masked_head anew, or set it to None")
+                )
+        for wanted, found, way_out in pairs:
+            differing = differences(shapes(wanted), shapes(found))
+            if differing:
+                name, (old, new) = next(iter(differing.items()))
+                told = f"{name} is {new or 'lacking'}, and by its configuration {old or 'there is none'}"
+                raise UserError(
+                    f"the model has another shape than its configuration and could not be loaded: {told}; {way_out}"
+                )
+        if self.tokenizer is not None and self.tokenizer.vocab_size > self.config.vocab_size:
+            raise UserError(
+                f"the model's tokenizer has {self.tokenizer.vocab_size:,} tokens, and the model only "
+                f"{self.config.vocab_size:,}: they do not belong together"
+            )

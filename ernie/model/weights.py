@@ -21,6 +21,11 @@ def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
     return {name: np.ascontiguousarray(_wide(value).numpy()) for name, value in layer.state_dict().items()}
 
 
+def shapes(layer: nn.Layer) -> dict[str, list[int]]:
+    """The shapes of the layer's parameters by name."""
+    return {name: list(value.shape) for name, value in layer.state_dict().items()}
+
+
 def _wide(value: Tensor) -> Tensor:
     return value.astype("float32") if value.dtype == paddle.bfloat16 else value
 

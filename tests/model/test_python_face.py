@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -455,3 +457,96 @@ def test_checkpointing_changes_nothing_without_gradients(model: ErnieModel) -> N
     model.gradient_checkpointing_enable()
     assert np.array_equal(model.encode(["the cat"]), before)
     model.gradient_checkpointing_disable()
+
+
+# ---------------------------------------------------------------------------------------- models that are changed
+
+
+def test_a_hook_on_an_encoder_layer_is_called_without_gradients_too() -> None:
+    model = make()
+    seen: list[list[int]] = []
+    hook = model.encoder.layers[0].register_forward_post_hook(lambda *given: seen.append(list(given[2].shape)))
+    vectors = model.encode(["the cat"])
+    assert seen == [[4, 16]]
+    hook.remove()
+    close(model.encode(["the cat"]), vectors)
+    assert len(seen) == 1
+
+
+def test_a_layer_of_ones_own_around_an_encoder_layer_is_called() -> None:
+    class Louder(paddle.nn.Layer):
+        def __init__(self, inner: paddle.nn.Layer):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *given: Any) -> paddle.Tensor:
+            return 2 * self.inner(*given)
+
+    model = make()
+    last = model.encoder.layers[-1]
+    before = model.encode(["the cat"])
+    model.encoder.layers[-1] = Louder(last)
+    close(model.encode(["the cat"]), 2 * before)
+    batch = model.tokenizer(["the cat"])  # type: ignore[misc]
+    close(model(**batch).last_hidden_state.mean(1), 2 * before)
+
+
+def test_a_part_that_would_never_be_called_is_a_sentence() -> None:
+    class Adapted(paddle.nn.Linear):
+        pass
+
+    layer = make().encoder.layers[0]
+    layer.q = paddle.nn.Linear(16, 16)
+    with pytest.raises(UserError, match=r"^q: of the Linear in an encoder layer .* Adapted in its"):
+        layer.q = Adapted(16, 16)
+    with pytest.raises(UserError, match="Identity in its place would do nothing"):
+        layer.output_norm = paddle.nn.Identity()
+
+
+def cut(model: ErnieModel) -> None:
+    model.encoder.layers = paddle.nn.LayerList(list(model.encoder.layers)[:1])
+
+
+def widened(model: ErnieModel) -> None:
+    model.embedding.token = paddle.nn.Embedding(model.config.vocab_size + 2, 16)
+
+
+def headed(model: ErnieModel) -> None:
+    widened(model)
+    model.config = replace(model.config, vocab_size=model.config.vocab_size + 2)
+
+
+def extended(model: ErnieModel) -> None:
+    model.classifier = paddle.nn.Linear(16, 2)
+
+
+def reworded(model: ErnieModel) -> None:
+    model.tokenizer = vocabulary(" ".join(WORDS), "##s", "##t", "##u", "##v")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (cut, r"encoder\.layers\.1\.q\.weight is lacking, and by its configuration \[16, 16\]; give it one by"),
+        (widened, r"embedding\.token\.weight is \[\d+, 16\], and by its configuration \[\d+, 16\]; give it one by"),
+        (headed, r"bias is \[\d+\], and by its configuration \[\d+\]; make model\.masked_head anew, or set it to None"),
+        (extended, r"classifier\.weight is \[16, 2\], and by its configuration there is none"),
+        (reworded, "the model's tokenizer has .* tokens, and the model only .*: they do not belong together"),
+    ],
+)
+def test_a_changed_model_that_could_not_be_loaded_is_not_saved(
+    change: Callable[[ErnieModel], None], told: str, tmp_path: Path
+) -> None:
+    model = make()
+    change(model)
+    with pytest.raises(UserError, match=told):
+        model.save_pretrained(tmp_path / "changed")
+    assert not (tmp_path / "changed").exists()
+
+
+def test_a_model_with_fewer_layers_is_saved_under_its_new_configuration(tmp_path: Path) -> None:
+    model = make()
+    cut(model)
+    model.config = replace(model.config, layers=1)
+    model.save_pretrained(tmp_path)
+    close(ErnieModel.from_pretrained(tmp_path).encode(["the cat"]), model.encode(["the cat"]))
