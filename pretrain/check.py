@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import paddle
@@ -32,6 +34,7 @@ from tasks.base import ClassifierTask, PretrainTask
 
 _LOOKED = 200  # documents that each task makes samples of
 _TOKENS = 1024  # of the batch that is tried
+_COMPARED = 5  # items of a task, held out and not
 _SHOWN = 40  # tokens of the sample that is shown
 _CLASSES = 20  # at most, whose shares are listed
 _ONE_SIDED = 0.95  # the share of one class from which on there is little to learn from the others
@@ -54,14 +57,31 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     yield f"ok: an encoder of {shape.layers} layers, width {shape.hidden_size}"
     probe = Probe(config, corpus)
     trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=2, seed=config.seed)
+    held_out = {source.name: source.items for source in sources(config, corpus, held_out=True)}
     for step, source in enumerate(sources(config, corpus, held_out=False)):
         yield f"{source.name}:"
+        if _same(source.items, held_out[source.name]):
+            yield "  note: its `items` gives the same held out and not, so that it is measured on what it has learnt"
         yield from (f"  {line}" for line in _samples(source, model))
         batch = _small_batch(source, model.objectives[source.name])
         yield f"  {_tried(config, source.name, batch, step, model, trainer)}"
         measured = probe.measure(model, source.name, most=1)
         _check_loss(config, source.name, batch, model)
         yield f"  ok: measured on held-out documents by {', '.join(measured)}"
+
+
+def _same(items: Sequence[Any], held_out: Sequence[Any]) -> bool:
+    """Whether what is held out begins as what is learnt from does, as where a task does not look at `held_out`."""
+    first = range(min(len(items), len(held_out), _COMPARED))
+    return len(first) > 0 and all(_content(items[i]) == _content(held_out[i]) for i in first)
+
+
+def _content(item: Any) -> bytes | object:
+    """All of an item, to be compared; of what cannot be sent to workers something that nothing else equals."""
+    try:
+        return pickle.dumps(item)
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return object()
 
 
 def _samples(source: Source, model: MultiTaskModel) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ernie.data.shards import Corpus, Share, Split, file_sha256
 from ernie.data.stream import MIXED, Feed, Source, Stream
 from ernie.errors import UserError, about
@@ -21,6 +23,10 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
             task.check(corpus.tokenizer)
             _check_classes(task, config.objectives.get(task.head_of), task.head_of)
         items = task.items(split, held_out=held_out)
+        if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")) or isinstance(items, Mapping | str):
+            raise UserError(
+                f"task '{name}': its `items` gives a {type(items).__name__}; expected a sequence, such as a list"
+            )
         seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
         mixed = MIXED if held_out else config.data.mixed  # measured by the same samples, however they are learnt from
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))

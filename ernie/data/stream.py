@@ -157,8 +157,8 @@ class Source:
         size = len(self.items)
         if size < self.task.window:
             raise TooLittleText(
-                f"task '{self.name}' needs at least {self.task.window} documents, the corpus has {size}. "
-                "Add documents, or take the task out of the schedule."
+                f"task '{self.name}' needs at least {self.task.window} documents, or rows of a file of its own, "
+                f"and there {'is' if size == 1 else 'are'} {size}. Add some, or take the task out of the schedule."
             )
         looked, tokens = 0, 0
         while tokens == 0 and looked < size:

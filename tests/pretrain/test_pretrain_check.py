@@ -135,6 +135,11 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             'classes: ClassVar[int] = 3\n    metrics: ClassVar[tuple[str, ...]] = ("f1", "accuracy")',
             "f1 is that of class 1 of two, and there are 3; macro_f1",
         ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def items(self, documents, *, held_out):\n        return iter(documents)",
+            "its `items` gives a ",
+        ),
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )
@@ -152,6 +157,13 @@ def test_what_is_wrong_with_a_task_of_ones_own_is_told(
     [
         ("classes: ClassVar[int] = 2", "classes: ClassVar[int] = 4", "note: of 4 classes these do not occur: 2, 3"),
         ("share: float = 0.15", "share: float = 0.02", "of the labels are 0; there is little to learn from the others"),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def items(self, documents, *, held_out):\n"
+            "        flags, ends = np.zeros(40, np.uint8), np.array([40])\n"
+            "        return [Document(0, np.arange(10, 50), flags, ends, np.zeros(1, np.uint8))] * 99",
+            "note: its `items` gives the same held out and not, so that it is measured on what it has learnt",
+        ),
         ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
     ],
 )
