@@ -65,6 +65,12 @@ def test_different_generators_give_different_batches() -> None:
     assert len(found) == 20
 
 
+def test_the_smaller_batches_do_not_always_come_last() -> None:
+    plans = [plan([10] * 33, 100, np.random.default_rng(seed)) for seed in range(60)]
+    places = [frozenset(i for i, batch in enumerate(batches) if len(batch) < 10) for batches in plans]
+    assert len(set(places)) == 6  # each pair of four
+
+
 @given(lengths, st.integers(min_value=1, max_value=200))
 def test_batches_by_length_hold_neighbours_in_length_each_sample_once(sizes: list[int], budget: int) -> None:
     batches = plan_by_length(sizes, budget)
@@ -93,6 +99,11 @@ def test_a_layout_tells_where_every_token_belongs(sizes: list[int]) -> None:
     assert layout.positions.tolist() == [i for _, i in places]
     assert layout.slots.tolist() == [n * max(sizes) + i for n, i in places]
     assert layout.starts.tolist() == [t for t, (_, i) in enumerate(places) if i == 0]
+    assert layout.sequences_of(np.arange(sum(sizes))).tolist() == [n for n, _ in places]
+    assert layout.sequences_of(None).tolist() == list(range(len(sizes)))
+    assert layout.followed_by(Layout.of_lengths(sizes[::-1])).lengths.tolist() == [
+        one + other for one, other in zip(sizes, sizes[::-1], strict=True)
+    ]
     assert layout.is_rectangular == (len(set(sizes)) == 1)
 
 
@@ -139,6 +150,20 @@ def test_a_number_that_numpy_holds_as_an_array_is_one_label_a_sequence() -> None
     ids = np.arange(3)
     labels = pack([Sample(ids, ids, {"label": np.array(4)}), Sample(ids, ids, {"label": 5})]).labels["label"]
     assert (labels.values.tolist(), labels.positions) == ([4, 5], None)
+
+
+def test_sequences_without_a_label_are_left_out_and_numbers_and_rows_of_labels_are_kept_whole() -> None:
+    ids = np.arange(3)
+
+    def packed(*labels: object) -> Labels:
+        return pack([Sample(ids, ids, {"label": label}) for label in labels]).labels["label"]  # type: ignore[dict-item]
+
+    some = packed(2, IGNORE, 0)
+    assert (some.values.tolist(), some.positions.tolist()) == ([2, 0], [0, 2])  # type: ignore[union-attr]
+    numbers = packed(0.5, -1.0, 2.0)  # of numbers, IGNORE is one like others
+    assert (numbers.values.tolist(), numbers.positions, numbers.values.dtype) == ([0.5, -1.0, 2.0], None, np.float32)
+    rows = packed(np.array([[1, 0, 1]]), np.array([[0, 0, 1]]))
+    assert (rows.values.tolist(), rows.positions) == ([[1, 0, 1], [0, 0, 1]], None)
 
 
 def test_what_is_to_be_written_is_given_shifted_by_one() -> None:

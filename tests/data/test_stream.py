@@ -41,6 +41,17 @@ class Pieces(Unchecked):
 
 
 @dataclass(frozen=True)
+class Drawing(Unchecked):
+    """A task: each item gives one sample, of its window's items and three random numbers."""
+
+    window: int = 1
+
+    def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+        ids = np.concatenate((items, rng.integers(5, 900, size=3)))
+        yield Sample(ids, np.zeros(len(ids), np.int64), {"label": 0})
+
+
+@dataclass(frozen=True)
 class Silent(Unchecked):
     """A task that finds nothing, but in one item."""
 
@@ -123,10 +134,56 @@ def test_epochs_hold_the_same_items_in_another_order_with_other_random_numbers()
     assert lengths[0] != lengths[1]
 
 
-def test_the_window_holds_strangers_also_at_the_end_of_an_epoch() -> None:
-    for batch in epoch_of(stream(source(20, task=Pieces(window=3))), 0):
-        windows = np.stack([batch.ids[batch.layout.starts + i] for i in range(3)])
-        assert all(len(set(window)) == 3 for window in windows.T.tolist())
+@pytest.mark.parametrize("window", [2, 3])
+def test_the_window_holds_strangers_also_at_the_end_of_an_epoch(window: int) -> None:
+    for seed in range(9):
+        of = source(7, task=Drawing(window), seed=seed)
+        windows = [sample.ids[:window].tolist() for _, sample in of.named_samples(0, 0, 7)]
+        assert sorted(items[0] for items in windows) == list(range(7))
+        assert all(len(set(items)) == window for items in windows)
+
+
+def test_every_item_has_random_numbers_of_its_own_whatever_else_is_made_with_it() -> None:
+    sources = [source(30, task=Drawing(), **changes) for changes in ({}, {"seed": 4}, {"name": "other"})]
+    drawn = [draws(of.named_samples(epoch, 0, 30)) for of in sources for epoch in range(3)]
+    assert len({numbers for found in drawn for numbers in found.values()}) == 30 * len(drawn)
+    parts = (sources[0].named_samples(2, *part) for part in ((0, 11), (11, 12), (12, 30)))
+    assert {name: numbers for part in parts for name, numbers in draws(part).items()} == drawn[2]
+
+
+def draws(named: Iterator[tuple[tuple[int, int, int], Sample]]) -> dict[tuple[int, int, int], tuple[int, ...]]:
+    """What each sample of a task Drawing drew, by its name."""
+    return {name: tuple(sample.ids[-3:].tolist()) for name, sample in named}
+
+
+def test_samples_are_mixed_in_another_way_in_each_block_epoch_task_and_run() -> None:
+    def mixed(of: Source, epoch: int, first: int) -> tuple[int, ...]:
+        """Which of a block's samples, in the order of its items, comes when."""
+        places = {name: place for place, (name, _) in enumerate(of.named_samples(epoch, first, first + 30))}
+        batches = of.batches(epoch, first, first + 30)
+        return tuple(places[tuple(name)] for batch in batches for name in batch.samples.tolist())
+
+    of = source(90, task=Drawing())
+    ways = [mixed(of, 0, 0), mixed(of, 0, 30), mixed(of, 1, 0)]
+    ways += [mixed(replace(of, **changes), 0, 0) for changes in ({"seed": 4}, {"name": "other"})]
+    assert all(sorted(way) == list(range(30)) for way in ways)
+    assert len(set(ways)) == len(ways)
+
+
+@pytest.mark.parametrize(
+    ("items", "mixed", "expected"),
+    [
+        (5000, 0, 128),  # 16 batches of 32 tokens, and an item gives 4 tokens
+        (5000, 600, 150),
+        (5000, 10**6, 1024),  # no more are looked through, however many tokens are to be mixed
+        (100, 0, 100),
+    ],
+)
+def test_a_block_has_sixteen_batches_and_as_many_tokens_as_are_to_be_mixed(
+    items: int, mixed: int, expected: int
+) -> None:
+    of = source(items, task=Drawing(), tokenizer=numbered(5000), budget=32, mixed=mixed)
+    assert of.items_per_block() == expected
 
 
 def test_batches_that_follow_one_another_are_of_many_documents() -> None:
@@ -241,9 +298,10 @@ def test_the_digest_tells_any_two_histories_apart() -> None:
     assert digest(source(), 10) == different[0]
 
 
-def test_the_digest_depends_on_the_order_of_batches() -> None:
+def test_the_digest_depends_on_all_batches_and_their_order() -> None:
     first, second = (next(stream(source(seed=seed))) for seed in (1, 2))
     assert roll(roll("", first), second) != roll(roll("", second), first)
+    assert roll(roll("", first), second) != roll(roll("", second), second) != roll("", second)
     assert Position().digest == ""
 
 

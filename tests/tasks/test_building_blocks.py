@@ -184,6 +184,7 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (OfTokens(), framed(np.array([0, 1, 0])), r"the labels have the shape \(3,\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([True, False, True, True])), "labels are of the type bool; expected integers"),
         (OfSequences(), made_of(99_999), "an id of a sample is 99999, and the vocabulary has"),
+        (OfSequences(), made_of(1_000), "an id of a sample is 1000, and the vocabulary has 1,000 tokens"),
         (OfSequences(), made_of(-1), "an id of a sample is -1, and the vocabulary has"),
         (OfSequences(), made_of(0.5), "the ids of a sample are of the type float64; expected whole numbers"),
         (OfSequences(), given([7, 8], np.zeros(2, np.int64)), "the ids of a sample are a list; expected a NumPy array"),
