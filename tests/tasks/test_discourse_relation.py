@@ -68,6 +68,8 @@ def test_a_chinese_connective_is_taken_away_with_its_comma(connective: str, comm
     [
         ("However the fields were wet.", "contrast"),
         ("But the fields were wet.", "contrast"),
+        ("Hence the fields were wet.", "result"),  # five letters need no comma
+        ("Thus the fields were wet.", None),
         ("In fact the fields were wet.", "emphasis"),
         ("As a result the fields were wet.", "result"),
         ("So far the fields were wet.", None),
@@ -115,6 +117,12 @@ def test_a_document_may_begin_with_a_connective() -> None:
     text = written(TOKENIZER, [f"However, {REST}", f"Therefore, {REST}"])
     (sample,) = DiscourseRelation().samples([text], TOKENIZER, np.random.default_rng(0))
     assert relation(sample) == "result"
+
+
+def test_the_first_text_of_a_pair_is_the_sentence_right_before() -> None:
+    text = written(TOKENIZER, ["It rained.", BEFORE, f"However, {REST}", f"Therefore, {REST}"])
+    found = DiscourseRelation().samples([text], TOKENIZER, np.random.default_rng(0))
+    assert [shown(sample)[0] for sample in found] == ["it rained all day .", "however , the fields were wet ."]
 
 
 def test_a_tokenizer_that_does_not_know_a_connective_makes_no_pairs_from_it() -> None:

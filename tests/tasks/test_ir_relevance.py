@@ -52,6 +52,7 @@ def test_a_headings_own_section_is_strong_another_weak_a_strangers_random() -> N
     marks = [T, 0, H, 0, 0, H, 0, 0]
     sections = {(10, 11, 16, 17): {3, 4}, (10, 11, 27, 28): {6, 7}}  # query: the title and the heading
     seen = Counter[int]()
+    weak: dict[tuple[int, ...], set[int]] = {query: set() for query in sections}
     for sample in samples(IRRelevance(), lengths, marks):
         query, passage = sides(sample)
         own = sections[tuple(query)]
@@ -60,12 +61,23 @@ def test_a_headings_own_section_is_strong_another_weak_a_strangers_random() -> N
         if grade == STRONG:
             assert found <= own
         elif grade == WEAK:
-            assert not found & (own | {-1, 0, 2, 5})
+            weak[tuple(query)] |= found
         else:
             assert grade == RANDOM
             assert found == {-1}
+    assert list(weak.values()) == [{1, 6, 7}, {1, 3, 4}]  # what stands before the section, and behind it
     assert set(seen) == {STRONG, WEAK, RANDOM}
     assert max(seen.values()) < 1.4 * min(seen.values())
+
+
+def test_a_strangers_headings_are_no_passages() -> None:
+    here, there = distinct([3, 5, 5, 5], [T, 0, 0, 0]), distinct([5] * 6, [T, 0, H, 0, 0, H], offset=10_000)
+    found = set()
+    for seed in range(200):
+        for sample in IRRelevance().samples([here, there], TOKENIZER, np.random.default_rng(seed)):
+            if int(sample.labels["label"]) == RANDOM:
+                found |= {(token - 10_000) // 5 for token in sides(sample)[1]}
+    assert found == {1, 3, 4}
 
 
 def test_without_headings_the_title_asks_for_the_beginning() -> None:
@@ -251,6 +263,33 @@ def test_a_query_stays_on_its_side_when_others_come(tmp_path: Path) -> None:
     few, many = held(list(range(100))), held(list(range(400)))
     assert few == {query for query in many if int(query[1:]) < 100}
     assert 20 <= len(many) <= 60
+
+
+def test_one_pair_in_three_is_random() -> None:
+    task, tokenizer, none = IRRelevance(max_len=32), vocabulary("red blue green grass"), Pairs([])
+    here, there = Judged("red", "green", WEAK, ("q0", "p0"), none), Judged("blue", "grass", STRONG, ("q1", "p1"), none)
+    found = Counter(
+        int(sample.labels["label"])
+        for seed in range(600)
+        for sample in task.samples([here, there], tokenizer, np.random.default_rng(seed))
+    )
+    assert set(found) == {WEAK, RANDOM}
+    assert found[RANDOM] == pytest.approx(200, abs=60)  # five deviations
+
+
+def test_the_same_text_under_another_name_is_no_strangers() -> None:
+    task, tokenizer = IRRelevance(max_len=32), vocabulary("red blue green")
+    here, there = (Judged(q, "green", WEAK, (q, p), Pairs([])) for q, p in (("red", "p0"), ("blue", "p1")))
+    found = [s for seed in range(60) for s in task.samples([here, there], tokenizer, np.random.default_rng(seed))]
+    assert {int(sample.labels["label"]) for sample in found} == {WEAK}
+
+
+def test_all_files_that_are_learnt_from_are_known_as_such() -> None:
+    """A run notices by them that what it learns from was changed."""
+    files = {name: Path(name) for name in ("judgements", "queries", "passages")}
+    assert set(IRRelevance(**files).files) == set(files.values())  # type: ignore[arg-type]
+    assert IRRelevance(clicks=Path("clicks")).files == (Path("clicks"),)
+    assert IRRelevance().files == ()
 
 
 def test_a_passage_that_was_judged_for_both_queries_is_no_strangers() -> None:

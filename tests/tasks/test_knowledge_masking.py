@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from helpers import document, numbered
@@ -62,6 +64,15 @@ def test_the_shares_are_configurable() -> None:
     assert len(np.unique(drawn)) > 900  # of 995 ordinary tokens
 
 
+@pytest.mark.parametrize(("mask", "random"), [(0.5, 0.2), (0.2, 0.7), (0.0, 0.0)])
+def test_so_are_those_of_what_stands_in_a_token_s_place(mask: float, random: float) -> None:
+    ids, labels = inner(masked(document([20] * 400), units=("token",), share=0.4, mask=mask, random=random))
+    hidden = labels != IGNORE
+    total, same = int(hidden.sum()), int((ids[hidden] == labels[hidden]).sum())
+    assert within(int((ids[hidden] == TOKENIZER.mask_id).sum()), total, mask)
+    assert within(same, total, 1 - mask - random + random / len(TOKENIZER.ordinary_ids))
+
+
 def test_labels_are_the_tokens_themselves_and_all_else_stays_as_it_was() -> None:
     text = document([20] * 50)
     ids, labels = inner(masked(text))
@@ -116,6 +127,15 @@ def test_every_token_has_the_same_chance_to_be_hidden() -> None:
         for seed in range(2000)
     )
     assert all(within(int(count), 2000, 0.15) for count in counts)  # type: ignore[union-attr]
+
+
+def test_a_head_begins_at_the_share_that_each_token_has_of_the_text_none_of_them_zero() -> None:
+    texts = [document([30], seed=seed, vocab_size=12) for seed in range(9)]
+    counts = np.bincount(np.concatenate([text.ids for text in texts]), minlength=20) + 1
+    given: list[np.ndarray] = []
+    head = SimpleNamespace(bias=np.zeros(20), begin_at=given.append)
+    KnowledgeMasking().begin(head, texts)  # type: ignore[arg-type]
+    np.testing.assert_allclose(given, [counts / counts.sum()])
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,19 @@ def test_the_labelled_distance_is_the_true_one() -> None:
     assert even(list(seen.elements()), 3)
 
 
+def test_any_sentence_that_is_far_enough_away_may_be_the_other_one() -> None:
+    """If strangers were beginnings only, say, what a sentence says would tell where it is from."""
+    here, there = distinct([4] * 7), distinct([5] * 6, offset=1000)
+    found: dict[int, set[tuple[int, int]]] = {ADJACENT: set(), SAME_DOCUMENT: set(), STRANGERS: set()}
+    for sample in samples(SentenceDistance(), [here, there], seeds=300):
+        first, second = (side[0] for side in sides(sample))
+        label = int(sample.labels["label"])
+        place = (second - 1000) // 5 if label == STRANGERS else (second - 10) // 4
+        found[label].add(((first - 10) // 4, place))
+    assert found[SAME_DOCUMENT] == {(i, k) for i in (0, 2, 4) for k in range(7) if abs(i - k) > 1}
+    assert found[STRANGERS] == {(i, k) for i in (0, 2, 4) for k in range(6)}
+
+
 def test_distance_leaves_headings_out_and_needs_four_sentences() -> None:
     stranger = distinct([5] * 6, offset=1000)
     assert samples(SentenceDistance(), [distinct([4] * 3), stranger]) == []
@@ -173,6 +186,17 @@ def test_the_second_passage_follows_the_first_or_is_a_strangers() -> None:
         assert second == list(range(second[0], second[-1] + 1))
         assert second[0] >= 1000 if label != FOLLOWS else second[0] == first[-1] + 1
     assert even(list(seen.elements()), 2)
+
+
+def test_passages_are_cut_behind_any_sentence_and_strangers_begin_with_any_that_has_enough_behind_it() -> None:
+    here, there = distinct([4, 4, 4]), distinct([2] * 9, offset=1000)
+    found: dict[int, set[int]] = {}
+    for sample in samples(NextSentence(), [here, there], seeds=400):
+        first, second = sides(sample)
+        assert len(first) + len(second) == 12
+        if int(sample.labels["label"]) != FOLLOWS:
+            found.setdefault(len(second), set()).add((second[0] - 1000) // 2)
+    assert found == {8: set(range(6)), 4: set(range(8))}
 
 
 def test_lengths_do_not_tell_whether_a_passage_follows() -> None:
