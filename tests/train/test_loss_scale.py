@@ -108,3 +108,10 @@ def test_steps_that_only_find_the_scale_do_not_count_against_the_patience() -> N
 def test_what_no_scale_can_mend_still_stops_training(spoil: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(TrainingStopped):
         train(Classifier(spoil), LossScale(4.0), steps=8)
+
+
+def test_a_loss_that_is_not_finite_is_not_the_scale_s_fault() -> None:
+    scale = LossScale()
+    with pytest.raises(TrainingStopped):
+        train(Classifier(lambda total: total * float("nan")), scale, steps=2)
+    assert scale.value == LossScale().value

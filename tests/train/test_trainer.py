@@ -180,6 +180,22 @@ def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float, apar
     assert same(state, once.optimizer.state())
 
 
+def test_a_saved_state_leaves_nothing_of_what_an_optimizer_had_before() -> None:
+    finals = []
+    for past in (0, 3):
+        model = TwoTasks()
+        own = trainer(model)
+        for step in range(past):
+            own.step(step, [("red", batch(8, step)), ("blue", batch(8))], model.loss, 0.0)
+        known = TwoTasks()
+        other = trainer(known)
+        other.step(0, [("blue", batch(8, 9))], known.loss, 0.0)
+        own.optimizer.set_state(other.optimizer.state())
+        own.step(7, [("red", batch(8)), ("blue", batch(8))], model.loss, 0.1)
+        finals.append(weights(model))
+    assert same(*finals)
+
+
 # ----------------------------------------------------------------------------- accumulation, tasks, clipping
 
 
@@ -261,7 +277,7 @@ def test_what_is_clipped_apart_does_not_shrink_the_gradients_of_the_rest() -> No
     norms = [norm({name: raw[name] for name in group}) for group in (set(raw) - apart, apart)]
     clip = sum(norms) / 2  # between the two: one of them is clipped, and the other is not
     assert norms[0] != pytest.approx(norms[1], rel=0.1)
-    own = Trainer(model, ADAM, clip=clip, patience=3, seed=0, clipped_apart=["heads.red."])
+    own = Trainer(model, ADAM, clip=clip, patience=3, seed=0, clipped_apart=["heads.blue.", "heads.red."])
     report = own.step(0, [("red", batch(8))], model.loss, 0.1)
     assert report.gradient_norm == pytest.approx(norm(raw), rel=1e-5)
     state = own.optimizer.state()
@@ -277,12 +293,38 @@ def test_a_step_repeats_itself_without_its_past_dropout_included() -> None:
         own = trainer(model)
         for step in range(past):
             own.step(100 + step, [("blue", batch(4, step))], model.loss, 0.0)  # a rate of zero changes no weight
+        model.eval()  # as a measurement leaves it
         own.step(7, [("red", batch(16))], model.loss, 0.1)
         finals.append(weights(model.heads["red"]))
     assert same(*finals)
     other = TwoTasks(dropout=0.5)
     trainer(other).step(8, [("red", batch(16))], other.loss, 0.1)
     assert not same(weights(other.heads["red"]), finals[0])
+
+
+def test_each_micro_batch_and_each_run_has_dropout_of_its_own() -> None:
+    def learnt(dropout: float, micro_batches: int = 1, seed: int = 0) -> np.ndarray:
+        model = TwoTasks(dropout)
+        trainer(model, AdamConfig(epsilon=10.0), seed=seed).step(
+            0, [("red", batch(16))] * micro_batches, model.loss, 1.0
+        )
+        return weights(model.heads["red"])["weight"]
+
+    np.testing.assert_allclose(learnt(0.0, micro_batches=2), learnt(0.0), rtol=1e-5)
+    for other in (learnt(0.5, micro_batches=2), learnt(0.5, seed=1), learnt(0.0)):
+        assert not np.allclose(other, learnt(0.5), rtol=1e-5)
+
+
+def test_a_factor_multiplies_the_rate_of_its_parameter_alone() -> None:
+    found = []
+    for factors in (None, {"table.weight": 0.25}):
+        model = TwoTasks()
+        before = weights(model)
+        own = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, rate_factors=factors)
+        own.step(0, [("red", batch(8))], model.loss, 0.1)
+        found.append({name: value - before[name] for name, value in weights(model).items()})
+    for name, moved in found[0].items():
+        np.testing.assert_allclose(found[1][name], moved * (0.25 if name == "table.weight" else 1.0), atol=1e-6)
 
 
 # ----------------------------------------------------------------------------------------------- bad steps
