@@ -128,7 +128,7 @@ class Schedule(Sequence[Slot]):
         return Slot(stage, tuple(names[int(i)] for i in drawn))
 
     def digest(self) -> str:
-        """A value that two schedules share when every step of both draws the same."""
+        """A value that two schedules share only when every step of both draws the same."""
         found = hashlib.blake2b(repr([self.table, self._micro_batches, self._mix]).encode(), digest_size=16)
         for stage in range(len(self.table)):
             found.update(self._order(stage).tobytes())

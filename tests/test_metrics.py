@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,11 @@ def test_the_majority_is_what_a_model_without_input_scores(name: str, majority: 
     assert score(name, labels, labels, np.ones(10)).majority == pytest.approx(majority)
 
 
+def test_a_class_that_is_answered_and_never_right_costs_the_others_alone() -> None:
+    # Of class 0: one found, one missed; class 1: found.  Class 2, no label's, has no F1 of its own.
+    assert score("macro_f1", np.array([0, 2, 1]), np.array([0, 0, 1]), np.ones(3)).value == pytest.approx(5 / 6)
+
+
 def test_a_class_that_is_never_right_counts_as_zero() -> None:
     assert score("f1", np.zeros(4, int), np.zeros(4, int), np.ones(4)).value == 0.0
 
@@ -56,6 +62,25 @@ def test_the_interval_holds_the_value_and_is_the_same_every_time(name: str) -> N
     first, second = (score(name, predicted, labels, rng_losses) for rng_losses in [rng.random(300)] * 2)
     assert first == second
     assert first.low < first.value < first.high
+
+
+def test_an_interval_leaves_out_one_draw_in_forty_on_either_side() -> None:
+    found = score("perplexity", LABELS, LABELS, np.random.default_rng(1).random(6))
+    draws = sorted(found.draws)
+    assert len(draws) == 200
+    assert [found.low, found.high] == pytest.approx([draws[5], draws[194]], rel=1e-5)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("accuracy", (0.025, 0.975)), ("perplexity", (-0.975, -0.025))])
+def test_how_much_better_a_score_is_than_another_is_told_draw_by_draw(name: str, expected: tuple) -> None:
+    other = replace(score(name, LABELS, LABELS, LOSSES), draws=np.linspace(3, 9, 201))
+    assert replace(other, draws=np.linspace(3, 10, 201)).beyond(other) == pytest.approx(expected)
+
+
+def test_the_interval_of_a_single_item_is_over_its_targets() -> None:
+    alone, without = (score("accuracy", PREDICTED, LABELS, LOSSES, items) for items in (np.full(6, 7), None))
+    assert alone == without
+    assert alone.low < alone.value < alone.high
 
 
 def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:

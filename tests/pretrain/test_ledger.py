@@ -104,6 +104,16 @@ def test_a_task_that_never_beat_the_majority_had_nothing_to_forget() -> None:
     assert not ledger.has_forgotten("a")
 
 
+def test_a_task_that_falls_to_the_majority_or_below_has_forgotten() -> None:
+    for last in (0.3, 0.1):
+        assert make_ledger([measured("a", 0, 0.8), measured("a", 1, last)], ["a"]).has_forgotten("a")
+
+
+def test_of_equal_scores_the_earliest_is_the_best() -> None:
+    scores = [score(0.6), score(0.7, spread=0.01), score(0.7, spread=0.02), score(0.5)]
+    assert best(scores) is scores[1]
+
+
 def test_a_task_that_never_scored_has_forgotten_nothing() -> None:
     ledger = make_ledger([measured("a", 0, 0.0), measured("a", 1, 0.0)], ["a"])
     assert ledger.forgetting("a") == 0
@@ -112,6 +122,7 @@ def test_a_task_that_never_scored_has_forgotten_nothing() -> None:
 def test_a_task_beats_the_majority_only_with_its_whole_interval() -> None:
     assert beats_majority(score(0.32, majority=0.3))
     assert not beats_majority(score(0.305, majority=0.3))
+    assert not beats_majority(score(5.995, majority=6.0, name="perplexity"))
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=9))

@@ -102,9 +102,10 @@ def test_tasks_are_spread_evenly_over_their_stage(stage: dict[str, int]) -> None
             assert abs(drawn[task] - share * step) <= 0.5 + share * max(0, tasks - 2) / 2 + 1e-9
 
 
-def test_two_tasks_of_equal_steps_alternate() -> None:
-    schedule = Schedule(ScheduleConfig(stages=[{"a": 3, "b": 3}]))
-    assert [slot.draws for slot in schedule] == [("a",), ("b",)] * 3
+@pytest.mark.parametrize("steps", [3, 500])
+def test_two_tasks_of_equal_steps_alternate(steps: int) -> None:
+    schedule = Schedule(ScheduleConfig(stages=[{"a": steps, "b": steps}]))
+    assert [slot.draws for slot in schedule] == [("a",), ("b",)] * steps
 
 
 def test_one_task_feeds_all_micro_batches_of_a_step_and_a_mix_holds_several() -> None:
@@ -167,6 +168,7 @@ NEITHER = "give either stages, such as [{knowledge_masking: 1000}], or steps_per
         ({"stages": [{"a": 0}]}, "stages: stage 1 has no steps"),
         ({"stages": [{"a": 3, "b": -1}]}, "stages: stage 1 gives b -1 steps"),
         ({"stages": [{"a": 1}], "tasks": ["a"]}, "tasks: belongs to steps_per_task"),
+        ({"stages": [{"a": 1}], "method": "joint"}, "method: joint is a rule for steps_per_task"),
         ({"steps_per_task": 5}, "steps_per_task: also list the tasks"),
         ({"steps_per_task": 5, "tasks": []}, "steps_per_task: also list the tasks"),
         ({"steps_per_task": 0, "tasks": ["a"]}, "steps_per_task: expected at least 1, found 0"),
@@ -187,3 +189,13 @@ def test_schedules_have_one_digest_when_every_step_of_both_draws_the_same(
     assert first.digest() == Schedule(ScheduleConfig(stages=one, draw="mix"), micro_batches).digest()
     if list(first) != list(second):
         assert first.digest() != second.digest()
+
+
+def test_schedules_that_differ_in_names_alone_or_in_how_a_step_is_drawn_have_other_digests() -> None:
+    one, other = [{"a": 2, "b": 4}], [{"a": 2, "c": 4}]
+    schedules = [
+        Schedule(ScheduleConfig(stages=stages, draw=draw), micro_batches)  # type: ignore[arg-type]
+        for stages in (one, other)
+        for draw, micro_batches in (("one", 1), ("one", 2), ("mix", 2))
+    ]
+    assert len({schedule.digest() for schedule in schedules}) == len(schedules)
