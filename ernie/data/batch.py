@@ -179,12 +179,15 @@ def _fill(order: np.ndarray, sizes: np.ndarray, budget: int) -> list[np.ndarray]
 
 
 def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Two batches of the samples that filled two, as even as the budget lets them be."""
     ends = np.cumsum(lengths[indices])
-    middle = int(np.searchsorted(ends, ends[-1] / 2, side="right"))
-    for cut in (middle, middle + 1):
-        if 0 < cut < len(indices) and ends[cut - 1] <= budget and ends[-1] - ends[cut - 1] <= budget:
-            return [indices[:cut], indices[cut:]]
-    return _fill(indices, lengths[indices], budget)
+    cut = int(np.searchsorted(ends, ends[-1] / 2, side="right"))
+    # Before the cut is no more than half of all.  Where too much is behind it, the next sample moves over: it was in the
+    # first of the two that were filled, so that it fits.
+    before = int(ends[cut - 1]) if cut else 0
+    if ends[-1] - before > budget:
+        cut += 1
+    return [indices[:cut], indices[cut:]]
 
 
 def _written(texts: Sequence[np.ndarray]) -> Written | None:

@@ -123,6 +123,46 @@ def test_once_a_sound_is_over_a_reading_counts_with_its_end() -> None:
     ).tokens == (1,)
 
 
+@pytest.mark.parametrize(
+    ("share", "most", "told"),
+    [(0.4, 40, {1}), (0.7, 40, {1, 2}), (0.8, 40, {1, 2}), (0.9, 40, {1, 2, 3}), (1, 2, {1, 2})],
+)
+def test_of_a_vector_the_likeliest_tokens_are_looked_at_up_to_a_share_and_a_number(
+    share: float, most: int, told: set[int]
+) -> None:
+    scores_TV = np.log([[0.12, 0.5, 0.25, 0.08, 0.05]])
+    found = Beam(BLANK, 100, share=share, most=most).go_on([Reading()], scores_TV)
+    assert {path.tokens for path in found} == {(), *((token,) for token in told)}
+
+
+@pytest.mark.parametrize(("alpha", "expected"), [(0.2, (1,)), (1.0, (2,))])
+def test_the_end_counts_as_much_as_the_language_model_does(alpha: float, expected: tuple[int, ...]) -> None:
+    paths = [Reading((token,), (0,), blank=-np.inf, told=float(np.log(p))) for token, p in ((1, 0.6), (2, 0.4))]
+    beam = Beam(BLANK, 8, alpha=alpha, ends=lambda tokens: -1.0 if tokens == (1,) else 0.0)
+    assert beam.best(paths).tokens == expected
+
+
+def likes_what_two_before_say(before: tuple[int, ...], token: int) -> float:
+    """A language model that looks at two tokens."""
+    return -0.3 * ((7 * sum(before[-2:-1]) + 3 * sum(before[-1:]) + token) % 5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10**6))
+def test_readings_without_their_past_go_on_as_they_would_have_with_it(seed: int) -> None:
+    scores_TV = np.random.default_rng(seed).normal(0, 3, (24, 4))
+    beam = Beam(BLANK, 4, likes_what_two_before_say, alpha=2.0, looks_back=2)
+    paths, gone = (Reading(),), ()
+    for t in range(len(scores_TV)):
+        paths = beam.go_on(paths, scores_TV[t : t + 1], t)
+        before = paths[0].tokens
+        paths, past = beam.without_past(paths, sure(paths))
+        gone += before[:past]
+    best = beam.go_on([Reading()], scores_TV)[0]
+    assert (*gone, *paths[0].tokens) == best.tokens
+    assert paths[0].score == pytest.approx(best.score)
+
+
 def test_a_language_model_decides_what_is_heard_badly() -> None:
     scores_TV = np.log([[0.02, 0.49, 0.49], [0.9, 0.05, 0.05], [0.02, 0.02, 0.96]])
     assert Beam(BLANK, 8, likes_rising, alpha=2.0).go_on([Reading()], scores_TV)[0].tokens == (1, 2)

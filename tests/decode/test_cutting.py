@@ -97,6 +97,19 @@ def test_what_ctc_has_heard_right_is_one_token_a_piece() -> None:
     assert cutting.taught([3, 8, 12], [3, 8, 12], 15) == [(3, 1), (8, 1), (12, 1), (14, 0)]
 
 
+@pytest.mark.parametrize(
+    ("spikes", "cuts"),
+    [
+        ([4], [(4, 1), (5, 0)]),  # a vector late, a vector early
+        ([2], [(2, 1), (5, 0)]),
+        ([1], [(1, 0), (3, 1), (5, 0)]),  # two are too many: the spike is one that tells nothing
+        ([2, 3, 4], [(2, 0), (3, 1), (4, 0), (5, 0)]),  # what is right counts before what is near
+    ],
+)
+def test_a_label_ends_a_piece_at_the_spike_that_is_next_to_it(spikes: list[int], cuts: list[tuple[int, int]]) -> None:
+    assert Cutting(2, 1, 20).taught(spikes, [3], 6) == cuts
+
+
 def test_a_token_that_ctc_has_not_heard_comes_with_the_next_and_one_too_many_is_a_piece_without() -> None:
     cutting = Cutting(2, 1, 20)
     assert cutting.taught([3, 12], [3, 8, 12], 13) == [(3, 1), (12, 2)]

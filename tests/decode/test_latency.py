@@ -39,9 +39,13 @@ def test_cases_worked_by_hand() -> None:
     # With the last token, which cannot be written sooner than one pace after the third: 2, 2, 2 and 5 - 3.
     assert latency.differentiable_average_lagging([2, 3, 4, 4], 4) == 2
     assert latency.consecutive_wait([2, 3, 4, 4]) == 4 / 3
+    # Two tokens for a source of 4: the first comes after 1, and the second, two later, after 3.
+    assert latency.differentiable_average_lagging([1, 2], 4) == (1 + (3 - 2)) / 2
     # Twice as much as the reference is written: AL takes that for being early, LAAL does not.
     assert latency.average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0 + 0) / 3)
     assert latency.length_adaptive_average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0.5 + 1) / 3)
+    # Half as much: both compare with the reference, whose tokens take one of the source each.
+    assert latency.length_adaptive_average_lagging([1, 2], 4, 4) == latency.average_lagging([1, 2], 4, 4) == 1
     # A target of 25 for a source of 20, wait-3: the lag grows, and catch-up keeps it (Ma et al., section 3.2).
     assert latency.average_lagging(delays_of(WaitK(3), 20, 25), 20, 25) == pytest.approx(4.7)
     assert latency.average_lagging(delays_of(WaitK(3, 0.2), 20, 25), 20, 25) == pytest.approx(3.19, abs=0.005)
@@ -71,11 +75,11 @@ def test_what_nobody_can_wait_for_is_refused() -> None:
 
 
 def test_delays_may_be_an_array_and_means_are_of_each_measure() -> None:
-    near, far = (latency.Latency.of(WaitK(k).reads(np.arange(4), np.full(4, 4)), 4, 4) for k in (1, 3))
-    assert (near.lagging, far.lagging) == (1, 3)
-    mean = latency.Latency.mean([near, far])
+    found = [latency.Latency.of(WaitK(k).reads(np.arange(4), np.full(4, 4)), 4, 4) for k in (1, 1, 3)]
+    assert [one.lagging for one in found] == [1, 1, 3]
+    mean = latency.Latency.mean(found)
     for short, name in latency.MEASURES:
-        assert getattr(mean, name) == (getattr(near, name) + getattr(far, name)) / 2, short
+        assert getattr(mean, name) == pytest.approx(sum(getattr(one, name) for one in found) / 3), short
 
 
 @given(st.integers(1, 12), st.integers(-20, 18).map(lambda n: n / 20), st.integers(1, 30), st.integers(1, 40))

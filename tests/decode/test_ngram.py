@@ -43,6 +43,14 @@ def test_a_small_model_worked_by_hand() -> None:
     assert math.exp(model.score(["a"], "never")) == pytest.approx(3 * discount / 4 * spare)
 
 
+def test_where_nothing_is_seen_twice_a_half_is_taken_off() -> None:
+    # a, b and </s> once each: half of each is spread over these and <unk>.
+    model = NgramModel.learn(["ab"], 1)
+    for token in ("a", "b", END):
+        assert math.exp(model.score([], token)) == pytest.approx(0.5 / 3 + 0.5 / 4)
+    assert math.exp(model.score([], UNKNOWN)) == pytest.approx(0.5 / 4)
+
+
 def test_an_unknown_token_has_the_probability_of_the_unknown_one() -> None:
     model = NgramModel.learn(["ab", "ba"], 3)
     for history in ([], ["a"], ["never seen either"]):
