@@ -42,7 +42,6 @@ from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.report import write_report
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.translate import Translate
@@ -106,6 +105,8 @@ def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
 
 
 def _report(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
+    from finetune.report import write_report  # with matplotlib, which only the process that draws is to wait for
+
     put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
     every, latency = list(splits.values()), []
     if isinstance(result.task, Translate):

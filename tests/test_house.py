@@ -140,6 +140,12 @@ def test_the_data_side_imports_no_paddle() -> None:
     assert done.returncode == 0, done.stderr or "paddle was imported"
 
 
+def test_fine_tuning_begins_without_what_draws_and_measures() -> None:
+    late = "{'matplotlib', 'scipy', 'sklearn'} & set(sys.modules)"
+    done = python("-c", f"import sys, finetune.run; sys.exit({late} or 0)")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_wheel_brings_every_package() -> None:
     listed = configparser.ConfigParser()
     listed.read(ROOT / "setup.cfg", encoding="utf-8")

@@ -12,12 +12,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from scipy import sparse
 
 from ernie.errors import UserError
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 _FLOOR = 1e-10  # of a power, before its logarithm
 _LEAST = 1e-2  # of the variance of a feature: what is nearly always the same is not blown up by dividing
@@ -207,6 +209,8 @@ def _spectra(config: FeatureConfig, windows: np.ndarray) -> np.ndarray:
 @cache
 def mel_bank(rate: int, transformed: int, bins: int) -> sparse.csr_matrix:
     """Triangles (M, K) at equal distances on the mel scale, m = 2595 log10(1 + f / 700), each of height one."""
+    from scipy import sparse
+
     places = np.linspace(0, _mel(rate / 2), bins + 2)
     edges = 700 * (10 ** (places / 2595) - 1)
     frequencies = np.fft.rfftfreq(transformed, 1 / rate)

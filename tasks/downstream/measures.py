@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.fft import dct
 
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.wave import Wave
@@ -257,6 +256,8 @@ def _distortion(right: Wave, given: Wave) -> float:
 
 def _cepstra(wave: Wave) -> np.ndarray:
     """The mel cepstra (frames, 12) of a sound, which is made as long as one window at least."""
+    from scipy.fft import dct
+
     config = FeatureConfig(rate=wave.rate, bins=24, normalize="none")
     samples = np.pad(wave.samples, (0, max(0, config.window_samples - len(wave.samples))))
     amplitudes = features(config, samples) / 2  # logarithms of powers
