@@ -6,6 +6,7 @@ leaving.py lasting|stock, of the store.  What Paddle's library had is gone by th
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import sys
@@ -13,16 +14,22 @@ import time
 from pathlib import Path
 
 ALMOST_GONE = Path("almost-gone")  # removed once nothing of Paddle is left
+OTHER = Path("other")  # locked until the other one is gone
 FIRST = os.environ["PADDLE_TRAINER_ID"] == "0"
 
 if FIRST:  # before Paddle is loaded, for the handlers of an exit are run from the last to the first
     ALMOST_GONE.touch()
     libc = ctypes.CDLL(None)
     libc.strdup.restype = ctypes.c_void_p
-    at_exit = libc["__cxa_atexit"]
-    at_exit(ctypes.cast(libc.usleep, ctypes.c_void_p), ctypes.c_void_p(1_500_000), None)
-    name = ctypes.c_void_p(libc.strdup(os.fsencode(ALMOST_GONE.resolve())))  # which nobody frees
-    at_exit(ctypes.cast(libc.unlink, ctypes.c_void_p), name, None)
+
+    def at_exit(function: str, word: str) -> None:
+        kept = ctypes.c_void_p(libc.strdup(os.fsencode(word)))  # which nobody frees
+        libc["__cxa_atexit"](ctypes.cast(libc[function], ctypes.c_void_p), kept, None)
+
+    at_exit("system", f"flock --wait 60 {OTHER} sleep 1")  # time enough for the thread to see that it has gone
+    at_exit("unlink", str(ALMOST_GONE))
+else:
+    fcntl.flock(os.open(OTHER, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
 
 import paddle  # noqa: E402
 import paddle.distributed as dist  # noqa: E402
