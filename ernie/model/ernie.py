@@ -204,13 +204,15 @@ class ErnieModel(nn.Layer):
         """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be.
 
         The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
-        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, or a
-        fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
+        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, a
+        run, or a fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
         configuration has not, so that it could not be loaded.
         """
         self._check_shape()
         if (Path(folder) / TASK_FILE).is_file():
             raise UserError(f"{folder}: holds a fine-tuned model, and its head is its encoder's only; choose another")
+        if (Path(folder) / "model" / CONFIG_FILE).is_file():
+            raise UserError(f"{folder}: is the folder of a run, and its own model would be hidden; choose another")
         save(self, Path(folder))
 
     def _check_shape(self) -> None:

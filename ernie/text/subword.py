@@ -14,6 +14,7 @@ import sentencepiece
 
 from ernie.errors import UserError, about
 from ernie.text.tokenizer import Encoding, Tokenizer
+from ernie.text.whole import is_whole, unreadable
 
 MODEL_FILE = "sentencepiece.model"
 SPACE = "\u2581"  # the mark that SentencePiece puts where a space was
@@ -100,6 +101,8 @@ class SentencePiece(Tokenizer):
         return [text[places[i] : places[j]].strip() for i, j in pairwise(ends)]
 
     def encode(self, text: str) -> Encoding:
+        if not isinstance(text, str) or not is_whole(text):
+            raise unreadable(text)
         marked, origins = self._engine.Normalize(text, with_offsets=True)
         origins = np.asarray([*origins[: len(marked)], len(text)], np.int64)
         ids: list[int] = []

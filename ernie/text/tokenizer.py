@@ -59,7 +59,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> Encoding:
-        """Token ids of `text` with character offsets, right also around unknown tokens."""
+        """Token ids of `text` with character offsets, right also around unknown tokens.
+
+        Raises UserError for what is no text, or holds half a surrogate pair.
+        """
 
     @abstractmethod
     def readable(self, ids: list[int]) -> str:

@@ -26,3 +26,9 @@ def whole(text: str) -> str:
     if not is_whole(text):
         raise UserError(f"holds {HALF}")
     return text
+
+
+def unreadable(text: object) -> UserError:
+    """What to raise for what the library underneath a tokenizer does not take for a text."""
+    told = f"the text holds {HALF}" if isinstance(text, str) else f"expected a text, found {text!r:.60}"
+    return UserError(f"encode: {told}")

@@ -20,6 +20,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from ernie.errors import UserError, about
 from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Encoding, Tokenizer
+from ernie.text.whole import unreadable
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARY_FILE = "vocab.txt"
@@ -109,7 +110,10 @@ class WordPiece(Tokenizer):
         return self._engine.encode(unit, add_special_tokens=False).ids
 
     def encode(self, text: str) -> Encoding:
-        found = self._engine.encode(text, add_special_tokens=False)
+        try:
+            found = self._engine.encode(text, add_special_tokens=False)
+        except TypeError:
+            raise unreadable(text) from None
         offsets = np.array(found.offsets, np.int64).reshape(-1, 2)
         if self.lowercase and not text.isascii():
             _take_in_accents(text, offsets)

@@ -409,6 +409,14 @@ def test_a_file_where_the_folder_shall_be_is_a_sentence(name: str, tmp_path: Pat
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_a_model_in_the_folder_of_a_run_would_hide_the_runs_own(tmp_path: Path) -> None:
+    make().save_pretrained(tmp_path / "run" / "model")
+    with pytest.raises(
+        UserError, match="run: is the folder of a run, and its own model would be hidden; choose another"
+    ):
+        make().save_pretrained(tmp_path / "run")
+
+
 def test_a_model_may_be_saved_in_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make().save_pretrained(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from ernie import ErnieModel, ErnieTokenizer
 from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
+from ernie.text.tokenizer import Tokenizer
+from ernie.text.train import train_sentencepiece
 
 TABLE = "found a table with the columns 'text'; give one of them, or its rows"
 TOKENIZER = vocabulary("the cat sees a dog in paris .", "##s", "##er")
@@ -117,6 +120,24 @@ def test_what_makes_no_batch_is_a_sentence(arguments: dict, message: str) -> Non
     with pytest.raises(UserError) as caught:
         TOKENIZER(**arguments)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "encode: expected a text, found None"),
+        (["a"], r"encode: expected a text, found \['a'\]"),
+        ("a\ud83d", "encode: the text holds half a surrogate pair, which stands for no character"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
+def test_what_is_no_text_cannot_be_encoded(kind: str, text: Any, message: str, tmp_path: Path) -> None:
+    tokenizer: Tokenizer = TOKENIZER
+    if kind == "sentencepiece":
+        lines = ["the cat sees a dog", "a dog sees the cat in paris"] * 9
+        tokenizer = train_sentencepiece(lines, vocab_size=20, lowercase=True, folder=tmp_path)
+    with pytest.raises(UserError, match=message):
+        tokenizer.encode(text)
 
 
 def test_a_file_where_a_tokenizer_shall_be_saved_is_a_sentence(tmp_path: Path) -> None:
