@@ -6,10 +6,12 @@ import json
 import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
+
+Activation = Literal["gelu", "relu"]
 
 _LARGEST = 2**31 - 1  # size of a tensor that Paddle can make
 
@@ -27,7 +29,7 @@ class EncoderConfig:
     layers: int = 12
     heads: int = 12
     intermediate_size: int = 3072
-    activation: Literal["gelu", "relu"] = "gelu"
+    activation: Activation = "gelu"
     dropout: float = 0.1
     attention_dropout: float = 0.1
     max_positions: int = 512
@@ -45,6 +47,10 @@ class EncoderConfig:
         for name in ("vocab_size", "hidden_size", "intermediate_size", "max_positions", "segments", "task_vocab_size"):
             if getattr(self, name) > _LARGEST:
                 raise UserError(f"{name}: expected at most {_LARGEST}, found {getattr(self, name)}")
+        if self.activation not in get_args(Activation):
+            raise UserError(
+                f"activation: expected one of {', '.join(get_args(Activation))}, found {self.activation!r:.60}"
+            )
         if self.hidden_size % self.heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "

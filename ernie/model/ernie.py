@@ -204,8 +204,8 @@ class ErnieModel(nn.Layer):
         """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be.
 
         The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
-        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, a
-        run, or a fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
+        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, a run, or a
+        fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
         configuration has not, so that it could not be loaded.
         """
         self._check_shape()

@@ -77,6 +77,7 @@ def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
         ({"heads": 0}, "heads: expected at least 1, found 0"),
         ({"dropout": 1.0}, "dropout: expected a probability from 0 to below 1, found 1.0"),
         ({"task_vocab_size": -1}, "task_vocab_size: expected at least 0, found -1"),
+        ({"activation": "silu"}, "activation: expected one of gelu, relu, found 'silu'"),
     ],
 )
 def test_an_impossible_shape_is_a_sentence(fields: dict, message: str) -> None:
