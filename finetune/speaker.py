@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.labelled.row import Row
-from ernie.decode.stream import of_each, one_model
+from ernie.decode.stream import one_model, text_of_each
 from ernie.errors import UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
@@ -86,8 +86,11 @@ class TextSpeaker:
     def speak(self, text: str) -> Iterator[np.ndarray]:
         """The samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
 
-        Raises UserError for a text without a word, one with characters that the vocabulary lacks, one that is too long.
+        Raises UserError for a text without a word, one with characters that the vocabulary lacks, one that is too long,
+        and for what is no text.
         """
+        if not isinstance(text, str):
+            raise UserError(f"expected a text, found {text!r:.60}")
         task, tokenizer = self._task, self._model.tokenizer
         example = task.example(Row({task.text: text}), tokenizer)
         (sample,) = example.samples
@@ -113,7 +116,7 @@ class TextSpeaker:
         Raises UserError for a state of another voice, and as `speak` does.
         """
         one_model([state.model, self._identity])
-        cut = [_whole(before, piece) for before, piece in zip(state.texts, of_each(state, pieces), strict=True)]
+        cut = [_whole(before, piece) for before, piece in zip(state.texts, text_of_each(state, pieces), strict=True)]
         return replace(state, texts=tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
 
     def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:

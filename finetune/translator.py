@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.batch import plan_by_length
-from ernie.decode.stream import of_each
+from ernie.decode.stream import text_of_each
 from ernie.decode.translator import Progress, Translations
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError, about, check_several
@@ -62,7 +62,7 @@ class TextTranslator:
         Of a script without spaces whole runs of letters are read, where the vocabulary joins them: a piece of it may
         begin with a space, if there is one.  Raises UserError for more text than the model has positions for.
         """
-        each = zip(_held(state), of_each(state, pieces), strict=True)
+        each = zip(_held(state), text_of_each(state, pieces), strict=True)
         found = [known(self._tokenizer, held, piece) if piece else Known([], held) for held, piece in each]
         return self._told(*self._read(state, found))
 

@@ -147,6 +147,14 @@ def of_each(state: State, pieces: Sequence[Made]) -> Sequence[Made]:
     return pieces
 
 
+def text_of_each(state: State, pieces: Sequence[str]) -> Sequence[str]:
+    """As `of_each`, of pieces of text.  Raises UserError where one is something else, too."""
+    for piece in of_each(state, pieces):
+        if not isinstance(piece, str):
+            raise UserError(f"expected a piece of text for each stream, found {piece!r:.60}")
+    return pieces
+
+
 def under(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Arrays of a part of a state, for the state's own `arrays`."""
     return {f"{name}/{key}": value for key, value in arrays.items()}

@@ -103,6 +103,12 @@ def test_every_stream_wants_its_piece_of_text(translator: TextTranslator, given:
         translator.push(translator.begin(2), given)
 
 
+@pytest.mark.parametrize("piece", [None, 3, ["red"], b"red"])
+def test_a_piece_that_is_no_text_is_a_sentence(translator: TextTranslator, piece: object) -> None:
+    with pytest.raises(UserError, match="expected a piece of text for each stream, found"):
+        Stream(translator).push(piece)  # type: ignore[arg-type]
+
+
 def test_what_is_no_list_of_texts_is_a_sentence(translator: TextTranslator) -> None:
     with pytest.raises(UserError, match="expected several texts, such as a list, found 'blue'"):
         translator.translate("blue")

@@ -129,6 +129,15 @@ def test_a_file_that_cannot_be_written_is_told(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", [None, 3, ["red"]])
+def test_what_is_no_text_is_a_sentence(text: object) -> None:
+    speaker = TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["synthesize"].task))
+    with pytest.raises(UserError, match="expected a text, found"):
+        list(speaker.speak(text))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="expected a piece of text for each stream, found"):
+        Stream(speaker).push(text)  # type: ignore[arg-type]
+
+
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(UserError, match="of the kind classify; those of the kind synthesize do"):
         TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["classify"].task))
