@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
+from unicodedata import category, normalize
 
 import numpy as np
 
@@ -198,7 +199,8 @@ def _mean_over_queries(right: Ranked, given: Sequence[float], value: Callable[[T
 
 # Marks that hold a word or an abbreviation together (don't, twenty-one, u.s.), and all others.
 _INSIDE = re.compile(r"(?<=\w)\s*['’-]\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")
-_APART = re.compile(r"(?<!\w)[^\w\s]|[^\w\s](?!\w)")
+_APART = re.compile(r"(?<!\w)[^\w\s]|[^\w\s](?!\w)|[^\w\s'’.-]|(?<!\b\w)\.|\.(?!\w\b)|_")
+_OF_LETTERS = ("M", "Cf")  # categories of accents and vowel signs, and of what joins letters: no marks of their own
 _BARE = re.compile(f"[{NO_SPACES}]")
 _BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
 
@@ -221,7 +223,8 @@ def wer(right: Sequence[str], given: Sequence[str]) -> float:
     """The word error rate: words put in, left out and replaced, for each word that is right, by jiwer.
 
     Capitals count as small letters: nobody hears them.  A letter of a script without spaces is a word, and so is a mark
-    that is not inside one, however a vocabulary spaces them.
+    that does not hold a word together as apostrophes do, however a vocabulary spaces them; an accent or vowel sign is
+    none, however it is encoded.
     """
     return float(_jiwer().wer(*([_BARE.sub(r" \g<0> ", one) for one in _heard(texts)] for texts in (right, given))))
 
@@ -235,9 +238,13 @@ def _heard(texts: Sequence[str]) -> list[str]:
     """Texts in small letters, with the spaces that all spellings of them have."""
     found = []
     for text in texts:
-        text = _INSIDE.sub(lambda mark: mark.group().strip(), text.lower())
-        found.append(_BESIDE.sub("", " ".join(_APART.sub(r" \g<0> ", text).split())))
+        text = _INSIDE.sub(lambda mark: mark.group().strip(), normalize("NFC", text.lower()))
+        found.append(_BESIDE.sub("", " ".join(_APART.sub(_parted, text).split())))
     return found
+
+
+def _parted(mark: re.Match[str]) -> str:
+    return mark.group() if category(mark.group()).startswith(_OF_LETTERS) else f" {mark.group()} "
 
 
 def mcd(right: Sequence[Wave], given: Sequence[Wave]) -> float:

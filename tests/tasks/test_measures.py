@@ -248,6 +248,9 @@ class TestTranscription:
             ("in the u.s. it is", "in the u. s. it is"),
             ("Well, (maybe) 'so'!", "well, ( maybe ) ' so '!"),
             ("你好，世界", "你 好 ， 世 界"),
+            ("10,000.50 at 12:30", "10, 000. 50 at 12 : 30"),
+            ("and/or a_b at example.com", "and / or a _ b at example. com"),
+            ("हिन्दी, दी", "हिन्दी , दी"),
         ],
     )
     def test_how_a_vocabulary_spaces_what_is_right_is_no_error(self, said: str, written: str) -> None:
@@ -258,6 +261,10 @@ class TestTranscription:
         assert cer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
         assert wer(["well, now"], ["well now"]) == pytest.approx(1 / 3)
         assert wer(["don't go"], ["dont go"]) == pytest.approx(1 / 2)
+
+    def test_an_accent_is_no_mark_however_it_is_encoded(self) -> None:
+        assert wer(["Café"], ["cafe\u0301"]) == cer(["Café"], ["cafe\u0301"]) == 0
+        assert wer(["वह हिन्दी बोलती है"], ["वह हिंदी बोलती है"]) == pytest.approx(1 / 4)
 
     def test_a_character_error_rate_counts_characters_and_spaces(self) -> None:
         assert cer(["ab cd"], ["ab cx"]) == pytest.approx(1 / 5)
