@@ -263,4 +263,6 @@ def _committed(one: Hearing, count: int) -> Hearing:
     """A stream of whose readings so many tokens are committed: as the best of them has them."""
     best, done = one.readings[0], len(one.spikes) - one.past
     new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
-    return replace(one, spikes=(*one.spikes, *(Spike(token, vector, 1.0) for token, vector in new)))
+    # What was committed before may have been read at later vectors, by a reading that is no longer the best.
+    last = one.spikes[-1].vector if one.spikes else 0
+    return replace(one, spikes=(*one.spikes, *(Spike(token, max(last, vector), 1.0) for token, vector in new)))

@@ -20,7 +20,7 @@ from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Reading, Spike, greedy
 from ernie.decode.cutting import Cutting, align
 from ernie.decode.pieces import PieceWriter, Writing, attention_loss
-from ernie.decode.recognizer import Hearing, Recognitions, TokenRecognizer
+from ernie.decode.recognizer import Hearing, Recognitions, TokenRecognizer, _committed
 from ernie.decode.stream import load_state, save_state
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -149,6 +149,17 @@ def test_a_beam_tells_its_best_reading_of_the_whole_in_whatever_pieces(sizes: li
     best = beam.go_on([Reading()], scores_of(samples))[0]
     assert tuple(spike.token for spike in told) == best.tokens
     assert list(one_of(state).spikes) == told
+
+
+def test_a_token_is_never_told_before_the_one_that_it_follows_though_another_reading_was_the_best_by_then() -> None:
+    ernie, head = model()
+    decoder = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=Beam(BLANK, 2))
+    (one,) = decoder.begin().hearing
+    # Committed of a reading that heard the first token late, gone on with by one that heard both early.
+    late, early = Reading((5,), (10,)), Reading((5, 6), (8, 9))
+    one = _committed(replace(one, readings=(late, early)), 1)
+    one = _committed(replace(one, readings=(early,)), 2)
+    assert [spike[:2] for spike in one.spikes] == [(5, 10), (6, 10)]
 
 
 def one_of(state: Recognitions) -> Hearing:
