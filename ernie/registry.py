@@ -60,7 +60,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._load_entry_points()
         if not isinstance(name, str) or name not in self._items:  # YAML may hold anything where a name belongs
-            raise UserError(f"no {self.kind} is called '{name}'.{nearest(str(name), self._items)}")
+            own = " For one of your own, list its module under `plugins`." if self._group else ""
+            raise UserError(f"no {self.kind} is called '{name}'.{nearest(str(name), self._items)}{own}")
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -90,6 +90,12 @@ def test_a_wrong_name_gets_the_nearest_one_or_all_of_them(wrong: str, hint: str)
     assert str(caught.value).startswith(f"no colour is called '{wrong}'.")
 
 
+def test_where_others_can_add_their_own_a_wrong_name_is_told_how() -> None:
+    registry: Registry[str] = Registry("colour", group="nobody.adds.colours")
+    with pytest.raises(UserError, match=r"'red'\. For one of your own, list its module under `plugins`\.$"):
+        registry["red"]
+
+
 def test_an_empty_registry_gives_no_hint() -> None:
     assert nearest("red", []) == ""
 

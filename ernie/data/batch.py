@@ -182,8 +182,8 @@ def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.nda
     """Two batches of the samples that filled two, as even as the budget lets them be."""
     ends = np.cumsum(lengths[indices])
     cut = int(np.searchsorted(ends, ends[-1] / 2, side="right"))
-    # Before the cut is no more than half of all.  Where too much is behind it, the next sample moves over: it was in the
-    # first of the two that were filled, so that it fits.
+    # Before the cut is no more than half of all.  Where too much is behind it, the next sample moves over: it was in
+    # the first of the two that were filled, so that it fits.
     before = int(ends[cut - 1]) if cut else 0
     if ends[-1] - before > budget:
         cut += 1

@@ -29,10 +29,10 @@ def verdict(history: History, ledger: Ledger, schedule: Schedule) -> str:
     if not last:
         return "No task has been measured yet."
     guessing = [task for task, score in last.items() if not beats_majority(score)]
+    but = f", all but {_listed(guessing)}" if 0 < len(guessing) < len(last) else ""
     told = (
         "Better on held-out documents than always answering the most frequent label: "
-        f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}"
-        f"{f', all but {_listed(guessing)}' if guessing else ''}."
+        f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}{but}."
     )
     if len(ledger.stages) < 2:
         return told

@@ -118,7 +118,7 @@ def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path
         load(write(tmp_path, text))
     assert caught.value.mistakes == [
         f"{tmp_path}/run.yaml:5: objectives.capitalisation: no pretraining task is called 'capitalisation'. "
-        "Did you mean 'capitalization'?"
+        "Did you mean 'capitalization'? For one of your own, list its module under `plugins`."
     ]
 
 

@@ -136,6 +136,16 @@ def test_the_verdict_names_what_is_guessing_and_what_was_forgotten(tmp_path: Pat
     assert verdict(early.history, early.ledger, early.schedule) == "No task has been measured yet."
 
 
+def test_the_verdict_on_a_run_that_learnt_nothing_names_no_exceptions(tmp_path: Path) -> None:
+    run = made_up_run(tmp_path / "run", SEVEN[:1])
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(re.sub(r'"low": [0-9.]+', '"low": 0.0', metrics.read_text(encoding="utf-8")), encoding="utf-8")
+    evidence = read_evidence(run)
+    assert verdict(evidence.history, evidence.ledger, evidence.schedule) == (
+        "Better on held-out documents than always answering the most frequent label: 0 of 1 measured task."
+    )
+
+
 def test_a_panel_begins_with_the_stage_in_which_its_task_arrives(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run"))
     with style():
