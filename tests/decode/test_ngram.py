@@ -51,6 +51,13 @@ def test_where_nothing_is_seen_twice_a_half_is_taken_off() -> None:
     assert math.exp(model.score([], UNKNOWN)) == pytest.approx(0.5 / 4)
 
 
+def test_the_end_of_a_sequence_is_a_part_of_its_probability() -> None:
+    model = NgramModel.learn(["ab", "aab", "b"] * 2, 3)
+    scores = [model.score(before, token) for before, token in (((BEGIN,), "a"), ((BEGIN, "a"), "b"), (("a", "b"), END))]
+    assert model.total("ab") == pytest.approx(sum(scores))
+    assert model.total("") == model.score([BEGIN], END)
+
+
 def test_an_unknown_token_has_the_probability_of_the_unknown_one() -> None:
     model = NgramModel.learn(["ab", "ba"], 3)
     for history in ([], ["a"], ["never seen either"]):

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.data.batch import Layout
-from ernie.decode.translator import TokenTranslator, Translations
+from ernie.decode.translator import Progress, TokenTranslator, Translations, _Beam
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
@@ -259,6 +259,41 @@ def test_beam_search_finds_translations_that_are_at_least_as_likely() -> None:
             assert total_score(source, wide.written) >= total_score(source, greedy.written)
         better += total_score(source, wide.written) > total_score(source, greedy.written)
     assert better >= 1
+
+
+def hypotheses(*ends: float) -> _Beam:
+    """A beam over the end and one more token, after steps in which the end has these probabilities."""
+    beam = _Beam([(0.0, Progress(read=(7,), ended=True))], [])
+    for share in ends:
+        beam.step(np.log([[share, 1 - share]]), 4, with_token)
+    return beam
+
+
+def with_token(one: Progress, token: int, read: int) -> Progress:
+    return replace(one, done=True) if token == 0 else replace(one, written=(*one.written, token))
+
+
+def test_short_translations_are_no_better_for_being_short() -> None:
+    """Wu et al., 2016, section 7: a sum of logarithms is divided by ((5 + length) / 6)^0.6."""
+    beam = hypotheses(0.5, 0.1, 0.8)
+    found = {len(one.written): score for score, one in beam.done}
+    assert [found[0], found[2]] == pytest.approx([np.log(0.5), np.log(0.5 * 0.9 * 0.8) / (8 / 6) ** 0.6])
+    assert beam.best().written == ()
+    assert np.log(0.55 * 0.8) < np.log(0.45)  # the longer one is less likely as such
+    assert hypotheses(0.45, 1e-9, 1e-9, 0.8).best().written == (1, 1, 1)
+
+
+def test_a_target_that_does_not_end_has_twice_the_tokens_of_its_source_and_ten_more() -> None:
+    with inclined_to_end(-1e4):
+        found = at_once(translator(WaitK(2)), texts([4, 30])).progress
+    assert [len(one.written) for one in found] == [2 * (4 + 1) + 10, 47]  # there are 48 positions
+    assert all(one.done for one in found)
+
+
+def test_with_the_end_of_a_source_no_more_of_it_was_read() -> None:
+    one = Progress(read=(7, 8, 9, 3), written=(5, 5, 5), delays=(2, 3, 4), ended=True)
+    assert (one.source, one.behind) == (3, (2, 3, 3))
+    assert replace(one, ended=False).source == 4
 
 
 def test_while_the_source_is_read_a_beam_takes_the_likeliest_token() -> None:
