@@ -11,27 +11,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
 import yaml
+from paddle import nn
 from running import CONFIG, build_corpus, made_up_text
 
 from ernie import ErnieModel
 from ernie.cli import main
+from ernie.data.batch import Packed
 from ernie.data.shards import Corpus, file_sha256
 from ernie.errors import UserError
+from ernie.model.losses import Loss, cross_entropy
 from ernie.train import checkpoint
 from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.log import read_records
 from pretrain import folder
-from pretrain.config import DataConfig, load
+from pretrain.config import DataConfig, ProbeConfig, load
 from pretrain.feeds import sources
-from pretrain.probe import first_batches
+from pretrain.probe import Probe, first_batches
+from pretrain.schedule import ScheduleConfig
 from pretrain.verify import Certificate
+from tasks.base import PretrainTask
+from tasks.objectives.discourse_relation import DiscourseRelation
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 ROOT = Path(__file__).parent.parent.parent
@@ -432,6 +440,62 @@ def test_what_samples_are_mixed_with_is_a_matter_of_learning_not_of_measuring(fi
     config = replace(config, data=replace(config.data, mixed=0))
     (learnt, *_), (measured, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
     assert (learnt.mixed, measured.mixed) == (0, DataConfig().mixed)
+    assert learnt.seed != measured.seed  # other random numbers, too, should both sides have the same text
+
+
+def test_a_share_is_of_what_is_learnt_from_not_of_what_is_measured_on(finished: tuple[Path, Path]) -> None:
+    config, corpus = folder.read(finished[1])
+    config = replace(config, data=replace(config.data, share=0.25))
+    (learnt, *_), (measured, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    assert (len(learnt.items), len(measured.items)) == (round(len(corpus.train) / 4), len(corpus.held_out))
+
+
+def test_what_is_learnt_of_a_file_is_not_what_is_measured_on(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, corpus = folder.read(finished[1])
+    (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join(f"a {n}\tb\t{n % 2}\n" for n in range(99)))
+    task = DiscourseRelation(pairs=tmp_path / "pairs.tsv")
+    config = replace(config, schedule=ScheduleConfig(stages=[{"pairs": 1}]), objectives={"pairs": task})
+    (learnt,), (measured,) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    first = [{row["first"] for row in one.items} for one in (learnt, measured)]
+    assert first[1] and not first[0] & first[1]
+    assert len(first[0] | first[1]) == 99
+
+
+class Watched(nn.Layer):
+    """In the place of a model: keeps what it is measured on."""
+
+    def __init__(self, objectives: Mapping[str, PretrainTask]) -> None:
+        super().__init__()
+        self.objectives, self.seen = objectives, list[Packed]()
+
+    def loss(self, name: str, batch: Packed) -> Loss:
+        self.seen.append(batch)
+        labels = batch.labels["label"].values
+        return cross_entropy(paddle.zeros([len(labels), 2]), labels)
+
+
+def test_tasks_are_measured_on_the_first_samples_of_held_out_documents(finished: tuple[Path, Path]) -> None:
+    config, corpus = folder.read(finished[1])
+    probe, model = Probe(replace(config, probe=ProbeConfig(batches=3)), corpus), Watched(config.objectives)
+    (score, *_) = probe.measure(model, "capitalization").values()  # type: ignore[arg-type]
+    assert len(model.seen) == 3
+    assert score.count == sum(batch.targets for batch in model.seen)
+    for batch in model.seen:
+        for ids, (epoch, item, _) in zip(np.split(batch.ids, batch.layout.starts[1:]), batch.samples, strict=True):
+            assert epoch == 0
+            assert ids[1:-1].astype(np.int64).tobytes() in corpus.held_out[int(item)].ids.astype(np.int64).tobytes()
+    probe.measure(model, "capitalization", most=1)  # type: ignore[arg-type]
+    assert model.seen[3:] == model.seen[:1]
+
+
+def test_as_many_batches_as_there_are_are_measured_on_where_more_are_wanted(finished: tuple[Path, Path]) -> None:
+    config, corpus = folder.read(finished[1])
+    source = next(one for one in sources(config, corpus, held_out=True) if one.name == "capitalization")
+    source = replace(source, mixed=0, budget=128)
+    assert source.items_per_block() < len(source.items)  # there are several blocks
+    names = np.concatenate([batch.samples for batch in first_batches(source, 10**6)])
+    expected = [name for name, _ in source.named_samples(0, 0, len(source.items))]
+    assert sorted(map(tuple, names.tolist())) == sorted(expected)
 
 
 def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:

@@ -116,6 +116,12 @@ def test_offsets_point_at_the_characters_of_each_token_also_around_unknown_and_n
     assert pieces[-1] and "Café".endswith(pieces[-1])
 
 
+@given(text=st.text(alphabet=st.sampled_from("the cat Dog,.'-(1)é☃ "), max_size=30))
+def test_tokens_stand_for_all_characters_of_a_text_but_for_its_spaces(model: SentencePiece, text: str) -> None:
+    pieces = [text[start:end] for start, end in model.encode(text).offsets.tolist()]
+    assert "".join(pieces) == text.replace(" ", "")
+
+
 @given(text=st.text(max_size=40))
 def test_offsets_rise_and_stay_inside_the_text(model: SentencePiece, text: str) -> None:
     last = 0

@@ -186,6 +186,18 @@ def test_a_published_folder_says_whether_it_lower_cases(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path).encode("Cat").ids.tolist() == [5]
 
 
+@pytest.mark.parametrize(("capitals", "lowercase"), [(0, True), (3, True), (30, False)])
+def test_a_vocabulary_with_hardly_a_capital_lower_cases(tmp_path: Path, capitals: int, lowercase: bool) -> None:
+    words = [*(f"Name{n}" for n in range(capitals)), *(f"word{n}" for n in range(400))]
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]), encoding="utf-8")
+    assert WordPiece.read(tmp_path / "vocab.txt").lowercase == lowercase
+
+
+def test_a_word_of_more_than_a_hundred_letters_is_unknown_as_in_the_originals(uncased: WordPiece) -> None:
+    assert len(uncased.encode("b" * 100).ids) == 100
+    assert uncased.encode("b" * 101).ids.tolist() == [uncased.unk_id]
+
+
 def test_capitals_in_a_lower_casing_vocabulary_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "vocab.txt"
     file.write_text("\n".join([*SPECIAL_TOKENS, "Cat", "dog"]), encoding="utf-8")
