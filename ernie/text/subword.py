@@ -104,7 +104,9 @@ class SentencePiece(Tokenizer):
         if not isinstance(text, str) or not is_whole(text):
             raise unreadable(text)
         marked, origins = self._engine.Normalize(text, with_offsets=True)
-        origins = np.asarray([*origins[: len(marked)], len(text)], np.int64)
+        # The last token ends where the text does, without the spaces behind it that the normalizer takes away.
+        last = origins[len(marked) - 1] if marked else -1
+        origins = np.asarray([*origins[: len(marked)], max(last + 1, len(text.rstrip()))], np.int64)
         ids: list[int] = []
         spans: list[tuple[int, int]] = []
         place = 0
