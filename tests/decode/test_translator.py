@@ -130,12 +130,12 @@ def test_it_reads_as_much_as_the_policy_says_before_each_token(policy: WaitK, ca
 
 
 @contextmanager
-def inclined_to_end(more: float) -> Iterator[None]:
-    """The end is likelier for a while."""
+def inclined_to_end(more: float, token: str = "sep_id") -> Iterator[None]:
+    """The end, or another special token, is likelier for a while."""
     ernie, head = model()
     kept = head.bias.numpy().copy()
     raised = kept.copy()
-    raised[ernie.tokenizer.sep_id] += more
+    raised[getattr(ernie.tokenizer, token)] += more
     head.bias.set_value(paddle.to_tensor(raised))
     try:
         yield
@@ -193,6 +193,14 @@ def test_a_model_that_would_only_end_writes_nothing() -> None:
     with inclined_to_end(1e4):
         (one,) = at_once(translator(WaitK(1)), texts([6])).progress
     assert (one.written, one.done, one.waited) == ((), True, 6)
+
+
+@pytest.mark.parametrize("token", ["cls_id", "pad_id", "mask_id", "unk_id"])
+def test_no_special_token_is_ever_written(token: str) -> None:
+    (source,) = texts([6])
+    plain = at_once(translator(WaitK(2)), [source]).progress[0]
+    with inclined_to_end(1e4, token):
+        assert at_once(translator(WaitK(2)), [source]).progress[0] == plain
 
 
 @pytest.mark.parametrize("kind", ["causal", "prefixes"])

@@ -29,9 +29,10 @@ def opened(config: Path, folder: Path, precision: str, checkpoint: Path | None =
         run.log.close()
 
 
-def test_a_run_in_fp16_goes_on_with_the_loss_scale_it_had(config: Path, tmp_path: Path) -> None:
+def test_a_run_in_fp16_goes_on_with_the_loss_scale_and_the_skipped_steps_it_had(config: Path, tmp_path: Path) -> None:
     with opened(config, tmp_path / "run", "fp16") as run:
         run.trainer.loss_scale = LossScale(value=512.0, steps=7)
+        run.skipped, run.trainer.bad_steps = 5, 2
         run.save()
         checkpoint = run.checkpoints.latest()
     assert checkpoint is not None
@@ -39,6 +40,7 @@ def test_a_run_in_fp16_goes_on_with_the_loss_scale_it_had(config: Path, tmp_path
         assert anew.trainer.loss_scale == LossScale()
     with opened(config, tmp_path / "run", "fp16", checkpoint) as again:
         assert again.trainer.loss_scale == LossScale(value=512.0, steps=7)
+        assert (again.skipped, again.trainer.bad_steps) == (5, 2)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
+from ernie.train.settings import RateConfig
+from pretrain.run import Run
 from pretrain.schedule import Schedule, ScheduleConfig
 
 PAPER = ["knowledge_masking", "capitalization", "token_document", "sentence_reordering"]
@@ -199,3 +202,14 @@ def test_schedules_that_differ_in_names_alone_or_in_how_a_step_is_drawn_have_oth
         for draw, micro_batches in (("one", 1), ("one", 2), ("mix", 2))
     ]
     assert len({schedule.digest() for schedule in schedules}) == len(schedules)
+
+
+@pytest.mark.parametrize(
+    ("each_stage", "rates"),
+    [(True, [1, 1, 1 / 2, 1, 1, 2 / 3, 1 / 3]), (False, [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])],
+)
+def test_the_rate_begins_anew_at_every_stage_where_that_is_asked_for(each_stage: bool, rates: list[float]) -> None:
+    rate = RateConfig(peak=1.0, warmup=1, each_stage=each_stage)
+    schedule = Schedule(ScheduleConfig(stages=[{"a": 3}, {"a": 1, "b": 3}]))
+    run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(rate=rate)), schedule=schedule)
+    assert [Run.rate(run, step) for step in range(7)] == pytest.approx(rates)  # type: ignore[arg-type]
