@@ -16,7 +16,7 @@ from ernie.data.labelled.row import Row
 from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
-from ernie.train.settings import RateConfig
+from ernie.train.settings import AdamConfig, RateConfig
 from finetune.config import TrainConfig
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
@@ -93,7 +93,32 @@ def test_the_model_comes_back_as_it_was_when_it_did_best() -> None:
 def test_training_stops_when_patience_is_out() -> None:
     hopeless = TrainConfig(epochs=20, batch=12, rate=RateConfig(peak=1e-9), patience=2)
     _, evaluations = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), hopeless)
-    assert len(evaluations) < 20
+    assert len(evaluations) == 3  # the first is the best, and two are no better
+
+
+def test_the_first_weights_of_a_head_follow_from_the_seed() -> None:
+    still = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-30))
+    heads = [
+        np.concatenate([value.numpy().ravel() for value in model.head.parameters()])
+        for model, _ in (
+            finetune(encoder(), TASK, split("train", 40, 0), split("dev", 4, 1), still, seed) for seed in (0, 0, 1)
+        )
+    ]
+    assert (heads[0] == heads[1]).all()
+    assert not np.allclose(heads[0], heads[2])
+
+
+def test_gradients_are_clipped_as_the_configuration_says() -> None:
+    def moved(clip: float) -> float:
+        # A large epsilon makes Adam's first step proportional to the gradient.
+        adam = AdamConfig(epsilon=10.0, weight_decay=0.0)
+        settings = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1.0, warmup=0), adam=adam, clip=clip)
+        before = encoder()
+        start = before.embedding.token.weight.numpy().copy()
+        model, _ = finetune(before, TASK, split("train", 40, 0), split("dev", 4, 1), settings)
+        return float(np.linalg.norm(model.ernie.embedding.token.weight.numpy() - start))
+
+    assert moved(1e-4) < 1e-5 < moved(0.0)
 
 
 def test_a_warm_up_longer_than_all_steps_is_remarked() -> None:
@@ -121,6 +146,17 @@ def test_every_row_is_in_exactly_one_step_of_an_epoch() -> None:
         for epoch in range(settings.epochs):
             assert sorted(np.concatenate([step.rows for step in steps if step.epoch == epoch])) == list(range(50))
     assert [len(step.rows) for step in planned_steps(examples, SETTINGS, 0)][:6] == [12, 12, 12, 12, 2, 12]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, TrainConfig(epochs=6, batch_tokens=60)], ids=["rows", "tokens"])
+def test_the_order_of_the_rows_is_another_one_in_each_epoch_and_under_each_seed(settings: TrainConfig) -> None:
+    examples = split("train", 50, 0).examples
+    orders = {
+        tuple(np.concatenate([step.rows for step in planned_steps(examples, settings, seed) if step.epoch == epoch]))
+        for seed in range(3)
+        for epoch in range(settings.epochs)
+    }
+    assert len(orders) == 3 * settings.epochs
 
 
 @pytest.mark.parametrize("evaluations", [1, 2, 3, 5, 9])
