@@ -101,11 +101,11 @@ class _Ledger:
             here = names[names[:, 0] == epoch]
             repeated = len(here) - len(np.unique(here, axis=0))
             if repeated:
-                found.append(f"epoch {epoch}: {repeated} samples were consumed twice")
+                found.append(f"epoch {epoch}: {plural(repeated, 'sample')} consumed twice")
             if epoch < stream.position.epoch:
                 every = sum(1 for _ in stream.source.named_samples(epoch, 0, len(stream.source.items)))
                 if len(here) != every:
-                    found.append(f"epoch {epoch}: {every - len(here)} of {every} samples were missed")
+                    found.append(f"epoch {epoch}: {every - len(here):,} of {plural(every, 'sample')} missed")
         return found
 
     def summary(self, stream: Stream) -> str:

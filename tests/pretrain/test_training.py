@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import paddle
@@ -26,6 +27,7 @@ from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus, file_sha256
+from ernie.data.stream import Position
 from ernie.errors import UserError
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train import checkpoint
@@ -36,8 +38,9 @@ from pretrain import folder
 from pretrain.config import DataConfig, ProbeConfig, load
 from pretrain.feeds import sources
 from pretrain.probe import Probe, first_batches
+from pretrain.run import STATE
 from pretrain.schedule import ScheduleConfig
-from pretrain.verify import Certificate
+from pretrain.verify import Certificate, _Ledger
 from tasks.base import PretrainTask
 from tasks.objectives.discourse_relation import DiscourseRelation
 
@@ -283,6 +286,47 @@ def test_verify_finds_a_step_whose_samples_were_others(
     found = capsys.readouterr().out
     assert "step 11: the samples' hash is" in found
     assert "NOT verified: 1 difference\n" in found
+
+
+def test_verify_finds_a_step_without_a_record_and_a_checkpoint_that_stands_elsewhere(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+    metrics.write_text("".join(line for line in lines if '"kind": "step", "step": 5,' not in line), encoding="utf-8")
+    last = run / "checkpoints" / "step-00000024"
+    state, manifest = json.loads((last / STATE).read_text()), read_manifest(last)
+    state["streams"]["capitalization"]["batch"] += 1
+    (last / STATE).write_text(json.dumps(state))
+    manifest["sha256"][STATE] = file_sha256(last / STATE)
+    (last / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+    assert main(["verify", str(run), "--quiet"]) == 1
+    found = capsys.readouterr().out
+    assert "step 5: there is no record of it in metrics.jsonl\n" in found
+    assert "checkpoint of step 24: capitalization is at {'epoch': " in found
+    assert "NOT verified: 2 differences\n" in found
+
+
+@pytest.mark.parametrize(
+    ("taken", "problems"),
+    [
+        ([(0, 0, 0), (0, 2, 0), (0, 1, 0), (1, 2, 0)], []),
+        ([(0, 0, 0), (0, 2, 0), (0, 1, 0), (1, 2, 0), (1, 2, 0)], ["epoch 1: 1 sample consumed twice"]),
+        ([(0, 0, 0), (0, 2, 0), (1, 1, 0)], ["epoch 0: 1 of 3 samples missed"]),
+        ([(0, 0, 0), (0, 0, 0), (0, 1, 0)], ["epoch 0: 1 sample consumed twice"]),
+        ([], []),
+    ],
+)
+def test_samples_that_come_twice_and_those_that_are_missed_are_told(
+    taken: list[tuple[int, int, int]], problems: list[str]
+) -> None:
+    """Of an epoch that is over none may be missing; of the present one the rest is still to come."""
+    source = SimpleNamespace(items=range(3), named_samples=lambda epoch, first, last: iter(range(first, last)))
+    ledger = _Ledger()
+    for name in taken:
+        ledger.add(np.array([name]))
+    assert ledger.problems(SimpleNamespace(position=Position(epoch=1), source=source)) == problems  # type: ignore
 
 
 def test_verify_finds_a_schedule_that_ends_before_the_run_did(

@@ -278,6 +278,10 @@ class TestSpeech:
         held = Wave(np.concatenate([tone(500).samples, tone(500, 500, 1000).samples]), 8000)
         assert mcd([held], [wave]) < mcd([tone(1500, 3000)], [wave]) / 3
 
+    def test_a_sound_shorter_than_a_window_is_measured_too(self) -> None:
+        short, other = (Wave(tone(hertz).samples[:50], 8000) for hertz in (500, 1500))
+        assert mcd([short], [short]) == 0 < mcd([short], [other]) < np.inf
+
     def test_the_distortion_of_cepstra_is_the_distance_in_decibels(self) -> None:
         # Of two sounds of one frame each: by hand from their cepstra.
         config = FeatureConfig(bins=24, normalize="none")
