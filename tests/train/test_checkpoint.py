@@ -55,6 +55,24 @@ def test_what_was_saved_is_found(tmp_path: Path) -> None:
     assert read_manifest(path)["score"] == 0.5
 
 
+def test_all_of_a_checkpoint_is_on_the_disk_before_it_takes_its_place_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    before: list[int] = []
+    rename = Path.rename
+
+    def renamed(path: Path, target: Path) -> Path:
+        before.extend(flushed)
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
+    monkeypatch.setattr(Path, "rename", renamed)
+    path = Checkpoints(tmp_path / "checkpoints").save(7, content("seven"))
+    assert {found.stat().st_ino for found in (path, *path.rglob("*"))} == set(before)
+    assert flushed[len(before) :] == [path.parent.stat().st_ino]
+
+
 @pytest.mark.parametrize(
     ("keep_last", "keep_best", "kept"),
     [
