@@ -6,12 +6,14 @@ import json
 import pickle
 import tracemalloc
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.data.table import Table
+from ernie.data.table import Table, are_held_out
 from ernie.errors import UserError
 
 cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\r\n"), max_size=20)
@@ -118,6 +120,19 @@ def test_of_ten_rows_that_differ_at_least_one_is_held_out(tmp_path: Path) -> Non
         rows = "".join(f"{name}{i}\n" for i in range(10))
         assert len(table(tmp_path, "a\n" + rows * 3).rows(held_out=True)) in range(3, 30, 3)
     assert len(table(tmp_path, "a\n" + "b\n" * 3).rows(held_out=True)) == 0
+
+
+@given(st.lists(st.integers(2**32 // 11, 2**32 - 1), min_size=1, max_size=40), st.randoms())
+def test_the_order_of_the_rows_moves_none_to_the_other_side(hashes: list[int], random: Random) -> None:
+    shuffled = random.sample(hashes, len(hashes))
+    sides = []
+    for order in (hashes, shuffled):
+        out = are_held_out(np.array(order, np.uint32))
+        sides.append({(text, bool(is_out)) for text, is_out in zip(order, out, strict=True)})
+    assert sides[0] == sides[1]
+    lowest = {text for text in hashes if text < 0.1 * 2**32}
+    expected = lowest or ({min(hashes)} if len(set(hashes)) >= 10 else set())
+    assert {text for text, is_out in sides[0] if is_out} == expected
 
 
 def test_a_split_reads_the_file_once_whatever_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
