@@ -60,6 +60,19 @@ def test_batches_of_equal_samples_are_full_but_for_the_last_two() -> None:
     assert sorted(map(len, batches)) == [6, 7, 10, 10]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "held"),
+    [
+        ([10] * 12, {(60, 60)}),
+        ([95, 20], {(20, 95)}),
+        ([10, 90, 40], {(40, 100), (50, 90)}),  # where 90 is in the middle, it must go with 10
+    ],
+)
+def test_two_batches_are_as_even_as_the_budget_lets_them_be(sizes: list[int], held: set[tuple[int, int]]) -> None:
+    plans = [plan(sizes, 100, np.random.default_rng(seed)) for seed in range(60)]
+    assert {tuple(sorted(tokens(batches, sizes))) for batches in plans} == held
+
+
 def test_different_generators_give_different_batches() -> None:
     found = {tuple(plan([10] * 40, 100, np.random.default_rng(seed))[0].tolist()) for seed in range(20)}
     assert len(found) == 20
