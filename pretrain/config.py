@@ -138,7 +138,8 @@ class TrainConfig:
 class SaveConfig:
     """Checkpoints: every so many steps and after each stage; how many are kept.
 
-    The best one is the highest in the mean of all tasks' headline metrics, of those whose step was also measured.
+    The best one, of those whose step was also measured, is the highest in the sum of its tasks' headline metrics
+    (`pretrain.run.overall`).
     """
 
     every: int = 1000
