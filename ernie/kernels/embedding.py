@@ -31,7 +31,7 @@ def embed(
     Ids are on the host, where they are made and checked; `names` are what messages call those of each table.  Raises
     UserError for one that is not the number of a row, and where the shapes do not fit.
 
-    Devlin et al. (2019, arXiv 1810.04805), section 3.2.  At most four tables.
+    Devlin et al. (2019, arXiv 1810.04805), section 3.2.
     """
     for table in tables:
         sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)

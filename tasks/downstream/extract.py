@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 _NEAR = 3  # characters by which an answer's place may be off: three of CMRC 2018's are by one or two
-_CANDIDATES = 20  # beginnings and ends of a window that are combined
+_CANDIDATES = 20  # beginnings that are tried in a window, each with its best end
 
 
 @finetune_task("extract")
