@@ -167,9 +167,13 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Value] = {}
         for key_node, value_node in node.value:
+            place = f"{name}:{key_node.start_mark.line + 1}"
+            if not isinstance(key_node, yaml.ScalarNode):  # {{name}} of a template, left as it is
+                at = f"{place}: {key_path}" if key_path else place
+                mistakes.append(f"{at}: expected a word as a key, found a mapping or a list")
+                continue
             key = str(key_node.value)
             path = f"{key_path}.{key}" if key_path else key
-            place = f"{name}:{key_node.start_mark.line + 1}"
             value = replace(_convert(loader, value_node, name, path, mistakes), where=place)
             if mapping.setdefault(key, value) is not value:
                 mistakes.append(f"{place}: {path}: this key stands twice (first at {mapping[key].where})")

@@ -191,6 +191,8 @@ def test_in_lists_of_texts_a_number_is_what_stands_in_the_file(tmp_path: Path, w
         ("corpus: c\nrate:\n  decay: cosine\n  peak: 0", "run.yaml:4: rate: peak: expected a rate above 0, found 0.0"),
         ("corpus: !!python/name:os.system x", "run.yaml:1: corpus: cannot be read as a value: could not determine a"),
         ("corpus: !!int twelve", "run.yaml:1: corpus: cannot be read as a value: invalid literal for int()"),
+        ("corpus: c\nrate: {{peak}}", "run.yaml:2: rate: expected a word as a key, found a mapping or a list"),
+        ("corpus: c\n[seed]: 1", "run.yaml:2: expected a word as a key, found a mapping or a list"),
         ("- corpus", "run.yaml:1: expected a mapping of keys, found a list"),
         ("corpus: c\nrate: {peak: 1", "run.yaml:2: is not valid YAML: "),
         ("corpus: c\n\nseed: 1\x07", "run.yaml:3: holds the control character U+0007"),
