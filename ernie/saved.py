@@ -22,7 +22,7 @@ def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> 
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
         raise UserError(f"{path}: is not JSON. {remedy}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected an object. {remedy}")

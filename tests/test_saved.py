@@ -26,6 +26,8 @@ def test_what_was_written_is_read_with_keys_of_other_versions(tmp_path: Path) ->
     [
         (b"{", "is not JSON"),
         (b"\xff", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b'{"step": ' + b"9" * 5000 + b"}", "is not JSON"),
         (b"[]", "expected an object"),
         (b'{"step": 1, "score": 0.5}', "files: this key is missing"),
         (b'{"step": true, "score": 0.5, "files": {}}', "step: expected a whole number"),

@@ -79,7 +79,7 @@ class EncoderConfig:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise UserError(f"{path}: there is no such file; is {path.parent} a folder of a model?") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
             raise UserError(f"{path}: is not readable JSON; the model folder is damaged") from None
         return build(cls, from_dict(data, str(path)))
 

@@ -18,7 +18,7 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
         raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
     model = data.get("model") if isinstance(data, dict) else None
     if not isinstance(model, dict) or model.get("type", "WordPiece") != "WordPiece" or "vocab" not in model:

@@ -52,7 +52,7 @@ def _settings(folder: Path) -> dict[str, Any]:
         return {}
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
         raise UserError(f"{path}: is not readable JSON") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("do_lower_case", True), bool):
         raise UserError(f"{path}: expected an object in which do_lower_case, if it is there, is true or false")

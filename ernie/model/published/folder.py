@@ -95,7 +95,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """An object from a JSON file.  Raises UserError when it is damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
         raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
     if not isinstance(data, dict):
         raise UserError(f"{path}: expected a JSON object, found {type(data).__name__}")
