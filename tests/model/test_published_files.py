@@ -144,6 +144,14 @@ def test_absurd_numbers_in_a_damaged_file_cost_neither_memory_nor_time(tmp_path:
         varint(b"\xff" * 1_000_000, 0)
 
 
+@pytest.mark.parametrize("put", [b"r" + struct.pack("<I", 1 << 24), b"p%d\n" % (1 << 24)])
+def test_a_damaged_pickle_costs_no_memory_for_objects_it_does_not_hold(put: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.pdparams"
+    path.write_bytes(b"\x80\x02}" + put + b".")
+    with pytest.raises(UserError, match=r"model\.pdparams: is damaged.*\(its object 16777216 lies past its end"):
+        read_pdparams(path)
+
+
 names = st.text("abc/_", min_size=1, max_size=12)
 
 

@@ -6,6 +6,7 @@ A pickle is a program.  This reader knows a handful of functions, those that mak
 from __future__ import annotations
 
 import pickle
+import pickletools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -16,10 +17,11 @@ from ernie.errors import UserError
 class SafeUnpickler(pickle.Unpickler):
     """An unpickler for which only the things in `known`, by (module, name), exist.
 
-    `path` is the file that messages name.
+    `path` is the file that messages name.  Raises UserError when the pickle asks for more memory than it can use.
     """
 
     def __init__(self, stream: IO[bytes], path: Path, known: Mapping[tuple[str, str], Any]):
+        _check_places(stream, path)
         super().__init__(stream, encoding="latin1")  # Python 2's pickles hold the bytes of arrays as such text
         self._path, self._known = path, known
 
@@ -31,6 +33,26 @@ class SafeUnpickler(pickle.Unpickler):
                 "Take the file from its publisher again, or a safetensors version of it"
             )
         return self._known[module, name]
+
+
+def _check_places(stream: IO[bytes], path: Path) -> None:
+    """Refuse a place in the table of known objects that lies beyond their number, without moving in the stream.
+
+    Objects are numbered in turn, an operation each.  Python's reader makes the table as long as the largest number,
+    so that one damaged byte costs up to 64 GB.
+    """
+    start = stream.tell()
+    try:
+        for operation, place, at in pickletools.genops(stream):
+            stores = operation.name in ("PUT", "LONG_BINPUT")
+            if stores and isinstance(place, int) and at is not None and place > at - start:
+                raise UserError(f"{path}: is damaged, or no file of weights (its object {place} lies past its end)")
+    except UserError:
+        raise
+    except Exception:  # damaged in another way, of which `unpickle` tells
+        return
+    finally:
+        stream.seek(start)
 
 
 def unpickle(unpickler: SafeUnpickler, path: Path) -> Any:
