@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 
 from ernie.data.labelled.row import Row
 from ernie.decode.stream import one_model, text_of_each
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
 from ernie.text.sentences import detect_language, split_sentences
@@ -89,6 +90,10 @@ class TextSpeaker:
         Raises UserError for a text without a word, one with characters that the vocabulary lacks, one that is too long,
         and for what is no text.
         """
+        yield from self._spoken(self._sayable(text))
+
+    def _sayable(self, text: str) -> np.ndarray:
+        """The tokens of a text.  Raises UserError for one that cannot be spoken."""
         if not isinstance(text, str):
             raise UserError(f"expected a text, found {text!r:.60}")
         task, tokenizer = self._task, self._model.tokenizer
@@ -103,8 +108,11 @@ class TextSpeaker:
                 f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice has learnt {task.max_len}; part "
                 "it into sentences"
             )
-        of = self._model.ernie, self._model.head, sample.ids, self._model.task_id
-        yield from task.spoken(*of, vocoder=self._vocoder, seed=self._seed)
+        return sample.ids
+
+    def _spoken(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
+        of = self._model.ernie, self._model.head, ids_L, self._model.task_id
+        return self._task.spoken(*of, vocoder=self._vocoder, seed=self._seed)
 
     def begin(self, streams: int = 1) -> Waiting:
         """The state of streams of which nothing has come yet."""
@@ -113,7 +121,8 @@ class TextSpeaker:
     def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
         """More text of each stream; the sound (S,) of its sentences that are whole now.
 
-        Raises UserError for a state of another voice, and as `speak` does.
+        One that cannot be spoken is left out with a warning, a Remark: the stream goes on behind it.  Raises UserError
+        for a state of another voice, and for what is no text.
         """
         one_model([state.model, self._identity])
         cut = [_whole(before, piece) for before, piece in zip(state.texts, text_of_each(state, pieces), strict=True)]
@@ -129,7 +138,16 @@ class TextSpeaker:
         return identity(self._model.ernie, self._model.head)
 
     def _sound(self, texts: Sequence[str]) -> np.ndarray:
-        pieces = [piece for text in texts if not is_blank(text) for piece in self.speak(text)]
+        pieces: list[np.ndarray] = []
+        for text in texts:
+            if is_blank(text):
+                continue
+            try:
+                ids_L = self._sayable(text)
+            except UserError as error:
+                warnings.warn(f"left out: {error}", Remark, stacklevel=3)  # where push or finish is called
+                continue
+            pieces += self._spoken(ids_L)
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
 

@@ -23,7 +23,7 @@ from ernie.data.batch import pack
 from ernie.data.labelled.read import Split
 from ernie.data.labelled.row import Row
 from ernie.decode.stream import Stream, load_state, save_state
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.voice_loss import frame_loss
 from ernie.model.weights import arrays, set_weights
 from ernie.train.settings import RateConfig
@@ -234,6 +234,15 @@ def test_every_stream_wants_its_piece_of_text() -> None:
     speaker = TextSpeaker(learnt())
     with pytest.raises(UserError, match="expected a list of 2 pieces, one for each stream, found 1"):
         speaker.push(speaker.begin(2), ["red "])
+
+
+def test_a_stream_leaves_out_what_cannot_be_spoken_says_so_and_goes_on() -> None:
+    stream = Stream(TextSpeaker(learnt()))
+    with pytest.warns(Remark, match="left out: 'pink' has characters that this voice has not learnt"):
+        first = stream.push("red\npink\ngreen\n")
+    rest = np.concatenate([stream.push("blue"), stream.finish()])
+    alone = [np.concatenate(list(TextSpeaker(learnt()).speak(word))) for word in ("red", "green", "blue")]
+    np.testing.assert_array_equal(np.concatenate([first, rest]), np.concatenate(alone))
 
 
 class Dotted(FinetunedModel):
