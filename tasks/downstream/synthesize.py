@@ -21,7 +21,7 @@ from ernie.audio.wave import Wave, as_wave
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labelled.row import Row
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_known, pronounced, read_dictionary
 from ernie.text.tokenizer import Tokenizer
@@ -205,6 +205,11 @@ class Synthesize(SoundTask):
                 f"{teacher.dictionary or 'which is no dictionary'}; take the key out, and the teacher's is used"
             )
         return replace(self, **learnt, dictionary=teacher.dictionary)
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        if self.dictionary:
+            with about("task.dictionary"):  # and not the first row that is looked up in it
+                read_dictionary(self.dictionary)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         ids = tokenizer.encode(self._said(row)).ids

@@ -43,3 +43,9 @@ def test_words_that_the_dictionary_lacks_stay_as_they_are_and_are_told(tmp_path:
     assert written == ["blue blue", "blue red"]
     (remark,) = prepared.remarks
     assert "1 row with words that the dictionary lacks, which stay as they are" in remark
+
+
+def test_a_dictionary_that_cannot_be_read_is_told_by_its_key_before_any_row(tmp_path: Path) -> None:
+    assert isinstance(TASK, Synthesize)
+    with pytest.raises(UserError, match=r"^task\.dictionary: .*none\.dict: cannot be read as a dictionary"):
+        replace(TASK, dictionary=tmp_path / "none.dict").check_tokenizer(TOKENIZER)
