@@ -534,7 +534,7 @@ def test_tasks_are_measured_on_the_first_samples_of_held_out_documents(finished:
 
 def test_as_many_batches_as_there_are_are_measured_on_where_more_are_wanted(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    source = next(one for one in sources(config, corpus, held_out=True) if one.name == "capitalization")
+    source = next(one for one in sources(config, corpus, held_out=False) if one.name == "capitalization")
     source = replace(source, mixed=0, budget=128)
     assert source.items_per_block() < len(source.items)  # there are several blocks
     names = np.concatenate([batch.samples for batch in first_batches(source, 10**6)])
