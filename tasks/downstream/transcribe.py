@@ -236,8 +236,10 @@ class Transcribe(SoundTask):
             sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in each]
         for sound, rng in zip(sounds, generators, strict=True):
             heard_FM = features(self.features, sound, self.around)
-            mean = heard_FM.mean(0) if self.features.normalize == "none" else 0.0
-            found.append(masked(heard_FM, self.augment, rng, mean) if training else heard_FM)
+            if training:
+                mean = heard_FM.mean(0) if self.features.normalize == "none" else 0.0
+                heard_FM = masked(heard_FM, self.augment, rng, mean)
+            found.append(heard_FM)
         frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
         return replace(batch, frames=frames, layout=Layout.of_lengths([vectors(len(one)) for one in found]))
 
@@ -301,11 +303,12 @@ class Transcribe(SoundTask):
         from ernie.kernels.precision import to_numpy
         from ernie.model.inference import finite, tokenizer_of
 
-        read = self._reader(tokenizer_of(ernie), head)
+        tokenizer = tokenizer_of(ernie)
+        read = self._reader(tokenizer, head)
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
-        logits_TV[:, _untold(tokenizer_of(ernie))] = -np.inf
+        logits_TV[:, _untold(tokenizer)] = -np.inf
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
             told = read(logits_TV[start:stop], hidden_TD[start:stop])
