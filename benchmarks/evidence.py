@@ -28,9 +28,9 @@ costs a task to be learnt in turns with another.
 `--beta1` and `--beta2` are AdamW's, and `--moments each_task` gives every task moments of its own; what is learnt with
 others than the library's has records of its own.  Set before the first run of `tasks --steps 1600 --beta1 0.5 --beta2
 0.999`, and of `tasks --steps 1600 --moments each_task`: IR relevance and sentence distance lie above both, the
-intervals too, and the masked tokens are told no worse than with the library's.  Set before all of its tasks were run over
-three seeds: capitalization, token-document relation, discourse relation and IR relevance lie above both on every seed,
-the intervals too; sentence reordering and sentence distance do not.
+intervals too, and the masked tokens are told no worse than with the library's.  Set before all tasks were run with
+`--moments each_task` over three seeds: capitalization, token-document relation, discourse relation and IR relevance
+lie above both on every seed, the intervals too; sentence reordering and sentence distance do not.
 """
 
 from __future__ import annotations

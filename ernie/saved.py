@@ -1,4 +1,4 @@
-"""JSON files that the library wrote and reads back, perhaps after somebody edited or damaged them."""
+"""JSON files that the library or another program wrote, perhaps edited or damaged since."""
 
 from __future__ import annotations
 

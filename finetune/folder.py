@@ -23,6 +23,7 @@ from ernie.model.pretrained import TASK_FILE
 from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
+from ernie.saved import read_json
 from ernie.train.alone import alone
 from ernie.train.origin import origin
 from finetune.config import FinetuneConfig, load
@@ -86,10 +87,7 @@ def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path)
 
 def read_inputs(folder: Path) -> dict[str, str]:
     """The fingerprints of what a run learnt from.  Raises UserError when they cannot be read."""
-    try:
-        return dict(json.loads((folder / ORIGIN_FILE).read_text(encoding="utf-8"))["inputs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / ORIGIN_FILE}: is missing or damaged ({error}); choose another --output") from None
+    return read_json(folder / ORIGIN_FILE, {"inputs": (dict,)}, "Choose another --output.")["inputs"]
 
 
 def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:

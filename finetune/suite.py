@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from ernie.config import dump, read
 from ernie.data.labelled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
+from ernie.saved import read_json
 from ernie.shipped import configs
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
@@ -166,10 +166,9 @@ def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, A
     if not file.is_file() or not written.is_file() or written.read_text(encoding="utf-8") != dump(config):
         return None
     try:
-        scores = json.loads(file.read_text(encoding="utf-8"))
+        scores = read_json(file, {"trials": (list,)}, "")
         if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config):
             return None
-        done = len(scores["trials"])
-    except (ValueError, TypeError, KeyError, UserError):  # written by something else, or not to its end
+    except UserError:  # written by something else, or not to its end
         return None
-    return scores if done == len(list(config.trials())) * config.seeds else None
+    return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ernie.beside import put_text
-from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
 
 SCORES_FILE = "scores.json"
+_TYPES = {
+    **{"point": (str,), "seed": (int,), "scores": (dict,), "best_step": (int,), "steps": (int,)},
+    **{"seconds": (int, float), "tokens": (int,), "curve": (list,)},
+}
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,8 @@ class Trial:
     @classmethod
     def read(cls, path: Path) -> Trial:
         """Read one that `write` wrote.  Raises UserError when it is damaged."""
-        try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{path}: is damaged ({error}); remove it, and its trial is run again") from None
+        data = read_json(path, _TYPES, "Remove it, and its trial is run again.")
+        return cls(**{name: data[name] for name in _TYPES})
 
 
 @dataclass(frozen=True)

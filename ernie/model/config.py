@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from ernie.config import build, from_dict
 from ernie.errors import UserError, nearest
+from ernie.saved import read_json
 
 Activation = Literal["gelu", "relu"]
 
@@ -75,12 +76,7 @@ class EncoderConfig:
     @classmethod
     def read(cls, path: Path) -> EncoderConfig:
         """Read a shape that `write` wrote.  Raises UserError when it is missing or damaged."""
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"{path}: there is no such file; is {path.parent} a folder of a model?") from None
-        except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
-            raise UserError(f"{path}: is not readable JSON; the model folder is damaged") from None
+        data = read_json(path, {}, f"Is {path.parent} the folder of a model? Then it is damaged.")
         return build(cls, from_dict(data, str(path)))
 
     def write(self, path: Path) -> None:

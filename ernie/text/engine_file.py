@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ernie.errors import UserError, about
+from ernie.saved import read_json
 from ernie.text.wordpiece import WordPiece
 
 ENGINE_FILE = "tokenizer.json"
@@ -16,11 +16,8 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
 
     Raises UserError when the file is damaged or holds a tokenizer of another kind.
     """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
-        raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
-    model = data.get("model") if isinstance(data, dict) else None
+    data = read_json(path, {}, "The folder is damaged; fetch it again.")
+    model = data.get("model")
     if not isinstance(model, dict) or model.get("type", "WordPiece") != "WordPiece" or "vocab" not in model:
         raise UserError(f"{path}: is no WordPiece tokenizer; only such ones can be read from a {ENGINE_FILE}")
     ids = model["vocab"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
+from ernie.saved import read_json
 from ernie.text.engine_file import ENGINE_FILE, read_engine_file
 from ernie.text.subword import MODEL_FILE, SentencePiece
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
@@ -50,12 +50,9 @@ def _settings(folder: Path) -> dict[str, Any]:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
-        raise UserError(f"{path}: is not readable JSON") from None
-    if not isinstance(settings, dict) or not isinstance(settings.get("do_lower_case", True), bool):
-        raise UserError(f"{path}: expected an object in which do_lower_case, if it is there, is true or false")
+    settings = read_json(path, {}, "The tokenizer's folder is damaged; fetch it or train it again.")
+    if not isinstance(settings.get("do_lower_case", True), bool):
+        raise UserError(f"{path}: do_lower_case: expected true or false")
     if settings.get("strip_accents") not in (None, settings.get("do_lower_case", True)):
         raise UserError(f"{path}: strip_accents: accents are kept or taken away with capitals here, not without them")
     return settings

@@ -12,6 +12,7 @@ from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_there
 from ernie.model.pretrained import TASK_FILE
 from ernie.registry import import_plugins
+from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
 
 HEAD_FILE = "head.safetensors"
@@ -49,15 +50,10 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
 def read_task(folder: Path) -> tuple[FinetuneTask, int]:
     """What `write_task` wrote.  Raises UserError where it is damaged."""
     path = folder / TASK_FILE
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        given = from_dict(data["task"], str(path))
-        import_plugins(["tasks.downstream", data.get("module", "tasks.downstream")])  # they register the kinds
-        task: FinetuneTask = build(_SCHEMA, given)
-        named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
-        beside: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
-        return replace(task, **beside), int(data["task_id"])
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: is damaged: {error}") from None
+    keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
+    data = read_json(path, keys, f"{folder} is damaged; copy it again.")
+    import_plugins(["tasks.downstream", data["module"]])  # they register the kinds
+    task: FinetuneTask = build(_SCHEMA, from_dict(data["task"], str(path)))
+    named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
+    beside: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
+    return replace(task, **beside), data["task_id"]

@@ -134,7 +134,7 @@ class TestGivenAgain:
     def test_a_damaged_trial_is_named_with_the_way_out(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         trial_file(work / "done", "seed=0").write_text("{", encoding="utf-8")
         assert finetune(output="done") == 2
-        assert "done/trials/seed=0/scores.json: is damaged" in capsys.readouterr().err
+        assert "done/trials/seed=0/scores.json: is not JSON. Remove it, and its trial" in capsys.readouterr().err
 
     def test_another_configuration_is_refused_and_the_difference_shown(
         self, work: Path, capsys: pytest.CaptureFixture[str]

@@ -284,7 +284,7 @@ def spoil(folder: Path, kind: str) -> None:
         ("cut off", "model.safetensors: is damaged"),
         ("no weights", "model.safetensors: there is no such file"),
         ("no configuration", "holds no model: there is neither config.json nor model/config.json in it"),
-        ("configuration cut off", "config.json: is not readable JSON"),
+        ("configuration cut off", "config.json: is not JSON"),
         ("unknown key", "hiden_size: unknown key. Did you mean 'hidden_size'?"),
         ("another tokenizer", "the tokenizer has 65 tokens, the model only 50: they do not belong together"),
     ],

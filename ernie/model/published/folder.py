@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
+from ernie.saved import read_json
 
 Kind = Literal["ernie", "hf", "paddlenlp", "ernie-official", "bert-tf"]
 Weights = Mapping[str, np.ndarray]
@@ -47,7 +47,7 @@ def recognise(folder: Path) -> Kind | None:
         return "ernie-official"
     if has("bert_config.json") and has(f"{_BUNDLE}.index"):
         return "bert-tf"
-    if has("config.json") and {"layers", "heads"} <= set(read_json(folder / "config.json")):
+    if has("config.json") and {"layers", "heads"} <= set(read_object(folder / "config.json")):
         return "ernie"
     if has("config.json") and has(*_SAFETENSORS):
         return _owner_of_safetensors(folder)
@@ -68,7 +68,7 @@ def expected_files() -> str:
 def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
     """The settings of a checkpoint and the file they stand in.  Raises UserError when it is damaged."""
     path = next(folder / name for name in _SETTINGS[kind] if (folder / name).is_file())
-    settings = read_json(path)
+    settings = read_object(path)
     nested = settings.get("init_args")  # PaddleNLP before 2.5: the encoder's settings inside those of a head
     if isinstance(nested, list) and nested and isinstance(nested[0], dict):
         settings = {**settings, **nested[0]}
@@ -91,15 +91,9 @@ def read_weights(folder: Path, kind: Kind) -> tuple[Path, Weights]:
     return path, readers[path.name](path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file.  Raises UserError when it is damaged."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
-        raise UserError(f"{path}: is not readable JSON; the folder is damaged") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: expected a JSON object, found {type(data).__name__}")
-    return data
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a published folder.  Raises UserError when it is damaged."""
+    return read_json(path, {}, "The folder is damaged; fetch it again.")
 
 
 def _owner_of_safetensors(folder: Path) -> Kind:
@@ -133,7 +127,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    parts = read_json(index).get("weight_map")
+    parts = read_object(index).get("weight_map")
     if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
         raise UserError(f"{index}: expected a weight_map: which weight is in which file")
     return parts

@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ernie.model.published.folder import Kind, read_json
+from ernie.model.published.folder import Kind, read_object
 from ernie.model.published.probe import EMBEDDINGS, MASKED, POOLER, Probe, States, layer_name
 
 
@@ -31,7 +31,7 @@ def _transformers(folder: Path, probe: Probe, head: bool) -> States:
     transformers.logging.set_verbosity_error()  # every weight of a head that this class has no use for is reported
     transformers.logging.disable_progress_bar()
     batch = {"input_ids": probe.ids, "token_type_ids": probe.segments, "attention_mask": probe.mask}
-    if read_json(folder / "config.json").get("use_task_id"):
+    if read_object(folder / "config.json").get("use_task_id"):
         batch["task_type_ids"] = probe.tasks
     given = {name: torch.tensor(values) for name, values in batch.items()}
     # In float32, as this library computes, also where the file holds half of it.
@@ -51,7 +51,7 @@ def _paddlenlp(folder: Path, probe: Probe, head: bool) -> States:
     import paddle
     from paddlenlp import transformers
 
-    settings = read_json(folder / "config.json")
+    settings = read_object(folder / "config.json")
     family = "Bert" if settings.get("model_type") == "bert" else "Ernie"
     # An additive mask: PaddleNLP's own 1 and 0 are of either meaning, depending on the version.
     mask = paddle.to_tensor((1.0 - probe.mask[:, None, None, :]) * -1e9).astype("float32")

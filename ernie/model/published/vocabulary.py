@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.errors import UserError
-from ernie.model.published.folder import read_json
+from ernie.model.published.folder import read_object
 from ernie.report.words import plural
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import load_tokenizer
@@ -53,7 +53,7 @@ def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def _added(folder: Path, tokenizer: Tokenizer) -> list[str]:
