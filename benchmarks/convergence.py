@@ -1,10 +1,10 @@
-"""Does bf16 learn as fp32 does?  The same pretraining in both, over three seeds; the threshold is one percent.
+"""Does bf16 converge like fp32?  The same pretraining in both, over three seeds; the threshold is one percent.
 
   python benchmarks/convergence.py CORPUS --output runs/benchmarks/convergence [--steps 3000] [--preset tiny]
 
-CORPUS is a folder that `ernie data build` wrote.  Each run is knowledge masking as the quickstart does it, so that the
-loss leaves that of the tokens' frequencies; its figures are the mean training loss of the last tenth of its steps and
-the loss on held-out documents.  Runs that are there are not repeated.
+CORPUS is a folder written by `ernie data build`.  Each run is knowledge masking as in the quickstart, so that the loss
+leaves the plateau of token frequencies; its figures are the mean training loss of the last tenth of its steps and the
+loss on held-out documents.  Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def main() -> None:
     print("| seed | loss, fp32 | bf16 | held-out loss, fp32 | bf16 |\n|---|---|---|---|---|")
     means: dict[str, list[tuple[float, float]]] = {"fp32": [], "bf16": []}
     for seed in SEEDS:
-        for precision, found in means.items():
-            found.append(losses(config, arguments.output / f"{config.stem}-{precision}-{seed}", precision, seed))
+        for precision, pairs in means.items():
+            pairs.append(losses(config, arguments.output / f"{config.stem}-{precision}-{seed}", precision, seed))
         cells = [f"{means[name][-1][k]:.4f}" for k in (0, 1) for name in means]
         print(f"| {seed} | {' | '.join(cells)} |", flush=True)
     for k, what in enumerate(("training", "held-out")):
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def losses(config: Path, run: Path, precision: str, seed: int) -> tuple[float, float]:
-    """The mean loss of the last tenth of a run's steps, and that on held-out documents."""
+    """Pretrain unless that is done; return the mean loss of the last tenth of the steps, and the held-out loss."""
     if not (run / "model").exists():
         words = ("--set", f"train.precision={precision}", "--seed", str(seed), "--output", str(run), "--quiet")
         command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), *words]

@@ -1,11 +1,11 @@
-"""How fast a corpus is built and how much memory it takes, beside tokenization alone.
+"""The speed and memory of building a corpus, beside tokenization alone.
 
     python benchmarks/corpus_build.py INPUT... [--processes 1 2]
 
 Builds a corpus of INPUT with the default segmenters and a vocabulary trained on INPUT, with one and with two worker
-processes, and runs `tokenizers`' encode_batch alone on the same paragraphs in as many threads.  Time is that of the
-whole command, from its start to its end.  Memory is the sum over all its processes, looked at 5 times a second:
-resident (pages that processes share count in each) and proportional (they count once).  Linux only.
+processes, and runs `tokenizers`' encode_batch alone on the same paragraphs in as many threads.  Time is the wall-clock
+time of the whole command.  Memory is the sum over all its processes, sampled 5 times per second: resident (shared pages
+count in each process) and proportional (they count once).  Linux only.
 Prints a Markdown table.
 """
 
@@ -59,12 +59,12 @@ def main() -> None:
 
 
 def watch(command: Sequence[str]) -> tuple[float, float, float]:
-    """Run a command; its seconds, and the peaks in MB of the resident and proportional memory of its processes."""
+    """Run a command; return its seconds, and the peak resident and proportional memory of its processes in MB."""
     started = time.perf_counter()
     resident = proportional = 0.0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:
-            sums = [_memory(pid) for pid in _family(process.pid)]
+            sums = [_memory(pid) for pid in _process_tree(process.pid)]
             resident = max(resident, sum(rss for rss, _ in sums))
             proportional = max(proportional, sum(pss for _, pss in sums))
             time.sleep(0.2)
@@ -74,20 +74,20 @@ def watch(command: Sequence[str]) -> tuple[float, float, float]:
     return seconds, resident, proportional
 
 
-def _family(pid: int) -> Iterator[int]:
-    """A process and all that descend from it."""
+def _process_tree(pid: int) -> Iterator[int]:
+    """The ids of a process and all its descendants."""
     yield pid
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             pids = children.read_text().split()
-        except OSError:  # it ended just now
+        except OSError:  # it has just ended
             continue
         for child in pids:
-            yield from _family(int(child))
+            yield from _process_tree(int(child))
 
 
 def _memory(pid: int) -> tuple[float, float]:
-    """Resident and proportional memory of a process in MB; nothing when it ended just now."""
+    """Resident and proportional memory of a process in MB; zeros when it has just ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -97,10 +97,10 @@ def _memory(pid: int) -> tuple[float, float]:
 
 
 def alone(tokenizer: Path, paths: Sequence[str], threads: int) -> float:
-    """Seconds that `tokenizers` takes to encode the paragraphs, already in memory, in so many threads."""
+    """Seconds that `tokenizers` takes to encode the paragraphs, already in memory, with `threads` threads."""
     os.environ["RAYON_NUM_THREADS"] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
-    with ProcessPoolExecutor(1, get_context("spawn")) as executor:  # a fresh process: threads are counted at its start
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:  # a process reads its threads at the start
         return executor.submit(_encode, tokenizer / "vocab.txt", paths).result()
 
 

@@ -1,4 +1,4 @@
-"""Draw the figures of RESULTS.md from the records beside it: nothing is trained.
+"""Draw the figures of RESULTS.md from the records beside it, without training.
 
 python benchmarks/figures.py [--records benchmarks/records] [--output benchmarks/figures]
 """
@@ -36,10 +36,10 @@ from pretrain.scaling import draw as scaling
 from pretrain.scaling.answer import curve
 from pretrain.scaling.points import read_table
 
-DPI = 110  # pixels an inch: twice what a page of text has room for
-MINUTES, PARTS = 60, 6  # of time to quality
+DPI = 110  # pixels per inch: twice the width of a page of text
+MINUTES, PARTS = 60, 6  # of time_to_quality.py
 
-# What an arm of time to quality looks like, and how it is named in the margin.
+# Color and margin label of each arm of time_to_quality.py.
 _LOOKS = {
     "transformers": (INK, "transformers"),
     "masked": (MUTED, "masked words"),
@@ -50,7 +50,7 @@ _LOOKS = {
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Draw all figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = Path(__file__).parent
     parser.add_argument("--records", type=Path, default=here / "records")
@@ -73,9 +73,9 @@ def main() -> None:
 
 
 def time_to_quality(records: Path) -> Figure:
-    """Losses of hidden words and dev scores against minutes: each seed, and a line through the means."""
-    places = parts(records, PARTS)
-    curves = {arm: points(places, arm) for arm in _LOOKS}
+    """Draw the loss of hidden words and dev scores against minutes: each seed, and a line through the means."""
+    folders = parts(records, PARTS)
+    curves = {arm: points(folders, arm) for arm in _LOOKS}
     figure, [loss, scores] = panels(
         ["loss of hidden words against minutes", "mean of five dev scores against minutes"], 2.6
     )
@@ -87,36 +87,37 @@ def time_to_quality(records: Path) -> Figure:
 
 def _curves(axes: Axes, curves: dict[str, dict[int, Point]], of: Callable[[Point], list[float]]) -> None:
     labels = []
-    for arm, there in curves.items():
-        colour, name = _LOOKS[arm]
-        line = [point for _, point in sorted(there.items()) if of(point)]
+    for arm, by_part in curves.items():
+        color, name = _LOOKS[arm]
+        line = [point for _, point in sorted(by_part.items()) if of(point)]
         if not line:
             continue
         minutes, means = [point.minutes for point in line], [statistics.mean(of(point)) for point in line]
-        axes.plot(minutes, means, color=colour, lw=1.4)
+        axes.plot(minutes, means, color=color, lw=1.4)
         for point in line:
-            axes.plot([point.minutes] * len(of(point)), of(point), "o", color=colour, ms=3)
-        labels.append(Label(means[-1], name, colour))
+            axes.plot([point.minutes] * len(of(point)), of(point), "o", color=color, ms=3)
+        labels.append(Label(means[-1], name, color))
     axes.set_xlim(0, MINUTES)
     margin_labels(axes, labels)
 
 
 def forgetting(records: Path) -> Figure:
-    """What the tasks of the ablation are worth after each stage, seed by seed."""
-    shown = {
+    """Draw the scores of two tasks of the ablation after each stage, seed by seed."""
+    titles = {
         MASKED: "accuracy of masked tokens after each stage",
         "capitalization": "F1 of capitalization after each stage",
     }
-    figure, made = panels(list(shown.values()), 2.0)
-    looks = {"sequential": VERMILION, "continual": BLUE, "joint": INK}
-    for axes, task in zip(made, shown, strict=True):
+    figure, panes = panels(list(titles.values()), 2.0)
+    colors = {"sequential": VERMILION, "continual": BLUE, "joint": INK}
+    for axes, task in zip(panes, titles, strict=True):
         labels = []
-        for schedule, colour in looks.items():
-            found = [[score["value"] for score in one["measured"][task]] for one in read_records_of(records, schedule)]
-            for values in found:
+        for schedule, color in colors.items():
+            of_schedule = read_records_of(records, schedule)
+            of_seeds = [[score["value"] for score in record["measured"][task]] for record in of_schedule]
+            for values in of_seeds:
                 stages = range(len(FOUR) - len(values) + 1, len(FOUR) + 1)  # the last ones
-                axes.plot(stages, values, color=colour, lw=1.2, marker="o", ms=3)
-            labels.append(Label(statistics.mean(values[-1] for values in found), schedule, colour))
+                axes.plot(stages, values, color=color, lw=1.2, marker="o", ms=3)
+            labels.append(Label(statistics.mean(values[-1] for values in of_seeds), schedule, color))
         axes.set_xlim(0.9, len(FOUR) + 0.1)
         axes.set_xticks(range(1, len(FOUR) + 1))
         axes.yaxis.set_major_formatter(PercentFormatter(1))
@@ -125,18 +126,18 @@ def forgetting(records: Path) -> Figure:
 
 
 def each_task(records: Path, apart: Path) -> Figure:
-    """Each added task on held-out documents, beside what needs no encoder: seed by seed, with intervals.
+    """Draw each added task's held-out score beside baselines without an encoder: seed by seed, with intervals.
 
-    `apart` holds the records of those that were learnt with AdamW's moments for each task.
+    `apart` holds the records of runs with separate AdamW moments for each task.
     """
     figure, axes = _rows("held-out score of each task added to masked words, 95 % interval", list(OTHERS), 0.5)
-    for place, task in enumerate(OTHERS):
+    for row, task in enumerate(OTHERS):
         runs = [(record, INK) for record in read_records_of(records, task)]
         runs += [(record, BLUE) for record in read_records_of(apart, task)]
-        for number, (record, colour) in enumerate(runs):
-            score, height = record["measured"][task][-1], place + 0.15 * (number - (len(runs) - 1) / 2)
-            axes.plot([score["low"], score["high"]], [height] * 2, color=colour, lw=1.4)
-            axes.plot(score["value"], height, "o", color=colour, ms=3.5)
+        for number, (record, color) in enumerate(runs):
+            score, height = record["measured"][task][-1], row + 0.15 * (number - (len(runs) - 1) / 2)
+            axes.plot([score["low"], score["high"]], [height] * 2, color=color, lw=1.4)
+            axes.plot(score["value"], height, "o", color=color, ms=3.5)
             axes.plot(score["majority"], height, "|", color=MUTED, ms=6)
             axes.plot(record["counting tokens"], height, "|", color=VERMILION, ms=6)
     axes.xaxis.set_major_formatter(PercentFormatter(1))
@@ -153,20 +154,22 @@ def each_task(records: Path, apart: Path) -> Figure:
 
 
 def plateau(records: Path) -> Figure:
-    """The held-out loss of each beginning, seed by seed."""
-    found = {arm: losses for arm in ARMS if (losses := [one["loss"] for one in read_records_of(records, slug(arm))])}
-    figure, axes = _rows("loss of hidden words after 3,000 steps", list(found), 0.26)
-    for place, losses in enumerate(found.values()):
-        axes.plot(losses, [place] * len(losses), "o", color=BLUE, ms=4)
+    """Draw the held-out loss of each arm of plateau.py, seed by seed."""
+    by_arm = {
+        arm: losses for arm in ARMS if (losses := [record["loss"] for record in read_records_of(records, slug(arm))])
+    }
+    figure, axes = _rows("loss of hidden words after 3,000 steps", list(by_arm), 0.26)
+    for row, losses in enumerate(by_arm.values()):
+        axes.plot(losses, [row] * len(losses), "o", color=BLUE, ms=4)
     return figure
 
 
 def _rows(title: str, names: Sequence[str], height: float) -> tuple[Figure, Axes]:
-    """A figure with one row a name, from the top down; `height` is a row's, in inches."""
-    tall, left, top, bottom, right = height * len(names), 1.9, 0.5, 0.36, 1.9
-    figure = Figure(figsize=(WIDTH, tall + top + bottom), dpi=PANELS_DPI)
-    whole = (WIDTH, tall + top + bottom)
-    axes = figure.add_axes((left / whole[0], bottom / whole[1], (WIDTH - left - right) / whole[0], tall / whole[1]))
+    """A figure with one row per name, from the top down; `height` is that of a row in inches."""
+    inner, left, top, bottom, right = height * len(names), 1.9, 0.5, 0.36, 1.9
+    outer = inner + top + bottom
+    figure = Figure(figsize=(WIDTH, outer), dpi=PANELS_DPI)
+    axes = figure.add_axes((left / WIDTH, bottom / outer, (WIDTH - left - right) / WIDTH, inner / outer))
     axes.set_title(title, loc="left", pad=14, size=NORMAL, weight="bold")
     axes.grid(axis="x", color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
@@ -176,15 +179,15 @@ def _rows(title: str, names: Sequence[str], height: float) -> tuple[Figure, Axes
 
 
 def _legend(axes: Axes, texts: Sequence[tuple[str, str]]) -> None:
-    """What the colours are, in the right margin."""
-    for number, (text, colour) in enumerate(texts):
+    """Write the legend of the colors into the right margin."""
+    for number, (text, color) in enumerate(texts):
         axes.annotate(
             text,
             (1, 1),
             (14, -10 - 14 * number),
             xycoords="axes fraction",
             textcoords="offset points",
-            color=colour,
+            color=color,
             size=SMALL,
         )
 

@@ -1,4 +1,4 @@
-"""Fine-tuning by the library's own command, and encoders to begin with, as several of these programs do it."""
+"""Fine-tuning by the library's own command, and untrained encoders, shared by several of these benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 
 def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, **train: Any) -> Path:
-    """The folder of a run that is done; a small decoder's settings of training, and what `train` changes of them."""
+    """Fine-tune unless that is done; return the run's folder.  `train` overrides settings for a small decoder."""
     if not (run / "scores.json").is_file():
         rate = {"peak": 1e-3, "warmup": 0.1}
         settings = {"dropout": 0.1, "rate": rate, "evaluations": 1, "patience": 0, **train}
@@ -30,27 +30,27 @@ def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str
     return run
 
 
-def knows_nothing(place: Path, tokenizer: Tokenizer, **shape: Any) -> Path:
-    """The folder of a small encoder that knows nothing."""
-    return untrained(place, tokenizer, EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **shape))
+def untrained_small(folder: Path, tokenizer: Tokenizer, **shape: Any) -> Path:
+    """The folder of a small untrained encoder of a shape."""
+    return untrained(folder, tokenizer, EncoderConfig(vocab_size=tokenizer.vocab_size, initializer_range=0.05, **shape))
 
 
-def untrained(place: Path, tokenizer: Tokenizer, config: EncoderConfig) -> Path:
-    """The folder of an encoder that knows nothing, the same one every time; it is made where there is none."""
-    if not place.is_dir():
+def untrained(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> Path:
+    """The folder of an untrained encoder, made with a fixed seed unless the folder exists."""
+    if not folder.is_dir():
         paddle.seed(0)
         model = ErnieModel(config)
         model.tokenizer = tokenizer
-        model.save_pretrained(place)
-    return place
+        model.save_pretrained(folder)
+    return folder
 
 
 def letter_pieces(letters: Iterable[str]) -> WordPiece:
-    """A vocabulary of letters, those that begin a word and those within."""
-    chosen = sorted(set(letters))
-    return WordPiece([*SPECIAL_TOKENS, *chosen, *(f"##{letter}" for letter in chosen)])
+    """A vocabulary of letters: at the start of a word, and within (##)."""
+    distinct = sorted(set(letters))
+    return WordPiece([*SPECIAL_TOKENS, *distinct, *(f"##{letter}" for letter in distinct)])
 
 
 def ernie(*words: str) -> None:
-    """Run a command."""
+    """Run an `ernie` command without its output."""
     subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=subprocess.DEVNULL)

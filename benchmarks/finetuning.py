@@ -1,12 +1,12 @@
 """Fine-tuning a published encoder: our dev scores and time beside those of transformers with PyTorch.
 
-The same rows, the same recipe, the same machine, seed by seed in turns; scores of both sides are computed by the same
-code from their answers.  What is done is kept, so that the command goes on where it was cut.
+The same rows, the same recipe and the same machine, seed by seed in turns; scores of both sides are computed by the
+same code from their predictions.  Finished work is kept, so that an interrupted command resumes where it stopped.
 
   python benchmarks/finetuning.py --data GLUE --model FOLDER --peer PYTHON --output runs/benchmarks/finetuning
 
 GLUE is a folder with the tasks' files as in TASKS, FOLDER a Hugging Face folder of a BERT, PYTHON the interpreter of
-an environment that has torch and transformers (left out: only ours runs).
+an environment that has torch and transformers (without it, only ours runs).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PEER = Path(__file__).parent / "peers" / "finetune_transformers.py"
 
 @dataclass(frozen=True)
 class Task:
-    """One task: its files, their columns, what its labels are called, its measures; `rows` bounds the train split."""
+    """A task: its files, their columns, its label names and its measures; `rows` limits the train split."""
 
     train: tuple[str, ...]
     dev: tuple[str, ...]
@@ -113,30 +113,30 @@ def main() -> None:
     for seed in SEEDS:
         for name in arguments.tasks:
             for side in sides:
-                place = arguments.output / f"{name}-{side}-{seed}.json"
-                if place.exists():
+                file = arguments.output / f"{name}-{side}-{seed}.json"
+                if file.exists():
                     continue
                 rows = write_rows(TASKS[name], arguments.data, arguments.output / "data" / name)
                 if side == "ours":
-                    found = ours(name, arguments.model, arguments.output / "runs", rows, seed, RECIPE)
+                    result = ours(name, arguments.model, arguments.output / "runs", rows, seed, RECIPE)
                 else:
-                    found = theirs(arguments, name, *rows, seed)
-                place.write_text(json.dumps(found) + "\n", encoding="utf-8")
-                print(place.stem, found, file=sys.stderr, flush=True)
+                    result = theirs(arguments, name, *rows, seed)
+                file.write_text(json.dumps(result) + "\n", encoding="utf-8")
+                print(file.stem, result, file=sys.stderr, flush=True)
     print(table(arguments.output, arguments.tasks))
 
 
 def write_rows(task: Task, data: Path, folder: Path) -> tuple[Path, Path]:
-    """The rows of both splits as JSON lines with a, b and a numeric label, for both sides."""
+    """Write the rows of both splits as JSON lines with `a`, `b` and a numeric label, for both sides."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name in ("train", "dev"):
         options = RowOptions(format="tsv", columns=task.columns, quote=task.quote)
         rows = read_split(name, [str(data / file) for file in getattr(task, name)], options).rows
-        kept = rows[: task.rows] if task.rows and name == "train" else rows
+        chosen = rows[: task.rows] if task.rows and name == "train" else rows
         path = folder / f"{name}.jsonl"
         with path.open("w", encoding="utf-8") as file:
-            for row in kept:
+            for row in chosen:
                 label = task.labels.index(row[task.label]) if task.labels else float(row[task.label])
                 record: dict[str, Any] = {"a": row[task.text], "label": label}
                 if task.text_pair:
@@ -149,7 +149,7 @@ def write_rows(task: Task, data: Path, folder: Path) -> tuple[Path, Path]:
 def ours(
     name: str, model: str, folder: Path, rows: tuple[Path, Path], seed: int, recipe: dict[str, Any]
 ) -> dict[str, Any]:
-    """Fine-tune with this library, by its own command; the run and its configuration go into `folder`."""
+    """Fine-tune with this library's own command; the run and its configuration go into `folder`."""
     task, (train, dev) = TASKS[name], rows
     kind = {"kind": "classify", "labels": ["0", "1"]} if task.labels else {"kind": "regress"}
     config = {
@@ -174,36 +174,36 @@ def ours(
 
 
 def theirs(arguments: argparse.Namespace, name: str, train: Path, dev: Path, seed: int) -> dict[str, Any]:
-    """Fine-tune with transformers; the epoch that does best on dev counts, as on our side."""
+    """Fine-tune with transformers; the best epoch on dev counts, as for ours."""
     task = TASKS[name]
     recipe = json.dumps({**RECIPE, "outputs": len(task.labels) or 1})
     options = {"model": arguments.model, "train": train, "dev": dev, "recipe": recipe, "seed": seed}
     words = [word for key, value in options.items() for word in (f"--{key}", str(value))]
     done = subprocess.run([arguments.peer, str(PEER), *words], check=True, stdout=subprocess.PIPE, text=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    right = [json.loads(line)["label"] for line in dev.read_text(encoding="utf-8").splitlines()]
-    epochs = [{name: MEASURES[name](right, given) for name in task.measures} for given in found["answers"]]
-    return {"scores": max(epochs, key=lambda scores: scores[task.measures[0]]), "seconds": found["train_seconds"]}
+    result = json.loads(done.stdout.splitlines()[-1])
+    labels = [json.loads(line)["label"] for line in dev.read_text(encoding="utf-8").splitlines()]
+    epochs = [{name: MEASURES[name](labels, answers) for name in task.measures} for answers in result["answers"]]
+    return {"scores": max(epochs, key=lambda scores: scores[task.measures[0]]), "seconds": result["train_seconds"]}
 
 
 def table(output: Path, tasks: list[str]) -> str:
-    """Median, lowest and highest of the seeds that are done, for each task and measure."""
+    """The table: median, lowest and highest of the finished seeds, for each task and measure."""
     lines = ["| task | measure | ours | transformers | time, ours / transformers |", "|---|---|---|---|---|"]
     for name in tasks:
-        found = {
+        runs = {
             side: [json.loads(path.read_text()) for path in sorted(output.glob(f"{name}-{side}-?.json"))]
             for side in SIDES
         }
         for measure in TASKS[name].measures:
-            cells = [spread([run["scores"][measure] for run in found[side]]) for side in SIDES]
-            times = [statistics.median(run["seconds"] for run in found[side]) if found[side] else 0.0 for side in SIDES]
+            cells = [spread([run["scores"][measure] for run in runs[side]]) for side in SIDES]
+            times = [statistics.median(run["seconds"] for run in runs[side]) if runs[side] else 0.0 for side in SIDES]
             ratio = f"{times[0]:.0f} s / {times[1]:.0f} s" if all(times) else ""
             lines.append(f"| {name} | {measure} | {cells[0]} | {cells[1]} | {ratio} |")
     return "\n".join(lines)
 
 
 def spread(values: list[float]) -> str:
-    """Median, lowest to highest, in percent; of one seed what it has."""
+    """Median, lowest and highest in percent; for a single seed its value."""
     if len(values) < 2:
         return "".join(f"{value:.1%}" for value in values)
     return f"{statistics.median(values):.1%} ({min(values):.1%} to {max(values):.1%}, {len(values)} seeds)"

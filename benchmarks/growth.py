@@ -2,9 +2,10 @@
 
   python benchmarks/growth.py --peer PYTHON --output FOLDER [--axes length batch vocabulary] [--turns 3]
 
-Each axis changes one thing: the length of sequences at 4,096 tokens a step, the number of sequences of 128, the
-vocabulary at 16 of 128.  PYTHON is the interpreter of an environment with torch and transformers (left out: only ours
-runs).  FOLDER gets growth-SHAPE.json and a figure; what is in the file is not measured again.
+Each axis changes one thing: the length of sequences at 4,096 tokens per step, the number of sequences of 128 tokens,
+the vocabulary with 16 sequences of 128.  PYTHON is the interpreter of an environment with torch and transformers
+(without it, only ours runs).  FOLDER receives growth-SHAPE.json and a figure; what the file contains is not measured
+again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VOCABULARIES = (8_000, 16_000, 32_000, 64_000, 128_000, 256_000)
 
 
 def main() -> None:
-    """Measure what is missing, print the table, draw the figure."""
+    """Measure what is missing, print the table and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", metavar="PYTHON")
     parser.add_argument("--output", type=Path, required=True)
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 def cases(axis: str, shape: dict[str, int]) -> dict[int, dict[str, Any]]:
-    """The cases of an axis by their value on it."""
+    """The cases of an axis, by value."""
     wide = {**shape, "positions": LONGEST}
     if axis == "length":
         return {n: {"shape": wide, "kind": "mlm", "batches": [[n] * (TOKENS // n)]} for n in LENGTHS}
@@ -61,8 +62,8 @@ def cases(axis: str, shape: dict[str, int]) -> dict[int, dict[str, Any]]:
 
 
 def row(axis: str, value: int, found: dict[str, Any]) -> str:
-    """A line of the table."""
-    speeds = {side: statistics.median(one["tokens/s"]) for side, one in found.items()}
+    """A row of the table."""
+    speeds = {side: statistics.median(result["tokens/s"]) for side, result in found.items()}
     cells = [axis, f"{value:,}"]
     for side in ("ours", "transformers"):
         cells += [f"{speeds[side]:,.0f}", f"{found[side]['memory']:,.0f}"] if side in found else ["", ""]
@@ -71,7 +72,7 @@ def row(axis: str, value: int, found: dict[str, Any]) -> str:
 
 
 def draw(found: dict[str, Any], axes: list[str], file: Path) -> None:
-    """Tokens a second and memory along each axis."""
+    """Draw tokens per second and memory along each axis."""
     figure, panels = plt.subplots(2, len(axes), figsize=(4 * len(axes), 6), squeeze=False, sharex="col", sharey="row")
     for column, axis in enumerate(axes):
         for side in ("ours", "transformers"):
@@ -79,9 +80,9 @@ def draw(found: dict[str, Any], axes: list[str], file: Path) -> None:
             if not points:
                 continue
             values, measured = zip(*points, strict=True)
-            speeds = [statistics.median(one["tokens/s"]) for one in measured]
+            speeds = [statistics.median(result["tokens/s"]) for result in measured]
             panels[0, column].plot(values, speeds, marker="o", label=side)
-            panels[1, column].plot(values, [one["memory"] / 1024 for one in measured], marker="o", label=side)
+            panels[1, column].plot(values, [result["memory"] / 1024 for result in measured], marker="o", label=side)
         ticks = list(cases(axis, BASE))
         panels[1, column].set(xscale="log", xlabel=axis)
         panels[1, column].set_xticks(ticks, [f"{n // 1000}k" if n >= 8000 else str(n) for n in ticks], minor=False)

@@ -1,7 +1,7 @@
-"""Answering with a whole model: ours beside PyTorch, ONNX Runtime and OpenVINO at their best on this machine.
+"""Inference with a whole model: ours beside PyTorch, ONNX Runtime and OpenVINO at their best on this machine.
 
-Each side is a process of its own that waits while the others run; they take turns.  All get the same padded batches of
-random token ids and give the vectors of all tokens, embeddings included.
+Each side is its own process that waits while the others run; they take turns.  All receive the same padded batches of
+random token ids and return the hidden states of all tokens; the embedding layer is included.
 
   python benchmarks/inference.py --peer PYTHON [--cases one-16 ...] [--turns 7] [--output FILE]
 
@@ -48,24 +48,24 @@ def main() -> None:
     print("| case | side | ms a batch, median | best |\n|---|---|---|---|")
     for case in arguments.cases:
         results[case] = run_case(CASES[case], names, arguments.peer, arguments.turns)
-        for name, found in results[case].items():
-            print(f"| {case} | {name} | {statistics.median(found):.1f} | {min(found):.1f} |", flush=True)
+        for name, times in results[case].items():
+            print(f"| {case} | {name} | {statistics.median(times):.1f} | {min(times):.1f} |", flush=True)
         if arguments.output:
             arguments.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> dict[str, list[float]]:
-    """Milliseconds a batch in every turn, for each side."""
+    """Milliseconds per batch in every turn, for each side."""
     sides = {name: Side(SIDES[name], sys.executable if name.startswith("ours") else peer, case) for name in names}
     for side in sides.values():
         side.turn()  # the first turn compiles, or lays out weights
-    found: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(turns):
         for name, side in sides.items():
-            found[name].append(1000 * side.turn()["seconds"] / (case["repeats"] * len(case["batches"])))
+            times[name].append(1000 * side.turn()["seconds"] / (case["repeats"] * len(case["batches"])))
     for side in sides.values():
         side.close()
-    return found
+    return times
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The planner's learned search beside drawing layouts by chance, where all of them can be tried.
+"""The planner's learned search beside random search, in cases small enough to try all layouts.
 
   python benchmarks/layout_search.py [--seeds 20] [--budgets 50 100 200]
 
-Four cases in which memory or links are scarce, an encoder of the shape of BERT-large, micro-batches of any size.  How
-much slower than the best of all layouts is the best that was found with so many prices: mean and worst over seeds.
+Four cases in which memory or bandwidth is scarce, with an encoder of the shape of BERT-large and micro-batches of any
+size.  The table says how much slower the best layout found with each budget of prices is than the best of all: mean and
+worst over seeds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ernie.model.config import EncoderConfig
 from pretrain.planner.cost import Work, cost
 from pretrain.planner.layouts import Space, regrouped
 from pretrain.planner.machine import Link, named
-from pretrain.planner.search import drawn, learned
+from pretrain.planner.search import learned_search, random_search
 
 CASES = [  # devices, micro-batches of 8,192 tokens, memory of a device, bandwidth within a node
     (64, 256, 5e9, 100e9),
@@ -33,21 +34,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--budgets", type=int, nargs="+", default=[50, 100, 200])
     arguments = parser.parse_args()
-    heads = [f"{search}, {budget} prices" for budget in arguments.budgets for search in ("learned", "by chance")]
-    print(f"| devices | layouts | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 2)}")
+    headings = [f"{search}, {budget} prices" for budget in arguments.budgets for search in ("learned", "by chance")]
+    print(f"| devices | layouts | {' | '.join(headings)} |\n|{'---|' * (len(headings) + 2)}")
     for devices, micro_batches, memory, bandwidth in CASES:
         machine = replace(named("a100"), memory=memory, near=Link(bandwidth, 5e-6), base=5e8)
         space = Space(devices, regrouped(Work(EncoderConfig.preset("large"), micro_batches, 8192, 128)))
         prices = {candidate: cost(candidate.work, candidate.layout, machine) for candidate in space}
-        best = min(one.seconds for one in prices.values() if one is not None)
+        best = min(price.seconds for price in prices.values() if price is not None)
         cells = []
         for budget in arguments.budgets:
-            for search in (learned, drawn):
+            for search in (learned_search, random_search):
                 runs = range(arguments.seeds)
-                behind = np.array(
+                slowdown = np.array(
                     [search(space, prices.__getitem__, budget, run)[0].seconds / best - 1 for run in runs]
                 )
-                cells.append(f"{behind.mean():.1%} ({behind.max():.1%})")
+                cells.append(f"{slowdown.mean():.1%} ({slowdown.max():.1%})")
         print(f"| {devices:,} | {len(prices):,} | {' | '.join(cells)} |", flush=True)
 
 

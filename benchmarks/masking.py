@@ -1,15 +1,15 @@
-"""Does masking words, phrases and entities teach Chinese more than masking characters?
+"""Does masking words, phrases and entities teach more Chinese than masking characters?
 
   python benchmarks/masking.py CORPUS --data DATA --output runs/masking [--steps 4000] [--seeds 0 1 2]
 
-CORPUS is a folder that `ernie data build` wrote of Chinese text with a tokenizer whose tokens are characters; DATA has
-the files that benchmarks/finetune/ names.  Two encoders that differ in nothing but the units that are masked (Sun et
-al., 2019, arXiv 1904.09223, section 3.2) are pretrained and fine-tuned on four tasks alike, the first 8,000 rows of
-each, seed by seed; and both tell the same hidden words of held-out text.  What is done is kept, so that the command
-goes on where it was cut; what came out is a small file for each encoder under `--records` (by default in OUTPUT), and
-all that are there make the table.
+CORPUS is a folder written by `ernie data build` from Chinese text with a tokenizer whose tokens are characters; DATA
+has the files named in benchmarks/finetune/.  Two encoders that differ only in the masked units (Sun et al., 2019, arXiv
+1904.09223, section 3.2) are pretrained and fine-tuned alike on four tasks, on the first 8,000 rows of each, seed by
+seed; and both predict the same masked words of held-out text.  Finished work is kept, so that an interrupted command
+resumes where it stopped; the results of each encoder are a small file under `--records` (by default in OUTPUT), and the
+table shows all files.
 
-Set before the first run: the mean over the four tasks is higher with words, phrases and entities, in the mean of the
+Set before the first run: the mean over the four tasks is higher with words, phrases and entities, on average over the
 seeds.
 """
 
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from evidence import COMMON, MASKED, ROWS, SEEDS, TUNED, hidden_words, kept, pretrain, read_records_of
+from evidence import COMMON, MASKED, ROWS, SEEDS, TUNED, cached_record, hidden_words, pretrain, read_records_of
 from finetuning import spread
-from recipe import FINE_TUNING, sets
+from recipe import FINE_TUNING, set_options
 
 UNITS = {"characters": ["token"], "words": ["word", "phrase", "entity"]}
 TASKS = {"chnsenticorp": "accuracy", "msra_ner": "f1", "ocnli": "accuracy", "tnews": "accuracy"}
@@ -59,18 +59,18 @@ def main() -> None:
 
     for seed in arguments.seeds:
         for name in UNITS:
-            kept(records / f"{name}-{seed}.json", partial(record, name, seed))
-    print(table({name: there for name in UNITS if (there := read_records_of(records, name, TUNED))}))
+            cached_record(records / f"{name}-{seed}.json", partial(record, name, seed))
+    print(table({name: of_units for name in UNITS if (of_units := read_records_of(records, name, TUNED))}))
 
 
 def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
-    """The dev score of a task after fine-tuning."""
+    """Fine-tune on a task unless that is done; return the dev score."""
     run = pretrained / "downstream" / task
     if not (run / "scores.json").exists():
         config = yaml.safe_load((CONFIGS / f"{task}.yaml").read_text(encoding="utf-8"))
-        file = config["local"]["train"].partition("[")[0]  # whatever part of it the configuration takes
-        changed = sets([*FINE_TUNING, f"local.train={file}[:{ROWS}]", "local.test=[]"])
-        words = [str(CONFIGS / f"{task}.yaml"), "--data", str(data), "--model", str(pretrained), *changed]
+        file = config["local"]["train"].partition("[")[0]  # without the slice that the configuration takes
+        overrides = set_options([*FINE_TUNING, f"local.train={file}[:{ROWS}]", "local.test=[]"])
+        words = [str(CONFIGS / f"{task}.yaml"), "--data", str(data), "--model", str(pretrained), *overrides]
         command = [sys.executable, "-m", "ernie.cli", "finetune", *words, "--seed", str(seed), "--output", str(run)]
         subprocess.run([*command, "--quiet"], check=True, stdout=subprocess.DEVNULL)
     trial = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]
@@ -78,19 +78,19 @@ def score(pretrained: Path, task: str, data: Path, seed: int) -> float:
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """Each task's dev score, and their mean."""
-    heads = [f"{name} ({measure})" for name, measure in TASKS.items()]
-    lines = [f"| masked | hidden words' tokens | {' | '.join(heads)} | mean |", f"|{'---|' * (len(heads) + 3)}"]
+    """The table of each task's dev score and their mean."""
+    headings = [f"{name} ({measure})" for name, measure in TASKS.items()]
+    lines = [f"| masked | hidden words' tokens | {' | '.join(headings)} | mean |", f"|{'---|' * (len(headings) + 3)}"]
     means: dict[str, float] = {}
     for name, records in found.items():
         columns = [spread([record[TUNED][task] for record in records]) for task in TASKS]
-        of_each = [statistics.mean(record[TUNED].values()) for record in records]
+        seed_means = [statistics.mean(record[TUNED].values()) for record in records]
         hidden = spread([record["hidden words"]["right"] for record in records])
-        lines.append(f"| {', '.join(UNITS[name])} | {hidden} | {' | '.join(columns)} | {spread(of_each)} |")
-        means[name] = statistics.mean(of_each)
+        lines.append(f"| {', '.join(UNITS[name])} | {hidden} | {' | '.join(columns)} | {spread(seed_means)} |")
+        means[name] = statistics.mean(seed_means)
     if set(means) == set(UNITS):
-        more = means["words"] - means["characters"]
-        lines += ["", f"words, phrases and entities: {more:+.1%} in the mean, {'as' if more > 0 else 'not as'} was set"]
+        gain = means["words"] - means["characters"]
+        lines += ["", f"words, phrases and entities: {gain:+.1%} on average, {'as' if gain > 0 else 'not as'} expected"]
     return "\n".join(lines)
 
 

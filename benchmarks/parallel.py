@@ -1,14 +1,14 @@
-"""What parallel layouts send and keep: bytes on the wire in a step beside the formula, memory and time of a rank.
+"""What parallel layouts send and store: bytes sent in a step beside the formula, memory and time of a rank.
 
   python benchmarks/parallel.py [--layouts '{data: 2}' ...] [--steps 5] [--shape base] [--tokens 256]
   python benchmarks/parallel.py --scaling [--rounds 5]
 
-An encoder of 4 layers of 256 with a vocabulary of 30,522 learns masked tokens in fp32, 4 micro-batches of 1,024 tokens
-a step, on processes of one thread over Gloo; `--shape base` is one of 12 layers of 768.  The bytes are those that the
-machine sends to itself meanwhile, so nothing else should.
+An encoder of 4 layers of 256 with a vocabulary of 30,522 is trained on masked tokens in fp32, with 4 micro-batches of
+1,024 tokens per step, in processes of one thread over Gloo; `--shape base` has 12 layers of 768.  The bytes are all
+those that the machine sends to itself meanwhile, so nothing else should use the loopback interface.
 
-`--scaling`: the time of one process beside that of two for the same step (strong scaling) and for one of twice as many
-micro-batches (weak scaling), in turns; two processes share the machine's memory and caches, which one has for itself.
+`--scaling`: the time of one process beside that of two for the same step (strong scaling) and for a step of twice as
+many micro-batches (weak scaling), in turns; two processes share the memory and caches that one has for itself.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def main() -> None:
 
 
 def scaling(steps: int, rounds: int) -> None:
-    """Measure and print how much faster two processes are, in medians."""
+    """Measure and print the strong and weak scaling of two processes, in medians."""
     cases = {"one": (1, MICRO_BATCHES), "strong": (2, MICRO_BATCHES), "weak": (2, 2 * MICRO_BATCHES)}
-    found: dict[str, list[float]] = {name: [] for name in cases}
+    times: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, (processes, micro_batches) in cases.items():
-            found[name].append(run(ParallelConfig(data=processes), steps, micro_batches)[0]["seconds"])
-    one, strong, weak = (statistics.median(times) for times in found.values())
+            times[name].append(run(ParallelConfig(data=processes), steps, micro_batches)[0]["seconds"])
+    one, strong, weak = (statistics.median(of_case) for of_case in times.values())
     print("| | processes | micro-batches | step, s | of twice as fast |\n|---|---|---|---|---|")
     print(f"| one process | 1 | {MICRO_BATCHES} | {one:.2f} | |")
     print(f"| strong scaling | 2 | {MICRO_BATCHES} | {strong:.2f} | {one / strong / 2:.0%} |")
@@ -92,9 +92,9 @@ def run(
     shape: dict[str, int] = SMALL,
     tokens: int = 1024,
 ) -> list[dict[str, Any]]:
-    """What each rank measured."""
-    given = {name: value for name, value in vars(layout).items() if name != "stages"}
-    case = {"layout": given, "shape": shape, "micro_batches": micro_batches, "tokens": tokens, "length": LENGTH}
+    """Run a layout, and return what each rank measured."""
+    block = {name: value for name, value in vars(layout).items() if name != "stages"}
+    case = {"layout": block, "shape": shape, "micro_batches": micro_batches, "tokens": tokens, "length": LENGTH}
     count = layout.processes
     with tempfile.TemporaryDirectory() as folder:
         words = [str(RANK), json.dumps({**case, "warm": 2, "steps": steps}), folder]
@@ -114,18 +114,18 @@ def run(
 
 
 def formula(layout: ParallelConfig, shape: dict[str, int], tokens: int) -> float:
-    """The bytes that all ranks together send in a step, with rings: an all-reduce of K is 2 K (N - 1)."""
+    """The bytes that all ranks together send in a step, with rings: an all-reduce of K bytes sends 2 K (N - 1)."""
     D, F, L, V = shape["hidden"], shape["inner"], shape["layers"], shape["vocabulary"]
     layers = 4 * L * (4 * (D * D + D) + 2 * D * F + F + D + 4 * D)
-    # Token, position and segment embeddings with their norm, and the head; the pooler learns nothing here.
+    # Token, position and segment embeddings with their norm, and the head; the pooler has no gradient here.
     others = 4 * (V * D + (512 + 2) * D + 2 * D + D * D + D + 2 * D + V)
     vectors = 4 * tokens * D
     total: float = 2 * (layers + others) * (layout.degree("data") - 1)
     shards = layout.sharding - 1
     each = MICRO_BATCHES / layout.replicas
-    reduced = 1 if layout.sharding_stage == 1 else each  # gradients are handed over once a step, or a micro-batch
+    reduced = 1 if layout.sharding_stage == 1 else each  # gradients are reduced once per step, or per micro-batch
     total += (reduced + 1) * (others if layout.sharding_stage == 3 else layers + others) * shards
-    if layout.sharding_stage == 3:  # two fetches of the layers' weights and a sum for every micro-batch
+    if layout.sharding_stage == 3:  # two fetches of the layers' weights and a reduction per micro-batch
         total += each * 4 * layers * shards
     total += MICRO_BATCHES * (4 * L + 1) * 2 * vectors * (layout.tensor - 1)
     total += MICRO_BATCHES * 2 * vectors * (layout.pipeline - 1) + (2 * 4 * V * D if layout.pipeline > 1 else 0)

@@ -1,11 +1,11 @@
-"""How well the planner predicts: this machine is measured, then runs take a few steps in each of many layouts.
+"""How well the planner predicts: measure this machine, then run a few steps in each of many layouts.
 
   python benchmarks/planning.py CORPUS [--output FOLDER] [--layouts '{data: 2}' ...]
 
-An encoder of 4 layers of 256 learns masked tokens of a corpus in fp32, 8 micro-batches of 1,024 tokens a step.  Each
-layout is a run of `ernie pretrain`, which says what its steps took; beside it stands what the plan says for the machine
-as it was measured.  The last lines are the rank correlations of predicted and actual time and memory.  What was run is
-kept, and so is the measurement of the machine.
+An encoder of 4 layers of 256 is trained on masked tokens of a corpus in fp32, with 8 micro-batches of 1,024 tokens per
+step.  Each layout is a run of `ernie pretrain`, which reports the cost of its steps; beside it is the planner's
+prediction for the measured machine.  The last lines are the rank correlations of predicted and actual time and memory.
+Finished runs are kept, and so is the measurement of the machine.
 """
 
 from __future__ import annotations
@@ -73,25 +73,25 @@ def main() -> None:
     if not (folder / "cache" / "ernie-continual" / "machine.json").is_file():
         ernie(folder, "plan", str(file), "--devices", "2", "--calibrate")
     print("| layout | step, s | predicted | memory of a process, MB | predicted |\n|---|---|---|---|---|")
-    found = []
+    scores = []
     for number, text in enumerate(arguments.layouts):
         layout = ParallelConfig(**yaml.safe_load(text))
         run = folder / f"run-{number}"
         if not (run / "model").is_dir():
             block = [f"parallel={text}", f"parallel.data={layout.degree('data')}"]
-            overrides = [word for item in block for word in ("--set", item)]
+            overrides = [word for key in block for word in ("--set", key)]
             ernie(folder, "pretrain", str(file), "--output", str(run), "--processes", str(layout.processes), *overrides)
-        found.append(score := {**read_score(run), **predicted(file, layout, folder)})
+        scores.append(score := {**read_score(run), **predicted(file, layout, folder)})
         cells = [text.strip("{}"), f"{score['seconds']:.2f}", f"{score['predicted_seconds']:.2f}"]
         cells += [f"{score[key] / 1e6:.0f}" for key in ("memory", "predicted_memory")]
         print(f"| {' | '.join(cells)} |", flush=True)
     for what in ("seconds", "memory"):
-        actual, planned = ([score[key] for score in found] for key in (what, f"predicted_{what}"))
-        print(f"\nrank correlation of {what} over {len(found)} layouts: {spearman(planned, actual):.3f}")
+        actual, planned = ([score[key] for score in scores] for key in (what, f"predicted_{what}"))
+        print(f"\nrank correlation of {what} over {len(scores)} layouts: {spearman(planned, actual):.3f}")
 
 
 def ernie(folder: Path, *words: str) -> None:
-    """Run a command, with a cache of its own, so that this machine is measured for these layers."""
+    """Run an `ernie` command with its own cache folder, which holds the measurement for these layers."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     done = subprocess.run([sys.executable, "-m", "ernie.cli", *words], env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -99,18 +99,18 @@ def ernie(folder: Path, *words: str) -> None:
 
 
 def read_score(run: Path) -> dict[str, Any]:
-    """What a run says of its steps."""
+    """The measured cost that a run reports."""
     return next(iter(read_records(run, "layout")))
 
 
 def predicted(file: Path, layout: ParallelConfig, folder: Path) -> dict[str, float]:
-    """What the plan says of a layout."""
+    """The cost that the planner predicts for a layout."""
     config, machine = load(file), Machine.read(folder / "cache" / "ernie-continual" / "machine.json")
     shape = config.model.shape(None)
-    stages = layout.cut(shape.layers) if layout.pipeline > 1 else ()
-    found = cost(work_of(config, shape), replace(layout, stages=stages), machine)
-    assert found is not None, f"{layout}: this machine has not memory enough"
-    return {"predicted_seconds": found.seconds, "predicted_memory": found.memory}
+    stages = layout.layers_per_stage(shape.layers) if layout.pipeline > 1 else ()
+    prediction = cost(work_of(config, shape), replace(layout, stages=stages), machine)
+    assert prediction is not None, f"{layout}: does not fit into the memory of this machine"
+    return {"predicted_seconds": prediction.seconds, "predicted_memory": prediction.memory}
 
 
 if __name__ == "__main__":

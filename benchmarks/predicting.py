@@ -1,9 +1,9 @@
-"""What answering rows costs: time per 1,000 rows and peak memory of `ernie predict`, as the input grows.
+"""The cost of predicting rows: time per 1,000 rows and peak memory of `ernie predict` as the input grows.
 
   python benchmarks/predicting.py RUN --input FILE
 
-RUN is a fine-tuning run, FILE rows it can answer; they are repeated to make inputs of 1,000, 4,000 and 16,000 rows.
-Time is the process's own, start-up aside: that of an input of one row is subtracted.
+RUN is a fine-tuning run, FILE has rows for its task, which are repeated to make inputs of 1,000, 4,000 and 16,000 rows.
+Time is wall-clock time of the process without its start-up: the time for an input of one row is subtracted.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def main() -> None:
 def predict(run: Path, file: Path, batch_tokens: int) -> tuple[float, float]:
     """Seconds and peak memory in MB of one `ernie predict`."""
     words = ["predict", str(run), "--input", str(file), "--batch-tokens", str(batch_tokens)]
-    began = time.perf_counter()
+    start = time.perf_counter()
     with subprocess.Popen([sys.executable, "-m", "ernie.cli", *words], stdout=subprocess.DEVNULL) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(process.returncode)
-    return time.perf_counter() - began, usage.ru_maxrss / 1024
+    return time.perf_counter() - start, usage.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

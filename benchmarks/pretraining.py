@@ -1,10 +1,10 @@
-"""What a pretraining step costs, and what surrounds it: making batches, waiting for them, checkpoints, resuming.
+"""The cost of a pretraining step and of what surrounds it: making batches, waiting for them, checkpoints, resuming.
 
     python benchmarks/pretraining.py CORPUS [--preset small] [--steps 30]
 
 prints four Markdown tables: how fast one worker makes batches of each task, the share of a step spent waiting for them,
-the time to save and to resume, and the cost of a step as sequence length and batch grow.  CORPUS is a folder that
-`ernie data build` wrote.  Medians; run it on a machine that does nothing else (the first table counts CPU time alone).
+the time to save and to resume, and the cost of a step as sequence length and batch size grow.  CORPUS is a folder
+written by `ernie data build`.  Figures are medians; run it on an idle machine (the first table counts only CPU time).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TASKS = (
     "discourse_relation",
     "ir_relevance",
 )
-BLOCKS = 5  # at most, that are made of each task
+BLOCKS = 5  # made of each task, at most
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def measure_making(corpus: Corpus, preset: str) -> None:
-    """How many tokens of batches one worker makes a second."""
+    """Measure how many tokens per second one worker puts into batches."""
     config = _config(corpus, preset, len(TASKS), max_len=128, batch_tokens=4096)
     print("\n## Making batches (4,096 tokens, samples of up to 128)\n\n| task | tokens/s of one worker |\n|---|---|")
     for source in sources(config, corpus, held_out=False):
@@ -68,7 +68,7 @@ def measure_making(corpus: Corpus, preset: str) -> None:
 
 
 def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
-    """The share of a step spent waiting for data, all seven tasks in turn."""
+    """Measure the share of a step spent waiting for data, with all seven tasks in turn."""
     records = _run(corpus, preset, steps, max_len=128, batch_tokens=4096)
     print(f"\n## Waiting for data ({preset}, batches of 4,096 tokens, samples of up to 128, {len(records)} steps)\n")
     print("| task | tokens/s | waiting, share of the steps' time | longest wait, ms |\n|---|---|---|---|")
@@ -81,7 +81,7 @@ def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:
 
 
 def measure_checkpoints(corpus: Corpus, preset: str) -> None:
-    """The time to write a checkpoint, and to go on from it, early and late in a run."""
+    """Measure the time to write a checkpoint and to resume from it, early and late in a run."""
     print(f"\n## Checkpoints ({preset})\n\n| after step | size, MB | save, s | resume, s |\n|---|---|---|---|")
     for steps in (len(TASKS), 10 * len(TASKS)):
         with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def measure_checkpoints(corpus: Corpus, preset: str) -> None:
 
 
 def measure_growth(corpus: Corpus, preset: str, steps: int) -> None:
-    """Tokens a second of masked language modelling as sequence length and batch grow."""
+    """Measure tokens per second of masked language modeling as sequence length and batch size grow."""
     print(f"\n## A step as length and batch grow ({preset}, knowledge masking)\n")
     print(
         "| longest sample | tokens a batch | seconds a step | tokens/s | padding in attention |\n|---|---|---|---|---|"
@@ -133,7 +133,7 @@ def measure_growth(corpus: Corpus, preset: str, steps: int) -> None:
 def _run(
     corpus: Corpus, preset: str, steps: int, *, max_len: int, batch_tokens: int, tasks: tuple[str, ...] = TASKS
 ) -> list[dict]:
-    """The step records of a short run, without its first steps, in which everything is made ready."""
+    """The step records of a short run, without its first steps, which warm up."""
     folder = Path(tempfile.mkdtemp())
     try:
         config = _config(corpus, preset, steps, max_len, batch_tokens, tasks)
@@ -146,7 +146,7 @@ def _run(
                 batches = [(task, next(run.streams[task])) for task in slot.draws]
                 waited = time.perf_counter() - started
                 report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
-                run.seen(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
+                run.log_step(step, slot, batches, report, waited=waited, took=time.perf_counter() - started)
         run.close()
         log.close()
         return read_records(folder, "step")[len(tasks) if steps > 2 * len(tasks) else 0 :]

@@ -2,16 +2,17 @@
 
   python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--epochs 60]
 
-DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Prompts of
-words alone are learnt, of ten eight; the ninth chooses how much the language model counts, the tenth is tested on.  An
-encoder of 4 layers of 256 learns CTC over letters: `fresh` knows nothing, `pretrained` begins with the layers of RUN,
-an encoder of that shape which was pretrained on text.  Each is asked three ways: the likeliest letter of each vector,
-a beam of 16 readings, and the beam with a language model of six letters, which is learnt from the transcripts of the
-training prompts.  What is done is kept, so that the command goes on where it was cut; what came out of each arm is a
-small file under `--records` (by default in OUTPUT), and all that are there make the table.
+DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Only prompts
+that consist of words are used: of ten, eight for training, the ninth to choose the weight of the language model, the
+tenth for testing.  An encoder of 4 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
+`pretrained` starts with the layers of RUN, an encoder of that shape which was pretrained on text.  Each is decoded in
+three ways: the likeliest letter of each vector, a beam of 16 hypotheses, and the beam with a six-gram language model of
+letters, trained on the transcripts of the training prompts.  Finished work is kept, so that an interrupted command
+resumes where it stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and the
+table shows all files.
 
 Set before the first run: with the language model at least a fifth fewer words are wrong than by the likeliest letters.
-What pretraining changes is told, whatever its sign.
+The effect of pretraining is reported, whatever its sign.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import kept, read_records_of
-from fine_tuned import fine_tuned, knows_nothing, letter_pieces
+from evidence import cached_record, read_records_of
+from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from recognition import AUGMENT, read_table
 
 from ernie.decode.ngram import NgramModel
@@ -40,8 +41,8 @@ SHAPE = {"layers": 4, "hidden_size": 256, "heads": 4, "intermediate_size": 1024,
 ARMS = ("fresh", "pretrained")
 LONGEST = 14.0  # seconds
 BEAM, ORDER = 16, 6
-COUNTS = (0.2, 0.4, 0.6, 0.8)  # of the language model, of which the ninth prompts choose one
-FEWER = 0.2  # of the words that are wrong: how many a language model takes away
+LANGUAGE_WEIGHTS = (0.2, 0.4, 0.6, 0.8)  # one of which is chosen on dev
+FEWER = 0.2  # share of the wrong words that a language model corrects
 
 
 def main() -> None:
@@ -56,46 +57,46 @@ def main() -> None:
     arguments = parser.parse_args()
     name = f"epochs-{arguments.epochs}"
     records = (arguments.records or arguments.output / "records") / name
-    prompts = written(arguments.data / "speech_asterisk_en", arguments.output / "prompts")
-    language = learnt(prompts, arguments.output / "letters.arpa")
-    beginnings = {"fresh": beginning(arguments.output / "fresh")}
+    prompts = write_splits(arguments.data / "speech_asterisk_en", arguments.output / "prompts")
+    language = language_model(prompts, arguments.output / "letters.arpa")
+    encoders = {"fresh": initial_encoder(arguments.output / "fresh")}
     if arguments.pretrained:
-        beginnings["pretrained"] = pretrained(arguments.pretrained, beginnings["fresh"], arguments.output / "knows")
+        encoders["pretrained"] = pretrained(arguments.pretrained, encoders["fresh"], arguments.output / "knows")
 
     def record(arm: str, seed: int) -> dict[str, Any]:
         task = {"kind": "transcribe", "augment": AUGMENT}
         data = {split: str(prompts / f"{split}.tsv") for split in ("train", "dev")}
         run = arguments.output / name / f"{arm}-{seed}"
-        fine_tuned(run, beginnings[arm], task, data, seed, epochs=arguments.epochs, batch=16)
-        return tested(run, prompts, language)
+        fine_tuned(run, encoders[arm], task, data, seed, epochs=arguments.epochs, batch=16)
+        return error_rates(run, prompts, language)
 
     for seed in arguments.seeds:
-        for arm in beginnings:
-            kept(records / f"{arm}-{seed}.json", partial(record, arm, seed))
-    print(table({arm: there for arm in ARMS if (there := read_records_of(records, arm))}))
+        for arm in encoders:
+            cached_record(records / f"{arm}-{seed}.json", partial(record, arm, seed))
+    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, arm))}))
 
 
-def written(source: Path, folder: Path) -> Path:
-    """A table for each split, of the prompts that are words."""
+def write_splits(source: Path, folder: Path) -> Path:
+    """Write a table for each split, of the prompts that consist of words."""
     if not (folder / "test.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         lines: dict[str, list[str]] = {split: ["audio\ttext"] for split in ("train", "dev", "test")}
         count = 0
         for line in (source / "metadata.tsv").read_text(encoding="utf-8").splitlines():
             name, text, seconds = line.split("\t")
-            said = " ".join(re.sub(r"[^a-z']+", " ", text.lower().replace("’", "'")).split())
-            if re.search(r"[0-9\[<]", text) or not said or float(seconds) > LONGEST:
+            words = " ".join(re.sub(r"[^a-z']+", " ", text.lower().replace("’", "'")).split())
+            if re.search(r"[0-9\[<]", text) or not words or float(seconds) > LONGEST:
                 continue
             split = {8: "dev", 9: "test"}.get(count % 10, "train")
-            lines[split].append(f"{(source / 'flac' / f'{name}.flac').resolve()}\t{said}")
+            lines[split].append(f"{(source / 'flac' / f'{name}.flac').resolve()}\t{words}")
             count += 1
-        for split, own in lines.items():
-            (folder / f"{split}.tsv").write_text("\n".join(own) + "\n", encoding="utf-8")
+        for split, of_split in lines.items():
+            (folder / f"{split}.tsv").write_text("\n".join(of_split) + "\n", encoding="utf-8")
     return folder
 
 
-def learnt(prompts: Path, file: Path) -> Path:
-    """The language model of the training prompts."""
+def language_model(prompts: Path, file: Path) -> Path:
+    """Train the language model on the training prompts unless that is done; return its file."""
     if not file.is_file():
         tokenizer = letter_pieces(LETTERS)
         texts = [text for _, text in read_table(prompts / "train.tsv")]
@@ -104,14 +105,14 @@ def learnt(prompts: Path, file: Path) -> Path:
     return file
 
 
-def beginning(place: Path) -> Path:
-    """An encoder that knows nothing."""
-    return knows_nothing(place, letter_pieces(LETTERS), **SHAPE)
+def initial_encoder(folder: Path) -> Path:
+    """The folder of an untrained encoder."""
+    return untrained_small(folder, letter_pieces(LETTERS), **SHAPE)
 
 
-def pretrained(run: Path, fresh: Path, place: Path) -> Path:
-    """The same encoder with the layers of one that was pretrained on text."""
-    if not place.is_dir():
+def pretrained(run: Path, fresh: Path, folder: Path) -> Path:
+    """The folder of the same encoder with the layers of one that was pretrained on text."""
+    if not folder.is_dir():
         model = ErnieModel.from_pretrained(fresh)
         layers = {
             name: value
@@ -119,28 +120,28 @@ def pretrained(run: Path, fresh: Path, place: Path) -> Path:
             if name.startswith("encoder.")
         }
         set_weights(model, arrays(model) | layers, str(run))
-        model.save_pretrained(place)
-    return place
+        model.save_pretrained(folder)
+    return folder
 
 
-def tested(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
-    """The word and letter error rates of a run, three ways."""
+def error_rates(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
+    """The word and letter error rates of a run by three ways of decoding."""
     model = FinetunedModel.load(run)
-    plain = model.task
-    assert isinstance(plain, Transcribe)
+    greedy = model.task
+    assert isinstance(greedy, Transcribe)
 
     def errors(split: str, task: Transcribe) -> dict[str, float]:
         model.task = task
         rows = list(read_table(prompts / f"{split}.tsv"))
-        right, told = [text for _, text in rows], model.predict([{"audio": str(file)} for file, _ in rows])
-        answers = [answer["transcript"] for answer in told]
-        return {"wer": wer(right, answers), "cer": cer(right, answers)}
+        texts, answers = [text for _, text in rows], model.predict([{"audio": str(file)} for file, _ in rows])
+        transcripts = [answer["transcript"] for answer in answers]
+        return {"wer": wer(texts, transcripts), "cer": cer(texts, transcripts)}
 
-    beam = replace(plain, beam=BEAM)
-    with_language = {count: replace(beam, language=language, alpha=count) for count in COUNTS}
-    best = min(COUNTS, key=lambda count: errors("dev", with_language[count])["wer"])
+    beam = replace(greedy, beam=BEAM)
+    with_language = {weight: replace(beam, language=language, alpha=weight) for weight in LANGUAGE_WEIGHTS}
+    best = min(LANGUAGE_WEIGHTS, key=lambda weight: errors("dev", with_language[weight])["wer"])
     return {
-        "likeliest letters": errors("test", plain),
+        "likeliest letters": errors("test", greedy),
         "beam": errors("test", beam),
         "language model": errors("test", with_language[best]),
         "how much it counts": best,
@@ -148,7 +149,7 @@ def tested(run: Path, prompts: Path, language: Path) -> dict[str, Any]:
 
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """The error rates: the median of the seeds, lowest to highest; and what was set before the first run."""
+    """The table of error rates, as median, lowest and highest of the seeds, and whether the expectation came true."""
     lines = ["| encoder | read by | words wrong | letters wrong |", "|---|---|---|---|"]
     verdicts = []
     for arm, seeds in found.items():
@@ -159,7 +160,7 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
         fewer = statistics.median(
             1 - seed["language model"]["wer"] / seed["likeliest letters"]["wer"] for seed in seeds
         )
-        verdict = "as was set" if fewer >= FEWER else "not as was set"
+        verdict = "as expected" if fewer >= FEWER else "not as expected"
         verdicts.append(f"- {arm}: with the language model {fewer:.0%} fewer words are wrong: {verdict}")
     return "\n".join([*lines, "", *verdicts])
 

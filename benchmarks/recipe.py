@@ -1,12 +1,12 @@
-"""From text to an encoder with its card: the best small recipe here for English and for Chinese, by one command each.
+"""From text to an encoder with a model card: the best small recipe for English and for Chinese, by one command each.
 
   python benchmarks/recipe.py en --data DATA --output runs/models/en [--untrained]
   python benchmarks/recipe.py zh --data DATA --output runs/models/zh [--untrained]
 
 Trains a tokenizer, builds a corpus, pretrains by benchmarks/pretrain/LANGUAGE.yaml, fine-tunes on each task below over
 three seeds, writes model card and report, and prints the card.  DATA holds the texts named below and the files of
-benchmarks/finetune/.  What is done is kept, so that the command goes on where it was cut.  With `--untrained` the same
-encoder as it was before it learnt anything is fine-tuned as well, and its scores are printed.
+benchmarks/finetune/.  Finished work is kept, so that an interrupted command resumes where it stopped.  With
+`--untrained` an untrained encoder of the same shape is fine-tuned as well, and its scores are printed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FINE_TUNING = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """Texts under DATA, tokens of the vocabulary, and the tasks, each with what is changed of its configuration."""
+    """Texts under DATA, size of the vocabulary, and the tasks, each with overrides of its configuration."""
 
     texts: tuple[str, ...]
     vocabulary: int
@@ -80,37 +80,37 @@ def main() -> None:
     if not Path(corpus).is_dir():
         ernie("data", "build", "--input", *texts, "--tokenizer", tokenizer, "--output", corpus)
     if not (Path(run) / "model").is_dir():
-        given = sets([f"corpus={corpus}", *arguments.set])
-        ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *given)
+        options = set_options([f"corpus={corpus}", *arguments.set])
+        ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *options)
     fine_tune(arguments, recipe, run, output / "finetuned")
     ernie("report", run, "--downstream", str(output / "finetuned"))
     print((Path(run) / "README.md").read_text(encoding="utf-8"))
     if arguments.untrained:
-        known = ErnieModel.from_pretrained(run)
-        assert known.tokenizer is not None
-        beginning = untrained(output / "untrained", known.tokenizer, known.config)
-        fine_tune(arguments, recipe, str(beginning), output / "finetuned-untrained")
-        scores = downstream_rows(read_downstream(beginning, [output / "finetuned-untrained"]))
+        trained = ErnieModel.from_pretrained(run)
+        assert trained.tokenizer is not None
+        initial = untrained(output / "untrained", trained.tokenizer, trained.config)
+        fine_tune(arguments, recipe, str(initial), output / "finetuned-untrained")
+        scores = downstream_rows(read_downstream(initial, [output / "finetuned-untrained"]))
         print(f"## Untrained\n\n{markdown(scores)}")
 
 
 def fine_tune(arguments: argparse.Namespace, recipe: Recipe, model: str, output: Path) -> None:
-    """Fine-tune a model on each task that has not been learnt yet."""
+    """Fine-tune a model on each task for which that is not done."""
     for task, changes in recipe.tasks.items():
-        place = output / task
-        if not (place / "README.md").is_file():
+        run = output / task
+        if not (run / "README.md").is_file():
             words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", model]
-            words += ["--seeds", str(arguments.seeds), "--output", str(place), *sets([*FINE_TUNING, *changes])]
+            words += ["--seeds", str(arguments.seeds), "--output", str(run), *set_options([*FINE_TUNING, *changes])]
             ernie("finetune", *words)
 
 
-def sets(changes: list[str]) -> list[str]:
-    """The words that make these changes of a configuration."""
+def set_options(changes: list[str]) -> list[str]:
+    """The `--set` options for these changes of a configuration."""
     return [word for change in changes for word in ("--set", change)]
 
 
 def ernie(*words: str) -> None:
-    """Print a command and run it."""
+    """Print an `ernie` command and run it."""
     print(f"$ ernie {shlex.join(words)}", file=sys.stderr, flush=True)
     subprocess.run([sys.executable, "-m", "ernie.cli", *words], check=True, stdout=sys.stderr)
 

@@ -3,23 +3,23 @@
   python benchmarks/recognition.py --data DATA --output runs/recognition [--seeds 0 1 2] [--epochs 20] [--arms chunks]
 
 DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz, six speakers).  Strings of 2
-to 5 digits of one speaker, with pauses of 0.05 to 0.4 s of that recording's own silence or near it, are learnt from the
-recordings 5 to 24 and tested on those from 0 to 4: strings of 2 to 5 and, longer than any that was learnt, of 8 to 12.
-An encoder of 3 layers of 128 that knows nothing learns CTC.  `whole` sees all of a sound; `chunks` 0.32 s at a time and
-in each layer as much before it, and is also asked to transcribe the test's sounds as they come; `chunks that see far`
-1.28 s before it, which in three layers is longer than five digits; `recurrent` has gated units in both directions, and
-`recurrent in chunks` forward only, both from the shortest sounds to the longest first (Deep Speech 2); `attention` has
-a decoder that reads the pieces which CTC cuts (SMLTA), `abstractions` encodes each of them with what was read of the
-four tokens before it (SMLTA2), `global` has a decoder that looks at all of the sound.  `attention` is also asked with
-nothing of the sound given to its decoder.  `--left-out` learns from no recording of a speaker, and is
-tested on all of theirs.  What is done is kept, so that the command goes on where it was cut; what came out of each arm
-is a small file under `--records` (by default in OUTPUT), and all that are there make the table.
+to 5 digits of one speaker, with pauses of 0.05 to 0.4 s of about that recording's own silence, are trained on from the
+recordings 5 to 24 and tested on from 0 to 4: strings of 2 to 5 and, longer than any in training, of 8 to 12.
+An untrained encoder of 3 layers of 128 is trained with CTC.  `whole` attends to a whole sound; `chunks` to 0.32 s at a
+time and in each layer to as much before it, and also transcribes the test sounds as streams; `chunks that see far` to
+1.28 s before it, which over three layers is longer than five digits; `recurrent` has gated units in both directions,
+and `recurrent in chunks` forward only, both with a first epoch from the shortest to the longest sounds (Deep Speech 2);
+`attention` has a decoder that reads the segments cut by CTC (SMLTA), `abstractions` encodes each of them with the
+abstractions of the four tokens before it (SMLTA2), `global` has a decoder that attends to the whole sound.
+`attention` is also decoded without any sound given to its decoder.  `--left-out` trains on no recording of a speaker,
+and tests on all of theirs.  Finished work is kept, so that an interrupted command resumes where it stopped; the results
+of each arm are a small file under `--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5.  Set before
 the first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as
 in strings of 2 to 5.  Set before the first run of `global`: in strings of 8 to 12 at least 3 times as many as in
-strings of 2 to 5; and before attention was asked without the sound: at least twice as many as with it.  Set before the
-first run of `abstractions`: no more than `attention` has.
+strings of 2 to 5; and before `attention` was decoded without the sound: at least twice as many as with it.  Set before
+the first run of `abstractions`: no more than `attention` has.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import kept, read_records_of, slug
-from fine_tuned import fine_tuned, knows_nothing
+from evidence import cached_record, read_records_of, slug
+from fine_tuned import fine_tuned, untrained_small
 
 from ernie.audio.wave import pieces, read_wave
 from ernie.decode.stream import Stream
@@ -61,9 +61,9 @@ ARMS: dict[str, dict[str, Any]] = {
     "recurrent in chunks": {**CHUNKS, "recurrent": {"layers": 3, "units": 128}},
     "attention": {**CHUNKS, "decoder": "attention"},
     "abstractions": {**CHUNKS, "decoder": "attention", "abstractions": 4},
-    "global": {**CHUNKS, "decoder": "global", "max_len": 511},  # a position is that of the mark before all tokens
+    "global": {**CHUNKS, "decoder": "global", "max_len": 511},  # one position is left for the mark before all tokens
 }
-TESTED = range(5)  # the numbers of the recordings to test on
+TESTED = range(5)  # numbers of the test recordings
 STRINGS = {"train": 2400, "dev": 120, "test": 300, "long": 100}
 ALLOWED, LONGER, LOST, DEAF = 0.10, 1.5, 3.0, 2.0
 
@@ -82,46 +82,46 @@ def main() -> None:
     group = f"without-{arguments.left_out}" if arguments.left_out else "all"
     output, name = arguments.output / group, f"epochs-{arguments.epochs}"
     records = (arguments.records or arguments.output / "records") / f"{group}-{name}"
-    strings = written(arguments.data / "speech_fsdd" / "recordings", output / "strings", arguments.left_out)
-    fresh = beginning(arguments.output / "fresh")
+    strings = write_strings(arguments.data / "speech_fsdd" / "recordings", output / "strings", arguments.left_out)
+    fresh = initial_encoder(arguments.output / "fresh")
 
     def record(arm: str, seed: int) -> dict[str, float]:
         run = output / name / f"{slug(arm)}-{seed}"
-        learn(fresh, strings, run, arm, arguments.epochs, seed)
-        return tested(run, strings)
+        fine_tune(fresh, strings, run, arm, arguments.epochs, seed)
+        return error_rates(run, strings)
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            kept(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-    print(table({arm: there for arm in ARMS if (there := read_records_of(records, slug(arm)))}))
+            cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))}))
 
 
-def written(recordings: Path, folder: Path, left_out: str) -> Path:
-    """Strings of digits as sound files, and a table for each split; they are the same in every run."""
+def write_strings(recordings: Path, folder: Path, left_out: str) -> Path:
+    """Write strings of digits as sound files, and a table for each split; they are the same in every run."""
     if not (folder / "long.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        names: dict[tuple[str, bool], dict[int, list[Path]]] = {}
+        files: dict[tuple[str, bool], dict[int, list[Path]]] = {}  # by speaker and whether held out, and digit
         for file in sorted(recordings.glob("*.wav")):
             digit, speaker, number = file.stem.split("_")
             held = int(number) in TESTED if not left_out else speaker == left_out
-            names.setdefault((speaker, held), {}).setdefault(int(digit), []).append(file)
+            files.setdefault((speaker, held), {}).setdefault(int(digit), []).append(file)
         rng = np.random.default_rng(0)
         for split, count in STRINGS.items():
             held = split in ("test", "long")
-            speakers = sorted(speaker for speaker, is_held in names if is_held == held)
+            speakers = sorted(speaker for speaker, is_held in files if is_held == held)
             least, most = LONG if split == "long" else SHORT
             lines = ["audio\ttext"]
             for n in range(count):
                 digits = rng.integers(0, 10, rng.integers(least, most + 1))
-                of_speaker = names[speakers[rng.integers(len(speakers))], held]
-                soundfile.write(folder / f"{split}-{n}.wav", said(of_speaker, digits, rng), RATE)
+                of_speaker = files[speakers[rng.integers(len(speakers))], held]
+                soundfile.write(folder / f"{split}-{n}.wav", concatenated(of_speaker, digits, rng), RATE)
                 lines.append(f"{split}-{n}.wav\t{' '.join(WORDS[digit] for digit in digits)}")
             (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
-def said(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The digits one after the other, each by one of its recordings, with pauses as quiet as the recordings are."""
+def concatenated(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The samples of a random recording of each digit in turn, with pauses as quiet as the recordings are."""
     parts = []
     for digit in digits:
         samples = read_wave(files[digit][rng.integers(len(files[digit]))], RATE).samples
@@ -131,43 +131,45 @@ def said(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Genera
     return np.concatenate([*parts, rng.normal(0, quiet, RATE // 10)])
 
 
-def beginning(place: Path) -> Path:
-    """An encoder that knows nothing, whose vocabulary are the digits."""
-    return knows_nothing(place, WordPiece([*SPECIAL_TOKENS, *WORDS]), **SHAPE)
+def initial_encoder(folder: Path) -> Path:
+    """The folder of an untrained encoder whose vocabulary is the digits."""
+    return untrained_small(folder, WordPiece([*SPECIAL_TOKENS, *WORDS]), **SHAPE)
 
 
-def learn(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed: int) -> None:
-    """Fine-tune, where it was not done."""
+def fine_tune(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed: int) -> None:
+    """Fine-tune an arm unless that is done."""
     data = {name: str(strings / f"{name}.tsv") for name in ("train", "dev")}
     task = {"kind": "transcribe", "augment": AUGMENT, **ARMS[arm]}
-    first = {"shortest_first": "recurrent" in ARMS[arm]}
-    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, **first)
+    order = {"shortest_first": "recurrent" in ARMS[arm]}
+    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, **order)
 
 
-def tested(run: Path, strings: Path) -> dict[str, float]:
-    """The word error rates of a run; of one that hears in chunks also as the sound comes, and the real-time factor."""
-    model, found = FinetunedModel.load(run), {}
+def error_rates(run: Path, strings: Path) -> dict[str, float]:
+    """The word error rates of a run; for encoders in chunks also of streaming, with real-time factor and delay."""
+    model, results = FinetunedModel.load(run), {}
     task = model.task
     assert isinstance(task, Transcribe)
     for split in ("test", "long"):
         rows = list(read_table(strings / f"{split}.tsv"))
-        right, sounds = [text for _, text in rows], [{"audio": str(file)} for file, _ in rows]
-        found[split] = wer(right, [answer["transcript"] for answer in model.predict(sounds)])
+        texts, sounds = [text for _, text in rows], [{"audio": str(file)} for file, _ in rows]
+        results[split] = wer(texts, [answer["transcript"] for answer in model.predict(sounds)])
         if task.encoder == "chunks" and task.decoder != "global":
-            began = time.perf_counter()
-            texts, seconds, late = zip(*(as_it_comes(model, file) for file, _ in rows), strict=True)
-            found[f"{split}, as it comes"] = wer(right, list(texts))
-            found[f"{split}, real-time factor"] = (time.perf_counter() - began) / sum(seconds)
-            found[f"{split}, seconds from spike to text"] = statistics.median(one for own in late for one in own)
+            start = time.perf_counter()
+            transcripts, seconds, delays = zip(*(streamed(model, file) for file, _ in rows), strict=True)
+            results[f"{split}, as it comes"] = wer(texts, list(transcripts))
+            results[f"{split}, real-time factor"] = (time.perf_counter() - start) / sum(seconds)
+            delay = statistics.median(seconds for of_sound in delays for seconds in of_sound)
+            results[f"{split}, seconds from spike to text"] = delay
         if task.decoder == "attention":
             with deaf(model):
-                found[f"{split}, without the sound"] = wer(right, [one["transcript"] for one in model.predict(sounds)])
-    return found
+                answers = model.predict(sounds)
+            results[f"{split}, without the sound"] = wer(texts, [answer["transcript"] for answer in answers])
+    return results
 
 
 @contextmanager
 def deaf(model: FinetunedModel) -> Iterator[None]:
-    """The decoder gets nothing of what it looks at in the sound; where CTC cuts it stays as it is."""
+    """Cut the decoder off from the sound: zero the values it attends to; the segments cut by CTC stay the same."""
     before = arrays(model.head)
     with paddle.no_grad():
         for layer in model.head.writer.decoder.layers:
@@ -177,29 +179,29 @@ def deaf(model: FinetunedModel) -> Iterator[None]:
     set_weights(model.head, before, "the head")
 
 
-def as_it_comes(model: FinetunedModel, file: Path) -> tuple[str, float, list[float]]:
-    """The transcript of a sound that comes in pieces of a tenth of a second, its seconds, and how many seconds after
-    the vector that first tells a word this word is handed out; its computing not counted."""
+def streamed(model: FinetunedModel, file: Path) -> tuple[str, float, list[float]]:
+    """The transcript of a sound streamed in pieces of a tenth of a second, its seconds, and each word's delay: the
+    seconds from the vector at which CTC first predicts it to its output, not counting computation."""
     wave, stream = read_wave(file, RATE), Stream(SpeechRecognizer(model))
     vector, heard, text = model.task.vector_seconds, 0.0, ""  # type: ignore[attr-defined]
-    told: list[float] = []
+    output_times: list[float] = []
     for piece in [*pieces(wave, 0.1), None]:
         text += stream.finish() if piece is None else stream.push(piece)
         heard += 0.0 if piece is None else len(piece) / RATE
-        told += [heard] * (len(text.split()) - len(told))
-    spikes = stream.state.tokens.hearing[0].spikes  # a word is a token here
-    return text, wave.seconds, [at - vector * spike.vector for at, spike in zip(told, spikes, strict=True)]
+        output_times += [heard] * (len(text.split()) - len(output_times))
+    spikes = stream.state.tokens.stream_states[0].spikes  # a word is a token here
+    return text, wave.seconds, [at - vector * spike.vector for at, spike in zip(output_times, spikes, strict=True)]
 
 
 def read_table(file: Path) -> Iterator[tuple[Path, str]]:
-    """The sounds of a split and what is said in them."""
+    """Read the sound files of a split and their texts."""
     for line in file.read_text(encoding="utf-8").splitlines()[1:]:
         name, text = line.split("\t")
         yield file.parent / name, text
 
 
 def table(found: dict[str, list[dict[str, float]]]) -> str:
-    """The word error rates: the median of the seeds, lowest to highest."""
+    """The table of word error rates: median, lowest and highest of the seeds."""
     lines = ["| encoder | word error rate | 2 to 5 digits | 8 to 12 digits |", "|---|---|---|---|"]
     for arm, seeds in found.items():
         for how in ("", ", as it comes", ", without the sound"):
@@ -211,28 +213,29 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
 
 
 def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
-    """What was set before the first runs, as far as it was measured."""
+    """Whether what was set before the first runs came true, as far as it was measured."""
 
-    def middle(arm: str, key: str) -> float:
+    def median(arm: str, key: str) -> float:
         return statistics.median(seed[key] for seed in found[arm])
 
-    def told(what: str, comes_true: bool) -> str:
-        return f"- {what}: {'as' if comes_true else 'not as'} was set"
+    def verdict(result: str, holds: bool) -> str:
+        return f"- {result}: {'as' if holds else 'not as'} expected"
 
     for arm in found:
         if arm != "global":
-            yield told(f"{arm}: {middle(arm, 'test'):.1%} wrong in strings of 2 to 5", middle(arm, "test") <= ALLOWED)
+            wrong = median(arm, "test")
+            yield verdict(f"{arm}: {wrong:.1%} wrong in strings of 2 to 5", wrong <= ALLOWED)
     if "attention" in found:
-        times = middle("attention", "long") / middle("attention", "test")
-        yield told(f"attention: {times:.1f} times as many in long strings", times <= LONGER)
-        deaf_times = middle("attention", "test, without the sound") / middle("attention", "test")
-        yield told(f"attention: {deaf_times:.1f} times as many without the sound", deaf_times >= DEAF)
+        times = median("attention", "long") / median("attention", "test")
+        yield verdict(f"attention: {times:.1f} times as many in long strings", times <= LONGER)
+        deaf_times = median("attention", "test, without the sound") / median("attention", "test")
+        yield verdict(f"attention: {deaf_times:.1f} times as many without the sound", deaf_times >= DEAF)
     for arm, beside in (("attention", "chunks"), ("abstractions", "attention")):
         if {arm, beside} <= set(found):
-            yield told(f"{arm}: no more than {beside}", middle(arm, "test") <= middle(beside, "test"))
+            yield verdict(f"{arm}: no more than {beside}", median(arm, "test") <= median(beside, "test"))
     if "global" in found:
-        times = middle("global", "long") / middle("global", "test")
-        yield told(f"global: {times:.1f} times as many in long strings", times >= LOST)
+        times = median("global", "long") / median("global", "test")
+        yield verdict(f"global: {times:.1f} times as many in long strings", times >= LOST)
 
 
 if __name__ == "__main__":

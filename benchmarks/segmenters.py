@@ -1,13 +1,13 @@
-"""How well segmenters mark words, phrases and entities, beside gold annotation, and how fast.
+"""The accuracy of segmenters for words, phrases and entities against gold annotation, and their speed.
 
     python benchmarks/segmenters.py --fit-en WIKI... --conll2000 conll2000.zip --conll2003 eng.testb
     python benchmarks/segmenters.py --fit-zh NEWS.jsonl... --peoples-daily 199801.txt --msra msra_test_bio.txt
     python benchmarks/segmenters.py --use jieba --msra msra_test_bio.txt
 
-The segmenters learn from about 8 MB of the plain text in --fit-en or --fit-zh (what `ernie data build` reads), or,
-left out, of the words of the gold files themselves, never of their annotation.  Then each gold file is segmented, and
-a table printed: precision, recall and F1 of spans with the same two ends (several Chinese characters, for words), and
-the share of spans that are right or lie inside a gold span.
+The segmenters are fitted to about 8 MB of the plain text in --fit-en or --fit-zh (as read by `ernie data build`), or
+without these to the words of the gold files themselves, never to their annotation.  Then each gold file is segmented,
+and a table printed: precision, recall and F1 of spans with the same boundaries (for words, only of several Chinese
+characters), and the share of spans that are right or inside a gold span.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHINESE = re.compile("[\u3400-\u9fff]+")
 
 
 class Gold(NamedTuple):
-    """Sentences cut into a tokenizer's units, and the spans (k, 3) that people marked."""
+    """Sentences as a tokenizer's units, the start of each, and the annotated spans (k, 3): first, stop, kind."""
 
     words: list[str]
     starts: np.ndarray
@@ -52,31 +52,33 @@ def main() -> None:
     parser.add_argument("--conll2003", type=Path, metavar="FILE")
     parser.add_argument("--peoples-daily", type=Path, metavar="FILE", help="word/tag, a paragraph a line")
     parser.add_argument("--msra", type=Path, metavar="FILE", help="a character and its BIO tag a line")
-    parser.add_argument("--use", nargs="+", metavar="KIND", help="measure these in place of the default segmenters")
-    given = parser.parse_args()
+    parser.add_argument("--use", nargs="+", metavar="KIND", help="measure these instead of the default segmenters")
+    arguments = parser.parse_args()
     files = (
-        ("CoNLL-2000 noun phrases", "en", given.fit_en, Kind.PHRASE, given.conll2000, read_conll2000),
-        ("CoNLL-2003 entities", "en", given.fit_en, Kind.ENTITY, given.conll2003, read_bio),
-        ("People's Daily words", "zh", given.fit_zh, Kind.WORD, given.peoples_daily, read_peoples_daily),
-        ("People's Daily entities", "zh", given.fit_zh, Kind.ENTITY, given.peoples_daily, read_peoples_daily),
-        ("MSRA entities", "zh", given.fit_zh, Kind.ENTITY, given.msra, read_bio),
+        ("CoNLL-2000 noun phrases", "en", arguments.fit_en, Kind.PHRASE, arguments.conll2000, read_conll2000),
+        ("CoNLL-2003 entities", "en", arguments.fit_en, Kind.ENTITY, arguments.conll2003, read_bio),
+        ("People's Daily words", "zh", arguments.fit_zh, Kind.WORD, arguments.peoples_daily, read_peoples_daily),
+        ("People's Daily entities", "zh", arguments.fit_zh, Kind.ENTITY, arguments.peoples_daily, read_peoples_daily),
+        ("MSRA entities", "zh", arguments.fit_zh, Kind.ENTITY, arguments.msra, read_bio),
     )
     print("| gold | spans | found | precision | recall | F1 | right or inside | ms/MB |\n|---|" + "---|" * 7)
     for name, language, text, kind, path, read in files:
         if path is not None:
             gold = read(path)
-            chosen = [segmenters[use]() for use in given.use] if given.use else default_segmenters(language)
-            print(f"| {name} | {measure(learn(chosen, language, text, gold), gold, kind)} |", flush=True)
+            used = arguments.use
+            unfitted = [segmenters[use]() for use in used] if used else default_segmenters(language)
+            fitted = fit(unfitted, language, text, gold)
+            print(f"| {name} | {measure(fitted, gold, kind)} |", flush=True)
 
 
-def learn(chosen: Sequence[Segmenter], language: str, text: Sequence[str] | None, gold: Gold) -> list[Segmenter]:
-    """The segmenters, having learnt from plain text or from the gold sentences' words."""
+def fit(unfitted: Sequence[Segmenter], language: str, text: Sequence[str] | None, gold: Gold) -> list[Segmenter]:
+    """Fit segmenters to plain text, or to the words of the gold sentences."""
     batches = [(gold.words, gold.starts)] if text is None else list(plain(text, language))
-    return [segmenter.fit(batches) for segmenter in chosen]
+    return [segmenter.fit(batches) for segmenter in unfitted]
 
 
 def plain(paths: Sequence[str], language: str) -> Iterator[Batch]:
-    """About SAMPLE_BYTES of plain text, a batch a document."""
+    """Yield about SAMPLE_BYTES of plain text, one batch per document."""
     for document in sample(find_inputs(paths), ReadOptions(), SAMPLE_BYTES):
         words: list[str] = []
         starts = []
@@ -87,20 +89,22 @@ def plain(paths: Sequence[str], language: str) -> Iterator[Batch]:
         yield words, np.array(starts, np.int64)
 
 
-def measure(chosen: Sequence[Segmenter], gold: Gold, kind: Kind) -> str:
-    """The row of the table."""
-    began = time.perf_counter()
-    found = combine(chosen, gold.words, gold.starts)
-    milliseconds = 1000 * (time.perf_counter() - began)
+def measure(fitted: Sequence[Segmenter], gold: Gold, kind: Kind) -> str:
+    """The cells of the table for spans of a kind."""
+    start = time.perf_counter()
+    spans = combine(fitted, gold.words, gold.starts)
+    milliseconds = 1000 * (time.perf_counter() - start)
     megabytes = sum(len(word.encode()) + word.isascii() for word in gold.words) / 1e6
-    predicted, expected = _set(found, kind), _set(gold.spans, kind)
+    predicted, expected = _set(spans, kind), _set(gold.spans, kind)
     if kind == Kind.WORD:
         predicted, expected = ({span for span in spans if span[1] - span[0] > 1} for spans in (predicted, expected))
     right = len(predicted & expected)
-    home = np.zeros(len(gold.words) + 1, np.int64)
+    gold_span = np.zeros(len(gold.words) + 1, np.int64)  # the number of each word's gold span, or 0
     for number, (first, stop) in enumerate(sorted(expected), 1):
-        home[first:stop] = number
-    inside = sum(home[first] > 0 and bool((home[first:stop] == home[first]).all()) for first, stop in predicted)
+        gold_span[first:stop] = number
+    inside = sum(
+        gold_span[first] > 0 and bool((gold_span[first:stop] == gold_span[first]).all()) for first, stop in predicted
+    )
     precision, recall = right / max(1, len(predicted)), right / max(1, len(expected))
     f1 = 2 * precision * recall / max(1e-9, precision + recall)
     return (
@@ -113,7 +117,7 @@ UNITS = WordPiece(SPECIAL_TOKENS, lowercase=False)
 
 
 def gather(sentences: Iterable[Sequence[tuple[str, int, Kind | None]]]) -> Gold:
-    """From sentences of (token, number, kind): neighbours of one number are one span, unless the kind is None."""
+    """Gold from sentences of (token, number, kind): adjacent tokens of one number form a span, except of kind None."""
     words: list[str] = []
     starts, spans = [], []
     for sentence in sentences:
@@ -131,19 +135,19 @@ def gather(sentences: Iterable[Sequence[tuple[str, int, Kind | None]]]) -> Gold:
 
 
 def read_bio(path: Path) -> Gold:
-    """A token a line, its tag (BIO or IOB1) last, a blank line between sentences."""
+    """Read entities from one token per line, its tag (BIO or IOB1) last, with a blank line between sentences."""
     return gather(_bio(path.read_text(encoding="utf-8-sig").split("\n"), -1, "", Kind.ENTITY))
 
 
 def read_conll2000(path: Path) -> Gold:
-    """The noun phrases of several words in NLTK's zip."""
+    """Read the noun phrases in NLTK's zip of CoNLL-2000."""
     with zipfile.ZipFile(path) as archive:
         lines = archive.read("conll2000/test.txt").decode().split("\n")
     return gather(_bio(lines, 2, "NP", Kind.PHRASE))
 
 
 def read_peoples_daily(path: Path) -> Gold:
-    """Words, and entities by their tags; neighbours tagged nr are one person."""
+    """Read words, and entities by their tags; adjacent tokens tagged nr form one person."""
     words, names = [], []
     for line in path.read_text(encoding="utf-8").splitlines():
         tagged = [token.rsplit("/", 1) for token in line.split() if "/" in token]
@@ -180,7 +184,7 @@ def _bio(lines: Sequence[str], column: int, label: str, kind: Kind) -> Iterator[
 
 
 def _set(spans: np.ndarray, kind: Kind) -> set[tuple[int, int]]:
-    return {(first, stop) for first, stop, found in spans.tolist() if found == kind}
+    return {(first, stop) for first, stop, of_kind in spans.tolist() if of_kind == kind}
 
 
 if __name__ == "__main__":

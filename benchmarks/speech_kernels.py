@@ -1,12 +1,12 @@
-"""How fast are the kernels of speech beside Paddle's own operators?
+"""How fast are the speech kernels compared to Paddle's own operators?
 
   python benchmarks/speech_kernels.py [--steps 200] [--rounds 7] [--only recurrent]
 
-`recurrent`: a layer of gated units (GRU) with as many inputs as units, one loop over time, its weights in the cores'
-caches, over sequences of one length, beside `paddle.nn.GRU`.  `gated`: the stack of gated dilated convolutions of a
-WaveNet (2 x 8 layers of 64, two taps, 32 features of conditioner), beside the same in Paddle's operators.  Forward, and
-forward and backward, in turns; the median of the rounds.  `sampling`: the loop that draws samples from that WaveNet one
-by one, beside the same loop in NumPy.
+`recurrent`: a layer of gated units (GRU) with as many inputs as units, a single loop over time with its weights in the
+cores' caches, over sequences of equal length, beside `paddle.nn.GRU`.  `gated`: the stack of gated dilated convolutions
+of a WaveNet (2 x 8 layers of 64, two taps, 32 conditioner features), beside the same in Paddle's operators.  Forward,
+and forward and backward, in turns; the median of the rounds.  `sampling`: the loop that generates samples from that
+WaveNet one by one, beside the same loop in NumPy.
 
 Set before the first run, after "Persistent RNNs" (Diamos et al., 2016): the recurrent layer is at least 1.5 times as
 fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.
@@ -33,8 +33,8 @@ from ernie.kernels.sampling import Network, draw
 from ernie.kernels.sampling import reference as in_numpy
 
 UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
-SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and samples of each that come out
-DRAWN = 2000  # samples, one by one
+SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and output samples of each
+GENERATED = 2000  # samples, one by one
 CHANNELS, FEATURES, TAPS, DILATIONS = 64, 32, 2, (1, 2, 4, 8, 16, 32, 64, 128) * 2
 
 Sides = tuple[Callable[[], Tensor], Callable[[], Tensor]]
@@ -60,17 +60,17 @@ def main() -> None:
         print("\n| sequences | samples | forward, ours | Paddle | times as fast | training, times as fast |")
         print(f"|{'---|' * 6}")
         for sequences, samples in SAMPLES:
-            told = compared(gated(sequences, samples), arguments.rounds)
-            print(f"| {sequences} | {samples:,} | {told} |", flush=True)
+            cells = compared(gated(sequences, samples), arguments.rounds)
+            print(f"| {sequences} | {samples:,} | {cells} |", flush=True)
     if arguments.only in (None, "sampling"):
-        ours, numpy = (1e6 * seconds / DRAWN for seconds in timed(sampling(), arguments.rounds))
+        ours, numpy = (1e6 * seconds / GENERATED for seconds in timed(sampling(), arguments.rounds))
         print("\n| a sample, ours | NumPy | times as fast |\n|---|---|---|")
         print(f"| {ours:.1f} us | {numpy:.1f} us | {numpy / ours:.2f} |", flush=True)
 
 
 def compared(sides: Sides, rounds: int) -> str:
-    """The cells of a row: the times forward, and how many times as fast ours is, forward and in training."""
-    forward, both = (timed([timing(one, training) for one in sides], rounds) for training in (False, True))
+    """The cells of a row: the forward times, and the speed-up of ours, forward and in training."""
+    forward, both = (timed([timing(side, training) for side in sides], rounds) for training in (False, True))
     times = [f"{1000 * second:.1f} ms" for second in forward]
     return " | ".join([*times, *(f"{seconds[1] / seconds[0]:.2f}" for seconds in (forward, both))])
 
@@ -79,18 +79,20 @@ def gated(sequences: int, samples: int) -> Sides:
     """The same stack on both sides, with the same inputs."""
     rng = np.random.default_rng(0)
 
-    def drawn(*shape: int) -> Tensor:
+    def random(*shape: int) -> Tensor:
         tensor = paddle.to_tensor((0.1 * rng.standard_normal(shape)).astype(np.float32))
         tensor.stop_gradient = False
         return tensor
 
     C, H = CHANNELS, FEATURES
     layers = [
-        GatedLayer(drawn(TAPS * C + H, 2 * C), drawn(2 * C), drawn(C, C), *((drawn(C, C), drawn(C)) if more else ()))
-        for more in reversed(range(len(DILATIONS)))
+        GatedLayer(
+            random(TAPS * C + H, 2 * C), random(2 * C), random(C, C), *((random(C, C), random(C)) if later else ())
+        )
+        for later in reversed(range(len(DILATIONS)))  # layers after this one
     ]
     length = samples + reach(TAPS, DILATIONS)
-    x, conditioner = drawn(sequences, length, C), drawn(sequences, length, H)
+    x, conditioner = random(sequences, length, C), random(sequences, length, H)
 
     def ours() -> Tensor:
         return gated_stack(x, conditioner, layers, DILATIONS)
@@ -105,21 +107,21 @@ def sampling() -> list[Callable[[], None]]:
     """The same loop on both sides, with the same weights and noise."""
     rng, C, L = np.random.default_rng(0), CHANNELS, len(DILATIONS)
 
-    def drawn(*shape: int) -> np.ndarray:
+    def random(*shape: int) -> np.ndarray:
         return (0.1 * rng.standard_normal(shape)).astype(np.float32)
 
     shapes = ((2, C), (L, TAPS * C, 2 * C), (L, C, 2 * C), (L, C), (C, C), (C,), (C, 2), (2,))
-    network = Network(DILATIONS, 0.1, *(drawn(*shape) for shape in shapes))
-    rows = [drawn((TAPS - 1) * dilation + DRAWN, C) for dilation in DILATIONS]
-    told, noise = drawn(DRAWN, L, 2 * C), drawn(DRAWN)
-    found, wanted = np.empty(DRAWN, np.float32), np.empty(DRAWN, np.float32)
+    network = Network(DILATIONS, 0.1, *(random(*shape) for shape in shapes))
+    rows = [random((TAPS - 1) * dilation + GENERATED, C) for dilation in DILATIONS]
+    conditioner, noise = random(GENERATED, L, 2 * C), random(GENERATED)
+    samples, expected = np.empty(GENERATED, np.float32), np.empty(GENERATED, np.float32)
     sides: list[Callable[[], None]] = [
-        partial(draw, network, rows, told, 0.0, noise, found),
-        partial(in_numpy, network, rows, told, 0.0, noise, wanted),
+        partial(draw, network, rows, conditioner, 0.0, noise, samples),
+        partial(in_numpy, network, rows, conditioner, 0.0, noise, expected),
     ]
     for side in sides:
         side()
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    np.testing.assert_allclose(samples, expected, atol=1e-4)
     return sides
 
 
@@ -146,15 +148,15 @@ def recurrent(units: int, sequences: int, steps: int) -> Sides:
 
 
 def agreeing(ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> Sides:
-    """Both sides, which give the same."""
+    """Check that both sides return the same, and return them."""
     with paddle.no_grad():
-        found, wanted = ours().numpy(), theirs().numpy()
-    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
+        actual, expected = ours().numpy(), theirs().numpy()
+    np.testing.assert_allclose(actual, expected, atol=1e-4 * np.abs(expected).max())
     return ours, theirs
 
 
 def timing(side: Callable[[], Tensor], training: bool) -> Callable[[], None]:
-    """One pass forward, and backward in training."""
+    """A function that runs a forward pass, and in training a backward pass."""
 
     def run() -> None:
         if training:
@@ -167,14 +169,14 @@ def timing(side: Callable[[], Tensor], training: bool) -> Callable[[], None]:
 
 
 def timed(passes: list[Callable[[], None]], rounds: int) -> list[float]:
-    """The seconds of each, the median of rounds in turns; the first round is not counted."""
-    found: list[list[float]] = [[] for _ in passes]
+    """The seconds of each pass: the median of rounds in turns, without the first round."""
+    times: list[list[float]] = [[] for _ in passes]
     for _ in range(rounds + 1):
-        for one, seconds in zip(passes, found, strict=True):
-            began = time.perf_counter()
-            one()
-            seconds.append(time.perf_counter() - began)
-    return [statistics.median(seconds[1:]) for seconds in found]
+        for run, seconds in zip(passes, times, strict=True):
+            start = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds[1:]) for seconds in times]
 
 
 if __name__ == "__main__":

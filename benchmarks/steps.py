@@ -1,13 +1,13 @@
 """A training step of a whole model: ours beside transformers with PyTorch at its best on this machine.
 
-Each side is a process of its own that waits while the other runs; they take turns, so that a noisy machine is noisy to
-all of them.  Tokens/s count real tokens, without padding.
+Each side is its own process that waits while the other runs; they take turns, so that noise on the machine affects all
+of them.  Tokens/s count real tokens, without padding.
 
   python benchmarks/steps.py --peer PYTHON [--cases pretrain-128 ...] [--turns 5] [--output FILE]
 
-PYTHON is the interpreter of an environment that has torch and transformers (left out: only ours runs).  The peer
-computes in bf16 with PyTorch's fused attention and fused AdamW, and glibc is told to keep its memory, as ours does.
-The bound is what the step's products would take at the rate of one large product, measured after each turn.
+PYTHON is the interpreter of an environment that has torch and transformers (without it, only ours runs).  The peer
+computes in bf16 with PyTorch's fused attention and fused AdamW, and glibc is configured to keep its memory, as ours
+does.  The bound is the speed at which the step's matmuls run at the rate of one large matmul, measured after each turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 LENGTHS = json.loads((HERE / "lengths.json").read_text(encoding="utf-8"))
 BASE = {"hidden": 768, "layers": 12, "heads": 12, "inner": 3072, "vocabulary": 30522}
 SMALL = {"hidden": 256, "layers": 4, "heads": 4, "inner": 1024, "vocabulary": 30522}
-# A case: the shape, the kind of task, and the lengths of the sequences in each of a few batches.
+# A case: the model shape, the kind of task, and the lengths of the sequences in each batch.
 CASES: dict[str, dict[str, Any]] = {
     "pretrain-128": {"shape": BASE, "kind": "mlm", "batches": [[128] * 16]},
     "pretrain-512": {"shape": BASE, "kind": "mlm", "batches": [[512] * 4]},
@@ -43,7 +43,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_":
 
 
 class Side:
-    """A process that takes steps when it is told to."""
+    """A process that takes steps on request."""
 
     def __init__(self, command: str, interpreter: str, case: dict[str, Any]):
         script, *options = command.split()
@@ -57,16 +57,16 @@ class Side:
         )
 
     def turn(self) -> dict[str, float]:
-        """Let it take one step on each of its batches: seconds, and peak memory in MB."""
+        """Run one step on each of its batches; return seconds, and peak memory in MB."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        time.sleep(0.5)  # threads of the side before may still spin, waiting for more work
+        time.sleep(0.5)  # threads of the previous side may still spin, waiting for work
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
             sys.exit(f"{self._command}: ended with status {self._process.wait()}")
-        found: dict[str, float] = json.loads(answer)
-        return found
+        result: dict[str, float] = json.loads(answer)
+        return result
 
     def close(self) -> None:
         """End the process."""
@@ -95,28 +95,28 @@ def main() -> None:
 
 
 def run_case(case: dict[str, Any], names: list[str], peer: str, turns: int) -> dict[str, Any]:
-    """Tokens/s of every turn, and peak memory, of each side."""
+    """Tokens/s of every turn and peak memory, for each side."""
     tokens, needed = sum(map(sum, case["batches"])), operations(case)
     sides = {name: Side(SIDES[name], sys.executable if name == "ours" else peer, case) for name in names}
     for side in sides.values():
         side.turn()  # the first turn compiles, or allocates
-    found: dict[str, Any] = {name: {"tokens/s": [], "memory": 0.0} for name in names}
+    results: dict[str, Any] = {name: {"tokens/s": [], "memory": 0.0} for name in names}
     for _ in range(turns):
         for name, side in sides.items():
             turn = side.turn()
-            found[name]["tokens/s"].append(tokens / turn["seconds"])
-            found[name]["memory"] = turn["memory"]
+            results[name]["tokens/s"].append(tokens / turn["seconds"])
+            results[name]["memory"] = turn["memory"]
             if "rate" in turn:
-                found[name].setdefault("bound", []).append(tokens * turn["rate"] / needed)
+                results[name].setdefault("bound", []).append(tokens * turn["rate"] / needed)
     for side in sides.values():
         side.close()
-    return found
+    return results
 
 
 def operations(case: dict[str, Any]) -> float:
-    """Floating-point operations of one step on each batch: products only, three times those of the forward pass.
+    """FLOPs of one step on each batch: matmuls only, three times those of the forward pass.
 
-    The vocabulary's product is counted at the tokens that are predicted, all other products at every token.
+    The matmul with the vocabulary is counted for predicted tokens, all others for every token.
     """
     shape = case["shape"]
     D, F, V = shape["hidden"], shape["inner"], shape["vocabulary"]
@@ -130,18 +130,18 @@ def operations(case: dict[str, Any]) -> float:
 
 
 def rows(case: str, found: dict[str, Any]) -> list[str]:
-    """The lines of the table for a case."""
+    """The rows of the table for a case."""
     ours = found.get("ours")
     lines = []
-    for name, one in found.items():
-        median, best = statistics.median(one["tokens/s"]), max(one["tokens/s"])
+    for name, result in found.items():
+        median, best = statistics.median(result["tokens/s"]), max(result["tokens/s"])
         ratio = ""
         if ours and name != "ours":
-            speed, memory = statistics.median(ours["tokens/s"]) / median, ours["memory"] / one["memory"]
+            speed, memory = statistics.median(ours["tokens/s"]) / median, ours["memory"] / result["memory"]
             ratio = f"{speed:.2f} times as fast, in {memory:.2f} of the memory"
-        elif "bound" in one:
-            ratio = f"{median / statistics.median(one['bound']):.0%} of the bound"
-        lines.append(f"| {case} | {name} | {median:,.0f} | {best:,.0f} | {one['memory']:,.0f} | {ratio} |")
+        elif "bound" in result:
+            ratio = f"{median / statistics.median(result['bound']):.0%} of the bound"
+        lines.append(f"| {case} | {name} | {median:,.0f} | {best:,.0f} | {result['memory']:,.0f} | {ratio} |")
     return lines
 
 

@@ -1,23 +1,24 @@
-"""Does the encoder learn to speak?  Digits in the voice of one speaker, and whether they are understood.
+"""Does the encoder learn to speak?  Digits in the voice of one speaker, and whether a recognizer understands them.
 
   python benchmarks/synthesis.py --data DATA --output runs/synthesis [--recognizer RUN] [--seeds 0] [--epochs 24 8]
 
-DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Strings of 2 to 5 digits of
-one speaker are learnt from the recordings 5 to 49, letter by letter, and spoken beside strings of those from 0 to 4.
-`wavenet` learns all of it, and so does `phonemes`, which reads how words sound (nltk_corpora/cmudict.zip); from the
-voice of the former `flow` learns to make all samples at once, and so do `no apart`, without the regularization of the
-divergence, and `no spectra`, without the loss on spectra. --epochs are those of the first two and of the flows. RUN is
-one of benchmarks/recognition.py, which learnt from recordings of all speakers and from nothing that was made here: it
-is asked for what the voice says, for the recordings of the same strings, and, to tell which half of a voice is at
-fault, for the decoder's frames, of which Griffin and Lim's method (1984) makes sound in the vocoder's place. What is
-done is kept, so that the command goes on where it was cut; what came out of each arm is a small file under `--records`
-(by default in OUTPUT).
+DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Voices are trained, letter
+by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 49, and tested on strings from recordings 0
+to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
+(nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
+`no apart`, without the regularization of the divergence, and `no spectra`, without the loss on spectra. --epochs are
+those of the first two and of the flows. RUN is a run of benchmarks/recognition.py, trained on recordings of all
+speakers and on no synthetic sound: it recognizes the voice's speech, the recordings of the same strings and, to find
+out which half of a voice is at fault, sound made from the decoder's frames by Griffin and Lim's method (1984) in place
+of the vocoder. Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm
+are a small file under `--records` (by default in OUTPUT).
 
 Set before the first run: held-out samples have a likelihood at least 0.2 nats better than by linear prediction of order
-16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, at most 1.3 times as far
-from the recordings as the WaveNet's; without the regularization the largest gradient is at least 5 times as many times
-the median, without the loss on spectra the power is 3 dB off; of the digits that are spoken at most 20 % are not
-understood.  (As fast as the WaveNet was then, whose loop was one of NumPy; it now takes a fifth of the time.)
+16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, are at most 1.3 times as
+far from the recordings as the WaveNet's; without the regularization the largest gradient, as a multiple of the median,
+is at least 5 times as large, without the loss on spectra the power is 3 dB off; at most 20 % of the spoken digits are
+not understood.  (The speed is relative to the WaveNet of that time, whose loop was in NumPy; it now takes a fifth of
+the time.)
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import kept, slug
-from fine_tuned import fine_tuned, knows_nothing, letter_pieces
-from recognition import RATE, SHORT, WORDS, read_table, said
+from evidence import cached_record, slug
+from fine_tuned import fine_tuned, letter_pieces, untrained_small
+from recognition import RATE, SHORT, WORDS, concatenated, read_table
 from scipy.linalg import solve_toeplitz
 from scipy.signal import lfilter
 
@@ -44,8 +45,8 @@ from ernie.audio.features import PREEMPHASIS, mel_bank
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
 from ernie.data.labelled.row import Row
-from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, steps_of
-from ernie.model.voice_loss import Stretch, conditioners, likelihood_loss, magnitudes, stretches
+from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
+from ernie.model.voice_loss import Segment, conditioners, likelihood_loss, magnitudes, segment_samples
 from ernie.text.pronounce import read_dictionary
 from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
@@ -54,9 +55,8 @@ from tasks.downstream.measures import wer
 from tasks.downstream.synthesize import Synthesize
 
 SPEAKER = "jackson"
-TESTED = range(5)  # the numbers of the recordings to test on
-# Seconds of each string that samples are learnt from at a time: so little that the decoder gets many steps.
-CROP = 0.15
+TESTED = range(5)  # numbers of the test recordings
+CROP = 0.15  # seconds of each string whose samples are trained on in a step: few, so that the decoder gets many steps
 STRINGS = {"train": 1200, "dev": 1, "test": 40}
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
 ARMS: dict[str, dict[str, Any]] = {
@@ -67,14 +67,14 @@ ARMS: dict[str, dict[str, Any]] = {
     "no apart": {"vocoder": "flow", "apart": 0.0},
     "no spectra": {"vocoder": "flow", "spectral": 0.0},
 }
-ORDER, FRAME = 16, 240  # of the linear prediction: samples that it sees, samples of a frame with weights of its own
+ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
 LOUDER = 3.0  # decibels
-STEPS = 60  # whose gradients are looked at
-TURNS = 40  # of Griffin and Lim's method
+STEPS = 60  # whose gradients are measured
+TURNS = 40  # iterations of Griffin and Lim's method
 
 
 def main() -> None:
-    """Run what is missing and print what was found."""
+    """Run what is missing and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -86,69 +86,70 @@ def main() -> None:
     arguments = parser.parse_args()
     name = "epochs-{}-{}".format(*arguments.epochs)
     folder, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
-    strings = written(arguments.data / "speech_fsdd" / "recordings", arguments.output / "strings")
-    fresh = beginning(arguments.output / "fresh", "".join(WORDS))
+    strings = write_strings(arguments.data / "speech_fsdd" / "recordings", arguments.output / "strings")
+    fresh = initial_encoder(arguments.output / "fresh", "".join(WORDS))
 
     def record(arm: str, seed: int) -> dict[str, Any]:
-        teacher, fast = folder / f"wavenet-{seed}", "vocoder" in ARMS[arm]
-        task, begins = {"kind": "synthesize", "crop": CROP, **ARMS[arm]}, fresh
-        if fast:
+        teacher, is_flow = folder / f"wavenet-{seed}", "vocoder" in ARMS[arm]
+        task, encoder = {"kind": "synthesize", "crop": CROP, **ARMS[arm]}, fresh
+        if is_flow:
             task["teacher"] = str(teacher.resolve())
         if arm == "phonemes":
             words = pronunciations(arguments.data / "nltk_corpora" / "cmudict.zip", arguments.output / "words.dict")
             task["dictionary"] = str(words.resolve())
-            sounds = " ".join(read_dictionary(words).values()).lower().split()
-            begins = beginning(arguments.output / "fresh-phonemes", sounds)
+            phonemes = " ".join(read_dictionary(words).values()).lower().split()
+            encoder = initial_encoder(arguments.output / "fresh-phonemes", phonemes)
         run = folder / f"{slug(arm)}-{seed}"
         data = {split: str(strings / f"{split}.tsv") for split in ("train", "dev")}
-        epochs, dropout = arguments.epochs[fast], 0.0 if fast else 0.1
-        fine_tuned(run, begins, task, data, seed, epochs=epochs, batch=8, dropout=dropout, evaluations=0)
-        found = measured(run, strings)
+        epochs, dropout = arguments.epochs[is_flow], 0.0 if is_flow else 0.1
+        fine_tuned(run, encoder, task, data, seed, epochs=epochs, batch=8, dropout=dropout, evaluations=0)
+        results = measured(run, strings)
         if arm in ("flow", "no apart"):
-            found["largest gradient, in medians"] = spikes(run, strings, seed)
+            results["largest gradient, in medians"] = gradient_spikes(run, strings, seed)
         if arguments.recognizer:
-            found["not understood"] = misunderstood(run, strings, arguments.recognizer)
-        return found
+            results["not understood"] = misunderstood(run, strings, arguments.recognizer)
+        return results
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            print(arm, seed, kept(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed)), flush=True)
+            result = cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+            print(arm, seed, result, flush=True)
 
 
-def written(recordings: Path, folder: Path) -> Path:
-    """Strings of digits as sound files, and a table for each split; they are the same in every run."""
+def write_strings(recordings: Path, folder: Path) -> Path:
+    """Write strings of digits as sound files, and a table for each split; they are the same in every run."""
     if not (folder / "test.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        names: dict[bool, dict[int, list[Path]]] = {}
+        files: dict[bool, dict[int, list[Path]]] = {}  # test or not, by digit
         for file in sorted(recordings.glob(f"*_{SPEAKER}_*.wav")):
             digit, _, number = file.stem.split("_")
-            names.setdefault(int(number) in TESTED, {}).setdefault(int(digit), []).append(file)
+            files.setdefault(int(number) in TESTED, {}).setdefault(int(digit), []).append(file)
         rng = np.random.default_rng(0)
         for split, count in STRINGS.items():
             lines = ["audio\ttext"]
             for n in range(count):
                 digits = rng.integers(0, 10, rng.integers(SHORT[0], SHORT[1] + 1))
-                soundfile.write(folder / f"{split}-{n}.wav", said(names[split == "test"], digits, rng), RATE)
+                soundfile.write(folder / f"{split}-{n}.wav", concatenated(files[split == "test"], digits, rng), RATE)
                 lines.append(f"{split}-{n}.wav\t{' '.join(WORDS[digit] for digit in digits)}")
             (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
-def beginning(place: Path, letters: Iterable[str]) -> Path:
-    """An encoder that knows nothing and reads these letters, or phonemes."""
-    return knows_nothing(place, letter_pieces(letters), **SHAPE)
+def initial_encoder(folder: Path, letters: Iterable[str]) -> Path:
+    """The folder of an untrained encoder with a vocabulary of these letters or phonemes."""
+    return untrained_small(folder, letter_pieces(letters), **SHAPE)
 
 
-def pronunciations(archive: Path, place: Path) -> Path:
-    """The lines of the CMU dictionary about the words that are said."""
+def pronunciations(archive: Path, file: Path) -> Path:
+    """Write the lines of the CMU dictionary for the words of the strings."""
     with zipfile.ZipFile(archive) as opened:
         lines = opened.read("cmudict/cmudict").decode().splitlines()
-    place.write_text("".join(f"{line}\n" for line in lines if line.split()[0].lower() in WORDS), encoding="utf-8")
-    return place
+    file.write_text("".join(f"{line}\n" for line in lines if line.split()[0].lower() in WORDS), encoding="utf-8")
+    return file
 
 
 class Heard:
-    """A recording of the test, and what the voice conditions its samples on where it knows the frames before."""
+    """A test recording: its samples, their negative log likelihood, and the teacher-forced conditioner of the voice."""
 
     def __init__(self, model: FinetunedModel, file: Path, text: str):
         task, head = model.task, model.head
@@ -156,89 +157,89 @@ class Heard:
         samples = task.labelled(Row({"audio": str(file), "text": text}), model.tokenizer).samples
         batch = task.drawn(pack(list(samples)), training=False)
         hidden_TD = task.encode(model.ernie, head, batch, model.task_id)
-        told, _, _, steps = task.told(head, hidden_TD, batch)
-        whole, context = Stretch(np.zeros(1, np.int64), int(steps[0])), head.wavenet.config.context
-        given_NSH = conditioners(head, told.states, steps, whole, context)
-        found = map(paddle.to_tensor, stretches(batch, whole, task.step_samples, context))
+        predicted, _, _, steps = task.teacher_forced(head, hidden_TD, batch)
+        whole, context = Segment(np.zeros(1, np.int64), int(steps[0])), head.wavenet.config.context
+        given_NSH = conditioners(head, predicted.states, steps, whole, context)
+        found = map(paddle.to_tensor, segment_samples(batch, whole, task.step_samples, context))
         self.nats = float(likelihood_loss(head, given_NSH, *found))
         self.samples, self.conditioner = batch.sounds[0], given_NSH.numpy()[0, context:]
 
 
 @paddle.no_grad()
 def measured(run: Path, strings: Path) -> dict[str, Any]:
-    """What is measured of a voice on recordings that it has not learnt from."""
+    """The measurements of a voice on held-out recordings."""
     model = FinetunedModel.load(run)
     task, head = model.task, model.head
     assert isinstance(task, Synthesize)
     rows = list(read_table(strings / "test.tsv"))
     heard = [Heard(model, file, text) for file, text in rows]
-    found: dict[str, Any] = {"nats a sample": statistics.mean(one.nats for one in heard)}
+    results: dict[str, Any] = {"nats a sample": statistics.mean(recording.nats for recording in heard)}
     if task.vocoder == "wavenet":
-        sounds = [one.samples for one in heard]
-        learnt = [read_wave(file, RATE).samples for file, _ in read_table(strings / "train.tsv")][:200]
-        found["nats by linear prediction"] = linear(learnt, sounds)
-        found["nats by linear prediction of each frame"] = linear_by_frame(sounds)
+        test = [recording.samples for recording in heard]
+        train = [read_wave(file, RATE).samples for file, _ in read_table(strings / "train.tsv")][:200]
+        results["nats by linear prediction"] = linear(train, test)
+        results["nats by linear prediction of each frame"] = linear_by_frame(test)
     vocoder: Vocoder
     distances, seconds, power = [], 0.0, []
-    for one in heard[:10]:
+    for recording in heard[:10]:
         rng = np.random.default_rng(0)
-        vocoder = AllAtOnce(head.flow, rng) if task.vocoder == "flow" else OneByOne(head.wavenet, rng)
-        began = time.perf_counter()
-        made = vocoder.more(one.conditioner)
-        seconds += time.perf_counter() - began
-        spectra = [magnitudes(paddle.to_tensor(x[None]), task.features).numpy() for x in (made, one.samples)]
+        vocoder = FlowVocoder(head.flow, rng) if task.vocoder == "flow" else WaveNetVocoder(head.wavenet, rng)
+        start = time.perf_counter()
+        made = vocoder.more(recording.conditioner)
+        seconds += time.perf_counter() - start
+        spectra = [magnitudes(paddle.to_tensor(x[None]), task.features).numpy() for x in (made, recording.samples)]
         logs = [np.log(np.maximum(spectrum, 1e-3)) for spectrum in spectra]
         distances.append(float(np.sqrt(((logs[0] - logs[1]) ** 2).mean())))
-        power.append(10 * float(np.log10((made**2).mean() / (one.samples**2).mean())))
-    length = sum(len(one.samples) for one in heard[:10]) / RATE
-    found |= {
+        power.append(10 * float(np.log10((made**2).mean() / (recording.samples**2).mean())))
+    length = sum(len(recording.samples) for recording in heard[:10]) / RATE
+    results |= {
         "distance of spectra": statistics.mean(distances),
         "decibels louder": statistics.mean(power),
         "seconds for one": seconds / length,
     }
-    return found
+    return results
 
 
-def spikes(run: Path, strings: Path, seed: int) -> float:
-    """The largest gradient of the first steps of learning what a run learnt, as so many times their median."""
-    learnt = FinetunedModel.load(run)
-    task, ernie = learnt.task, learnt.ernie
+def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
+    """The largest gradient norm over the first steps of training a new head on a run's encoder, in medians."""
+    trained = FinetunedModel.load(run)
+    task, ernie = trained.task, trained.ernie
     paddle.seed(seed)
     model = FinetunedModel(ernie, task)
     task.begin(ernie, model.head)
     rows = [Row({"audio": str(file), "text": text}) for file, text in read_table(strings / "train.tsv")]
-    samples = [task.labelled(row, learnt.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
+    samples = [task.labelled(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
     trainer = Trainer(model, AdamConfig(), clip=1.0, patience=STEPS, seed=seed)
     norms = []
     for step in range(STEPS):
         batch = pack(samples[8 * step : 8 * (step + 1)], np.array([(0, 8 * step + n, 0) for n in range(8)]))
-        norms.append(trainer.step(step, [("task", batch)], lambda _, one: model.loss(one), 1e-3).gradient_norm)
+        norms.append(trainer.step(step, [("task", batch)], lambda _, batch: model.loss(batch), 1e-3).gradient_norm)
     return max(norms) / statistics.median(norms)
 
 
-def linear(learnt: list[np.ndarray], tested: list[np.ndarray]) -> float:
-    """-log of the density of a sample by one linear prediction of order 16 with a Gaussian error, for all samples."""
-    weights = predictor(np.concatenate(learnt))
-    deviation = np.concatenate([errors(sound, weights) for sound in learnt]).std()
-    away = np.concatenate([errors(sound, weights) for sound in tested])
-    return float((0.5 * (away / deviation) ** 2).mean() + np.log(deviation) + 0.5 * np.log(2 * np.pi))
+def linear(train: list[np.ndarray], test: list[np.ndarray]) -> float:
+    """Mean negative log density of a sample by a single linear prediction of order 16 with a Gaussian error."""
+    weights = predictor(np.concatenate(train))
+    deviation = np.concatenate([errors(sound, weights) for sound in train]).std()
+    residuals = np.concatenate([errors(sound, weights) for sound in test])
+    return float((0.5 * (residuals / deviation) ** 2).mean() + np.log(deviation) + 0.5 * np.log(2 * np.pi))
 
 
-def linear_by_frame(tested: list[np.ndarray]) -> float:
-    """The same where each frame of 30 ms has weights and an error of its own, which are made of that very frame."""
-    found = []
-    for sound in tested:
+def linear_by_frame(test: list[np.ndarray]) -> float:
+    """The same with weights and an error fitted to each frame of 30 ms by itself."""
+    nats = []
+    for sound in test:
         padded = np.concatenate([np.zeros(ORDER, np.float32), sound])
         for first in range(0, len(sound) - FRAME, FRAME):
             frame = padded[first : first + ORDER + FRAME]
-            away = errors(frame, predictor(frame))[ORDER:]
-            deviation = max(away.std(), np.exp(-9.0))
-            found.append((0.5 * (away / deviation) ** 2).mean() + np.log(deviation) + 0.5 * np.log(2 * np.pi))
-    return float(np.mean(found))
+            residuals = errors(frame, predictor(frame))[ORDER:]
+            deviation = max(residuals.std(), np.exp(-9.0))
+            nats.append((0.5 * (residuals / deviation) ** 2).mean() + np.log(deviation) + 0.5 * np.log(2 * np.pi))
+    return float(np.mean(nats))
 
 
 def predictor(sound: np.ndarray) -> np.ndarray:
-    """The weights of the samples before, the last one first, by autocorrelation."""
+    """Linear prediction weights of the past samples, latest first, by the autocorrelation method."""
     exact = sound.astype(np.float64)
     correlation = np.array([exact[: len(exact) - lag] @ exact[lag:] for lag in range(ORDER + 1)])
     correlation[0] = correlation[0] * (1 + 1e-6) + 1e-9
@@ -246,7 +247,7 @@ def predictor(sound: np.ndarray) -> np.ndarray:
 
 
 def errors(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What a prediction is off at each sample; before the first one there is silence."""
+    """The prediction error at each sample; before the first one there is silence."""
     padded = np.concatenate([np.zeros(ORDER), sound.astype(np.float64)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, ORDER)[:-1]
     return sound - windows[:, ::-1] @ weights
@@ -254,41 +255,42 @@ def errors(sound: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def misunderstood(run: Path, strings: Path, recognizer: Path) -> dict[str, float]:
     """The word error rate of a recognizer on what the voice says, and on the recordings of the same strings."""
-    voice, hears = FinetunedModel.load(run), FinetunedModel.load(recognizer)
+    voice, listener = FinetunedModel.load(run), FinetunedModel.load(recognizer)
     rows = list(read_table(strings / "test.tsv"))
     spoken = [answer["audio"] for answer in voice.predict([{"text": text} for _, text in rows])]
-    for place, sound in enumerate(spoken[:3]):
-        soundfile.write(run / f"spoken-{place}.wav", np.array(sound["array"], np.float32), RATE)
-    right = [text for _, text in rows]
-    frames = [{"array": without_vocoder(voice, text), "sampling_rate": RATE} for text in right]
-    found = {}
+    for number, sound in enumerate(spoken[:3]):
+        soundfile.write(run / f"spoken-{number}.wav", np.array(sound["array"], np.float32), RATE)
+    texts = [text for _, text in rows]
+    frames = [{"array": without_vocoder(voice, text), "sampling_rate": RATE} for text in texts]
+    rates = {}
     for name, sounds in (("spoken", spoken), ("frames", frames), ("recorded", [str(file) for file, _ in rows])):
-        found[name] = wer(right, [answer["transcript"] for answer in hears.predict([{"audio": s} for s in sounds])])
-    return found
+        answers = listener.predict([{"audio": sound} for sound in sounds])
+        rates[name] = wer(texts, [answer["transcript"] for answer in answers])
+    return rates
 
 
 @paddle.no_grad()
 def without_vocoder(voice: FinetunedModel, text: str) -> list[float]:
-    """A text as the voice's decoder tells its frames, and Griffin and Lim's method what they sound like."""
+    """The sound of a text: frames predicted by the voice's decoder, made audible by Griffin and Lim's method."""
     task, head = voice.task, voice.head
     assert isinstance(task, Synthesize)
-    assert task.around is not None
+    assert task.statistics is not None
     batch = pack([task.example(Row({"text": text}), voice.tokenizer).samples[0]])
     read = head.decoder.read(task.encode(voice.ernie, head, batch, voice.task_id), batch.ids, batch.layout)
-    config, (mean, deviation) = task.features, task.around.mean_and_deviation()
-    told_FM = np.concatenate([told.frames.numpy().reshape(-1, config.bins) for told in steps_of(head, read)])
+    config, (mean, deviation) = task.features, task.statistics.mean_and_deviation()
+    frames_FM = np.concatenate([step.frames.numpy().reshape(-1, config.bins) for step in steps_of(head, read)])
     transformed, width, hop = 2 * (config.frequencies - 1), config.window_samples, config.hop_samples
     bank_KM = np.linalg.pinv(mel_bank(config.rate, transformed, config.bins).toarray())
-    powers_FK = np.exp(told_FM * deviation + mean) @ bank_KM.T
+    powers_FK = np.exp(frames_FM * deviation + mean) @ bank_KM.T
     magnitudes_FK = np.sqrt(np.maximum(powers_FK, 0))
     window = np.hanning(width)
-    places = hop * np.arange(len(told_FM))[:, None] + np.arange(width)
-    weights = np.bincount(places.ravel(), np.tile(window**2, len(told_FM)))
+    positions = hop * np.arange(len(frames_FM))[:, None] + np.arange(width)
+    weights = np.bincount(positions.ravel(), np.tile(window**2, len(frames_FM)))
     phases_FK = np.random.default_rng(0).uniform(0, 2 * np.pi, magnitudes_FK.shape)
     for _ in range(TURNS):
         parts = np.fft.irfft(magnitudes_FK * np.exp(1j * phases_FK), transformed)[:, :width] * window
-        sound = np.bincount(places.ravel(), parts.ravel()) / np.maximum(weights, 1e-3)
-        phases_FK = np.angle(np.fft.rfft(sound[places] * window, transformed))
+        sound = np.bincount(positions.ravel(), parts.ravel()) / np.maximum(weights, 1e-3)
+        phases_FK = np.angle(np.fft.rfft(sound[positions] * window, transformed))
     return list(map(float, np.clip(lfilter([1], [1, -PREEMPHASIS], sound), -1, 1)))
 
 

@@ -1,31 +1,31 @@
-"""Does continual multi-task pretraining reach more in an hour than what one would use instead?
+"""Does continual multi-task pretraining reach a higher quality in an hour than the alternatives?
 
   python benchmarks/time_to_quality.py CORPUS --data GLUE --peer PYTHON --output runs/quality [--minutes 60]
   python benchmarks/time_to_quality.py CORPUS --data GLUE --peer PYTHON --output runs/quality --search
 
-CORPUS is a folder that `ernie data build` wrote with a WordPiece tokenizer, GLUE one with the files of
-benchmarks/finetuning.py, PYTHON the interpreter of an environment with torch and transformers.  The same text, the same
-vocabulary, the same shape (4 layers of 256), and the machine for itself:
+CORPUS is a folder written by `ernie data build` with a WordPiece tokenizer, GLUE one with the files of
+benchmarks/finetuning.py, PYTHON the interpreter of an environment with torch and transformers.  All arms have the same
+text, the same vocabulary, the same shape (4 layers of 256), and an otherwise idle machine:
 
   continual          this library, continual multi-task learning
   masked             this library, knowledge masking only
-  continual-moments  continual learning of the tasks that so few steps do teach, as benchmarks/pretrain/en.yaml has it:
-                     AdamW's moments for each task, beta2 0.999
+  continual-moments  continual learning of the tasks that can be learned in so few steps, as in
+                     benchmarks/pretrain/en.yaml: AdamW moments for each task, beta2 0.999
   masked-beta2       knowledge masking only, beta2 0.999, to compare with it
-  transformers       BertForMaskedLM, compiled, in the precision that is the faster one here, whole words masked
+  transformers       BertForMaskedLM, compiled, in the faster precision here, whole words masked
 
-First the seconds of a step are measured, the arms in turns; that alone needs the machine for itself.  They tell how
-many steps an arm has in the time, and so its learning rates; the runs themselves, seed by seed, may share the machine
-with other work, and saving is not counted.  What an arm has after every part of the time is fine-tuned on five tasks
-by the same command (`--at` names some of the parts, for less), and asked for the same held-out words, all of which are
-hidden: the losses of training cannot be compared, as ours shows every tenth word that is to be told.  What is done is
-kept, so that the command goes on where it was cut; what came out of each part of an arm is a small file under
-`--records` (by default in OUTPUT), and all that are there make the table; the seconds of a step lie beside them.  Those
-that are missing are measured, in turns with `masked`, whose seconds lie there from another machine perhaps: then an
-arm's are as many times as long as they are here.  `--search` gives transformers a fifth of the
-time for each of some learning rates first, and says which of them has the lowest loss.
+First the seconds of a step are measured, the arms in turns; only this needs the idle machine.  They determine how many
+steps an arm has in the time, and so its learning rates; the runs themselves, seed by seed, may share the machine with
+other work, and saving is not counted.  The model of an arm after every part of the time is fine-tuned on five tasks by
+the same command (`--at` selects some of the parts, to save time), and predicts the same held-out words, all of which
+are masked: training losses cannot be compared, since ours shows every tenth word that is to be predicted.  Finished
+work is kept, so that an interrupted command resumes where it stopped; the results of each part of an arm are a small
+file under `--records` (by default in OUTPUT), and the table shows all files; the seconds of a step are beside them.
+Missing seconds are measured in turns with `masked`, whose recorded seconds may be from another machine: then an arm's
+are scaled by the ratio of the two.  `--search` first gives transformers a fifth of the time for each of several
+learning rates, and prints the loss of each.
 
-Set before the first run: continual has what transformers has at the end within a third of the time, and ends above it.
+Set before the first run: continual reaches what transformers ends with within a third of the time, and ends above it.
 Set before the first run of continual-moments: its mean of dev scores at the end is above that of masked-beta2, over
 three seeds by more than the standard error of the difference, and its loss of hidden words is at most 0.1 higher.
 """
@@ -47,10 +47,10 @@ from evidence import (
     MASKED,
     SEEDS,
     TUNED,
+    cached_record,
     downstream_rows,
     fine_tune,
     hidden_words,
-    kept,
     pretrain,
     read_records_of,
 )
@@ -58,11 +58,11 @@ from evidence import (
 from ernie.data.shards import Corpus
 from ernie.train.log import read_records
 
-WITHIN = 1 / 3  # of the time: when continual has to have what transformers ends with
-# Turns in which steps are timed; steps of a turn for each task, and how many of them are not counted.
+WITHIN = 1 / 3  # of the time: when continual has to reach what transformers ends with
+# Turns in which steps are timed; steps of a turn for each task, and how many of them are warm-up.
 ROUNDS, TRIAL, WARM = 3, 40, 12
-HUNDREDTHS = 100  # of the steps: the shares of the arms are such
-# Without dropout on either side: no text is seen often.
+HUNDREDTHS = 100  # steps are a multiple of this, since the arms' shares are in hundredths
+# Without dropout on either side: no text is repeated often.
 SHAPE = {
     **{"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -73,20 +73,20 @@ PEER = Path(__file__).parent / "peers" / "pretrain_transformers.py"
 
 @dataclass(frozen=True)
 class Arm:
-    """The stages of one of ours, each task by its share of all steps, and what of the configuration is its own."""
+    """One of our arms: its stages, with each task's share of all steps, and its `own` changes of the configuration."""
 
     stages: tuple[dict[str, float], ...]
     own: dict[str, Any] = field(default_factory=dict)
 
     @property
     def tree(self) -> dict[str, Any]:
-        """The configuration, but for schedule and corpus."""
+        """The configuration without schedule and corpus."""
         return COMMON | {key: COMMON[key] | value for key, value in self.own.items()}
 
 
 _BETA2 = {"adam": {"beta2": 0.999}}
-# So little time is best spent on words (as in benchmarks/pretrain/en.yaml); each new task has a twentieth, and goes on
-# with a hundredth a stage; IR relevance, which is learnt late and in passages, more.
+# Little time is best spent on words (as in benchmarks/pretrain/en.yaml); each new task starts with a twentieth and
+# continues with a hundredth per stage; IR relevance, which is learned late and on passages, gets more.
 ARMS: dict[str, Arm | None] = {
     "continual": Arm(
         (
@@ -109,15 +109,15 @@ ARMS: dict[str, Arm | None] = {
     "masked-beta2": Arm(({MASKED: 1.0},), {"train": _BETA2}),
     "transformers": None,
 }
-# The peer: rows of a batch, the peak learning rates that --search tries, and the one that is taken.
+# The peer: rows of a batch, the peak learning rates that --search tries, and the chosen one.
 ROWS, TRIED, CHOSEN = 16, (5e-5, 1e-4, 2e-4, 3e-4, 5e-4), 1e-4
-SEARCHED = 1 / 5  # of the time: for each of them
-PRECISION = "fp32"  # 1,024 tokens: 0.30 s, in bf16 0.41 s; not compiled 0.33 s and 0.59 s (torch 2.15)
+SEARCHED = 1 / 5  # of the time, for each of them
+PRECISION = "fp32"  # 1,024 tokens take 0.30 s, in bf16 0.41 s; uncompiled 0.33 s and 0.59 s (torch 2.15)
 
 
 @dataclass(frozen=True)
 class Part:
-    """What an arm has after some of its time: a model, and the seconds of its steps so far."""
+    """The state of an arm after a part of its time: its model, and the seconds of its steps so far."""
 
     model: Path
     seconds: float
@@ -125,8 +125,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Point:
-    """The mean of five dev scores after so many minutes, of each seed that was fine-tuned with dropout, and the losses
-    of hidden words, of each."""
+    """An arm after some minutes: the mean of five dev scores for each seed fine-tuned with dropout, and the loss of
+    hidden words for each seed."""
 
     minutes: float
     scores: list[float]
@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--peer", metavar="PYTHON", help="needed for the arm transformers")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--parts", type=int, default=12, help="into how many the time is divided; each leaves a model")
+    parser.add_argument("--parts", type=int, default=12, help="number of parts of the time; each leaves a model")
     parser.add_argument("--at", type=int, nargs="+", metavar="PART", help="fine-tune these only")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
@@ -168,38 +168,38 @@ def main() -> None:
         hidden = hidden_words(part.model, arguments.corpus)
         return {"minutes": part.seconds / 60, "hidden words": hidden, TUNED: scores}
 
-    every = range(1, arguments.parts + 1)
-    places = parts(records, arguments.parts)
+    all_parts = range(1, arguments.parts + 1)
+    folders = parts(records, arguments.parts)
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            for number in arguments.at or every:
-                kept(places[number] / f"{arm}-{seed}.json", partial(record, arm, seed, number))
-    curves = {arm: tuned for arm in ARMS if (tuned := {n: p for n, p in points(places, arm).items() if p.scores})}
+            for number in arguments.at or all_parts:
+                cached_record(folders[number] / f"{arm}-{seed}.json", partial(record, arm, seed, number))
+    curves = {arm: tuned for arm in ARMS if (tuned := {n: p for n, p in points(folders, arm).items() if p.scores})}
     print(table(curves), end="\n\n")
     if all(arguments.parts in curves.get(arm, {}) for arm in ("continual", "transformers")):
         print(verdict(curves, arguments.minutes))
 
 
 def parts(records: Path, count: int) -> dict[int, Path]:
-    """Where the records of each part of the time lie."""
+    """The folders of the records of each part of the time."""
     return {number: records / f"{number}-of-{count}" for number in range(1, count + 1)}
 
 
-def points(places: dict[int, Path], arm: str) -> dict[int, Point]:
-    """What there is of an arm, part by part."""
-    found = {number: there for number, place in places.items() if (there := read_records_of(place, arm))}
+def points(folders: dict[int, Path], arm: str) -> dict[int, Point]:
+    """The recorded points of an arm, by part."""
+    by_part = {number: records for number, folder in folders.items() if (records := read_records_of(folder, arm))}
     return {
         number: Point(
-            there[0]["minutes"],
-            [statistics.mean(record[TUNED]) for record in there if TUNED in record],
-            [record["hidden words"]["loss"] for record in there],
+            records[0]["minutes"],
+            [statistics.mean(record[TUNED]) for record in records if TUNED in record],
+            [record["hidden words"]["loss"] for record in records],
         )
-        for number, there in found.items()
+        for number, records in by_part.items()
     }
 
 
 def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) -> list[Part]:
-    """What an arm has after each part of the time; it is pretrained where it was not."""
+    """Pretrain an arm unless that is done; return its state after each part of the time."""
     ours, pace = ARMS[arm], paces(arguments)[arm]
     count = arguments.parts
     steps = round(60 * arguments.minutes / pace / count / HUNDREDTHS) * count * HUNDREDTHS
@@ -208,7 +208,7 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
             theirs(arguments, run, seed, steps, count, CHOSEN)
         models = [run / f"part-{n}" for n in range(1, count + 1)]
     else:
-        # Stages end in checkpoints too, and none may go.
+        # Stages end in checkpoints too, and none may be deleted.
         tree = {**ours.tree, "save": {"every": steps // count, "keep_last": count + len(ours.stages)}}
         pretrain(arguments.corpus, {"schedule": stages(ours.stages, steps), **tree}, run, seed)
         models = [run / "checkpoints" / f"step-{n * steps // count:08d}" / "model" for n in range(1, count + 1)]
@@ -216,20 +216,20 @@ def pretrained(arguments: argparse.Namespace, arm: str, run: Path, seed: int) ->
 
 
 def paces(arguments: argparse.Namespace) -> dict[str, float]:
-    """The seconds of a step of each arm that is asked for: medians of rounds in turns, once."""
-    place = (arguments.records or arguments.output / "records") / "paces.json"
-    known: dict[str, float] = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+    """The seconds of a step of each requested arm: medians of rounds in turns, measured once."""
+    file = (arguments.records or arguments.output / "records") / "paces.json"
+    known: dict[str, float] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if missing := [arm for arm in arguments.arms if arm not in known]:
-        found: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {}
         for turn in range(ROUNDS):
             for arm in dict.fromkeys(["masked", *missing]):
                 run = arguments.output / "trials" / f"{arm}-{turn}"
-                found.setdefault(arm, []).append(step_seconds(arguments, arm, run))
-        medians = {name: statistics.median(seconds) for name, seconds in found.items()}
-        elsewhere = known.get("masked", medians["masked"]) / medians["masked"]
-        known |= {arm: round(medians[arm] * elsewhere, 4) for arm in medians if arm not in known}
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+                times.setdefault(arm, []).append(step_seconds(arguments, arm, run))
+        medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+        scale = known.get("masked", medians["masked"]) / medians["masked"]  # `known` may be from another machine
+        known |= {arm: round(medians[arm] * scale, 4) for arm in medians if arm not in known}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
     return known
 
 
@@ -239,7 +239,7 @@ def stages(shares: tuple[dict[str, float], ...], steps: int) -> dict[str, Any]:
 
 
 def step_seconds(arguments: argparse.Namespace, arm: str, run: Path) -> float:
-    """The seconds of a step in the mean, in some steps of each task: one of one task is longer than one of another."""
+    """The mean seconds of a step, weighted over tasks, whose steps differ in length; measured in some steps of each."""
     ours = ARMS[arm]
     if ours is None:
         theirs(arguments, run, 0, TRIAL, 1, CHOSEN)
@@ -247,15 +247,15 @@ def step_seconds(arguments: argparse.Namespace, arm: str, run: Path) -> float:
     tasks = {task: sum(stage.get(task, 0) for stage in ours.stages) for task in ours.stages[-1]}
     schedule = {"method": "joint", "steps_per_task": TRIAL, "tasks": list(tasks)}
     pretrain(arguments.corpus, {"schedule": schedule, **ours.tree}, run, 0)
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     for record in list(read_records(run, "step"))[WARM * len(tasks) :]:
         (task,) = record["loss"]
-        found.setdefault(task, []).append(record["seconds"])
-    return sum(share * statistics.median(found[task]) for task, share in tasks.items())
+        times.setdefault(task, []).append(record["seconds"])
+    return sum(share * statistics.median(times[task]) for task, share in tasks.items())
 
 
 def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, parts: int, peak: float) -> None:
-    """Pretrain with transformers on all training documents, one after the other."""
+    """Pretrain with transformers on the concatenation of all training documents."""
     corpus = Corpus.open(arguments.corpus)
     ids = arguments.output / "ids.npy"
     if not ids.exists():
@@ -278,12 +278,12 @@ def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, part
 
 
 def their_log(run: Path, key: str) -> list[float]:
-    """A figure of every step of the peer."""
+    """A value that the peer logged in every step."""
     return [json.loads(line)[key] for line in (run / "steps.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def search(arguments: argparse.Namespace) -> None:
-    """The loss that transformers ends with for some learning rates."""
+    """Print the final loss of transformers for several learning rates."""
     steps = round(60 * arguments.minutes * SEARCHED / paces(arguments)["transformers"])
     print(f"{steps:,} steps\n\n| peak | loss of the last tenth |\n|---|---|")
     for peak in TRIED:
@@ -295,7 +295,7 @@ def search(arguments: argparse.Namespace) -> None:
 
 
 def table(curves: dict[str, dict[int, Point]]) -> str:
-    """The mean score of each arm after each part: the mean of its seeds, lowest to highest."""
+    """The table of each arm's mean score after each part: the mean, lowest and highest of its seeds."""
     lines = [f"| part of the time | {' | '.join(curves)} |", f"|{'---|' * (len(curves) + 1)}"]
     for number in sorted(set().union(*curves.values())):
         cells = [cell(curve[number]) if number in curve else "" for curve in curves.values()]
@@ -304,22 +304,22 @@ def table(curves: dict[str, dict[int, Point]]) -> str:
 
 
 def cell(point: Point) -> str:
-    """A point in the table."""
+    """A point as a cell of the table."""
     scores = f"{point.mean:.1%} ({min(point.scores):.1%} to {max(point.scores):.1%})"
     return f"{scores}, hidden words {statistics.mean(point.losses):.2f} ({point.minutes:.0f} minutes)"
 
 
 def verdict(curves: dict[str, dict[int, Point]], minutes: float) -> str:
-    """Whether what was set before the first run has come true."""
+    """Whether what was set before the first run came true."""
     ours, theirs = (
         [curve[number] for number in sorted(curve)] for curve in (curves["continual"], curves["transformers"])
     )
     reached = next((point.minutes for point in ours if point.mean >= theirs[-1].mean), None)
     when = "never" if reached is None else f"after {reached:.0f} minutes"
-    kept_to = reached is not None and reached <= WITHIN * minutes and ours[-1].mean > theirs[-1].mean
+    holds = reached is not None and reached <= WITHIN * minutes and ours[-1].mean > theirs[-1].mean
     return (
-        f"continual has what transformers ends with ({theirs[-1].mean:.1%}) {when}, and ends with "
-        f"{ours[-1].mean:.1%}: {'as' if kept_to else 'not as'} was set"
+        f"continual reaches what transformers ends with ({theirs[-1].mean:.1%}) {when}, and ends with "
+        f"{ours[-1].mean:.1%}: {'as' if holds else 'not as'} expected"
     )
 
 

@@ -1,26 +1,26 @@
-"""How early and how well: simultaneous translation on the shared encoder.
+"""Latency and quality of simultaneous translation on the shared encoder.
 
   python benchmarks/translation.py --data DATA --output runs/translation [--seeds 0 1 2] [--epochs 10] [--arms full ...]
 
-DATA has mt_multi30k_task1/{train,val,test_2016_flickr}.{de,en,cs,fr}.gz and mt_doc_libreoffice_help_zh_en.  For each
-pair of languages a vocabulary of both, an encoder of 3 layers of 256 and a decoder of as many; each arm is fine-tuned
-by `ernie finetune`, seed by seed, and scored on the test split.  What is done is kept, so that the command goes on
-where it was cut; what came out of each arm is a small file under `--records` (by default in OUTPUT), and all that are
-there make the tables.
+DATA has mt_multi30k_task1/{train,val,test_2016_flickr}.{de,en,cs,fr}.gz and mt_doc_libreoffice_help_zh_en.  Each
+language pair has a joint vocabulary, an encoder of 3 layers of 256 and a decoder of the same size; each arm is
+fine-tuned by `ernie finetune`, seed by seed, and scored on the test split.  Finished work is kept, so that an
+interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by default in
+OUTPUT), and the tables show all files.
 
-German to English: wait-k for several k, one model that learnt all of them, whole sentences, and whole sentences with an
-encoder that knows the training text of both languages already; `full, early` is the model that learnt whole sentences,
-asked to translate early (test-time wait-k), and `full, beam of 4` the same following four hypotheses.  What it has read
-it encodes anew for each token, and its encoder looks both ways.  Those of the wait-k arms do not, nor does that of
-`one-way`, which learnt whole sentences and is asked to translate early as well.  Czech to French, whose sentences have
-1.25 times as many tokens: wait-3 with and without catching up.  English to Chinese: the help of an office suite.
+German to English: wait-k for several k, one model trained on all of them, whole sentences, and whole sentences with an
+encoder pretrained on the training text of both languages; `full, early` is the model trained on whole sentences, used
+with test-time wait-k, and `full, beam of 4` the same model with a beam of four hypotheses.  It encodes the source read
+so far anew for each token, with a bidirectional encoder.  The encoders of the wait-k arms are unidirectional, and so is
+that of `one-way`, which is trained on whole sentences and also used with test-time wait-k.  Czech to French, whose
+sentences have 1.25 times as many tokens: wait-3 with and without catching up.  English to Chinese: the help of an
+office suite.
 
-The lag is AL in tokens, each translation's measured against its reference, the ends of sentences not counted.  Set
-before the first run, after Ma et al. (2019): it grows with k and is, on the lengths that were decoded, within 0.01 of
-its closed form (where a model did not wait of itself, having found a sentence over before its source was); k = 9 is at
-most 2 BLEU below whole sentences; having learnt to wait one token is worth 1.5 BLEU over being asked to; catching up
-brings the lag nearer to k; an encoder that knows the text beats one that knows nothing; and whole sentences reach 35
-BLEU.
+The lag is AL in tokens, measured for each translation against its reference, not counting the ends of sentences.  Set
+before the first run, after Ma et al. (2019): it grows with k and is, on the decoded lengths, within 0.01 of its closed
+form (where a model did not wait of its own accord, having ended a sentence before its source ended); k = 9 is at most 2
+BLEU below whole sentences; training with wait-1 is worth 1.5 BLEU over test-time wait-1; catching up brings the lag
+nearer to k; a pretrained encoder beats an untrained one; and whole sentences reach 35 BLEU.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from evidence import MASKED, SEEDS, kept, pretrain, read_records_of, slug
-from fine_tuned import ernie, fine_tuned, knows_nothing
+from evidence import MASKED, SEEDS, cached_record, pretrain, read_records_of, slug
+from fine_tuned import ernie, fine_tuned, untrained_small
 
 from ernie.data.labelled.read import read_split
 from ernie.data.labelled.row import RowOptions
@@ -55,27 +55,27 @@ BETWEEN, BELOW, ABOVE, WHOLE = 0.01, 0.02, 0.015, 0.35
 MOST_TOKENS = 64
 BEAM = 4
 DROPOUT = 0.3  # 29,000 sentences are seen ten times
-LOOKED_AT = 200  # rows of dev
-KNOWS = 4000  # steps that an encoder learns masked words of both languages for, where it does
-LINES = 40  # sentences that make a document then
+DEV_ROWS = 200
+PRETRAINING_STEPS = 4000  # on masked words of both languages
+LINES = 40  # sentences in a document of that text
 SPLITS = {"train": "train", "dev": "val", "test": "test_2016_flickr"}
-HELD_OUT = 40  # of so many documents of the help one is for dev and one for the test
+HELD_OUT = 40  # of this many documents of the help, one is for dev and one for test
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A pair of languages, what is set of the task, and whether the encoder knows the text before."""
+    """A language pair, settings of the task, and whether the encoder is pretrained."""
 
     pair: str
     task: dict[str, Any] = field(default_factory=dict)
-    knows: bool = False
+    pretrained: bool = False
 
 
 ARMS = {
     **{f"wait-{k}": Arm("de-en", {"wait_k": k}) for k in DISTANCES},
     "full": Arm("de-en"),
     "one-way": Arm("de-en", {"wait_k": MOST_TOKENS}),
-    "full, encoder pretrained": Arm("de-en", knows=True),
+    "full, encoder pretrained": Arm("de-en", pretrained=True),
     "several": Arm("de-en", {"wait_k": list(DISTANCES)}),
     "cs-fr, wait-3": Arm("cs-fr", {"wait_k": 3}),
     "cs-fr, wait-3, catching up": Arm("cs-fr", {"wait_k": 3, "catch_up": 0.2}),
@@ -85,7 +85,7 @@ ARMS = {
 
 
 def main() -> None:
-    """Run what is missing, print the tables, draw the figure."""
+    """Run what is missing, print the tables and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
@@ -99,37 +99,37 @@ def main() -> None:
 
     def record(label: str, seed: int) -> dict[str, Any]:
         arm = ARMS[label]
-        files, place = split_files(arguments.data, arguments.output, arm.pair), arguments.output / arm.pair
-        model = beginning(files["train"], place, arm.pair)
-        if arm.knows:
-            model = knowing(files["train"], place, arm.pair, model, seed) / "model"
-        run = place / name / f"{slug(label)}-{seed}"
+        files, folder = split_files(arguments.data, arguments.output, arm.pair), arguments.output / arm.pair
+        model = initial_encoder(files["train"], folder, arm.pair)
+        if arm.pretrained:
+            model = pretrained_encoder(files["train"], folder, arm.pair, model, seed) / "model"
+        run = folder / name / f"{slug(label)}-{seed}"
         source, target = arm.pair.split("-")
         task = {"kind": "translate", "text": source, "label": target, "max_len": MOST_TOKENS, **arm.task}
-        data = {"train": files["train"], "dev": f"{files['dev']}[:{LOOKED_AT}]"}
+        data = {"train": files["train"], "dev": f"{files['dev']}[:{DEV_ROWS}]"}
         fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=2048, dropout=DROPOUT)
         return scored(run, label, files)
 
     for seed in arguments.seeds:
         for label in arguments.arms:
-            kept(records / f"{slug(label)}-{seed}.json", partial(record, label, seed))
-    found = {label: read_records_of(records, slug(label)) for label in ARMS}
+            cached_record(records / f"{slug(label)}-{seed}.json", partial(record, label, seed))
+    by_arm = {label: read_records_of(records, slug(label)) for label in ARMS}
     points: dict[str, list[dict[str, float]]] = {}
-    for there in found.values():
-        for one in there:
-            for name, point in one["points"].items():
+    for of_arm in by_arm.values():
+        for result in of_arm:
+            for name, point in result["points"].items():
                 points.setdefault(name, []).append(point)
     print(table(points), end="\n\n")
-    for there in found.values():
-        print("".join(f"{line}\n" for one in there for line in one.get("anticipation", ())), end="")
+    for of_arm in by_arm.values():
+        print("".join(f"{line}\n" for result in of_arm for line in result.get("anticipation", ())), end="")
     draw(points, records / "latency.png")
 
 
 def split_files(data: Path, output: Path, pair: str) -> dict[str, str]:
-    """The files of each split of a pair; those of the help are written."""
+    """The files of each split of a pair; those of the help are written first."""
     if pair != "en-zh":
-        between = "{" + pair.replace("-", ",") + "}"
-        return {split: str(data / "mt_multi30k_task1" / f"{name}.{between}.gz") for split, name in SPLITS.items()}
+        languages = "{" + pair.replace("-", ",") + "}"
+        return {split: str(data / "mt_multi30k_task1" / f"{name}.{languages}.gz") for split, name in SPLITS.items()}
     folder = output / pair
     files = {split: folder / f"{split}.jsonl" for split in SPLITS}
     if not files["test"].exists():
@@ -143,8 +143,8 @@ def split_files(data: Path, output: Path, pair: str) -> dict[str, str]:
 
 
 def help_rows(file: Path) -> dict[str, list[dict[str, str]]]:
-    """The blocks of each split that were translated, each once; no document has blocks in two splits."""
-    found: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
+    """The distinct translated blocks of each split; no document has blocks in two splits."""
+    rows: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     seen = set()
     with file.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
@@ -153,96 +153,96 @@ def help_rows(file: Path) -> dict[str, list[dict[str, str]]]:
             for zh, en in zip(document["zh"], document["en"], strict=True) if document["aligned"] else ():
                 if (zh, en) not in seen and any("\u4e00" <= character <= "\u9fff" for character in zh):
                     seen.add((zh, en))
-                    found[split].append({"en": en, "zh": zh})
-    return found
+                    rows[split].append({"en": en, "zh": zh})
+    return rows
 
 
 def rows_of(split: str, file: str) -> Sequence[Mapping[str, Any]]:
-    """The rows of a split."""
+    """Read the rows of a split."""
     return read_split(split, [file], RowOptions()).rows
 
 
-def beginning(train: str, place: Path, pair: str) -> Path:
-    """An encoder that knows nothing, with a vocabulary of both languages."""
-    fresh, tokenizer = place / "fresh", place / "tokenizer"
+def initial_encoder(train: str, folder: Path, pair: str) -> Path:
+    """The folder of an untrained encoder with a joint vocabulary of both languages."""
+    fresh, tokenizer = folder / "fresh", folder / "tokenizer"
     if not tokenizer.is_dir():
         options = ["--kind", "sentencepiece", "--cased", "--vocab-size", str(VOCABULARY), "--output", str(tokenizer)]
-        ernie("tokenizer", "train", "--input", *map(str, texts(train, place, pair)), *options)
-    return knows_nothing(fresh, load_tokenizer(tokenizer), **SHAPE)
+        ernie("tokenizer", "train", "--input", *map(str, texts(train, folder, pair)), *options)
+    return untrained_small(fresh, load_tokenizer(tokenizer), **SHAPE)
 
 
-def texts(train: str, place: Path, pair: str) -> list[Path]:
-    """The training text of each language, an empty line between the documents."""
-    place.mkdir(parents=True, exist_ok=True)
+def texts(train: str, folder: Path, pair: str) -> list[Path]:
+    """Write the training text of each language, with an empty line between documents."""
+    folder.mkdir(parents=True, exist_ok=True)
     rows, files = rows_of("train", train), []
     for language in pair.split("-"):
-        files.append(place / f"train.{language}.txt")
+        files.append(folder / f"train.{language}.txt")
         lines = [f"{row[language]}\n" + "\n" * (number % LINES == 0) for number, row in enumerate(rows, 1)]
         files[-1].write_text("".join(lines), encoding="utf-8")
     return files
 
 
-def knowing(train: str, place: Path, pair: str, fresh: Path, seed: int) -> Path:
-    """An encoder that has learnt masked words of the training text of both languages."""
-    corpus = place / "corpus"
+def pretrained_encoder(train: str, folder: Path, pair: str, fresh: Path, seed: int) -> Path:
+    """The run that pretrains the encoder on masked words of the training text of both languages."""
+    corpus = folder / "corpus"
     if not corpus.is_dir():
-        words = ("--tokenizer", str(place / "tokenizer"), "--output", str(corpus), "--quiet")
-        ernie("data", "build", "--input", *map(str, texts(train, place, pair)), *words)
+        options = ("--tokenizer", str(folder / "tokenizer"), "--output", str(corpus), "--quiet")
+        ernie("data", "build", "--input", *map(str, texts(train, folder, pair)), *options)
     tree = {
-        "schedule": {"stages": [{MASKED: KNOWS}]},
+        "schedule": {"stages": [{MASKED: PRETRAINING_STEPS}]},
         "model": {"start_from": str(fresh.resolve()), "dropout": 0.1, "attention_dropout": 0.1},
         "data": {"max_len": MOST_TOKENS, "batch_tokens": 2048},
         "train": {"rate": {"peak": 1e-3, "warmup": 0.05}},
     }
-    return pretrain(corpus, tree, place / f"knows-{seed}", seed)
+    return pretrain(corpus, tree, folder / f"knows-{seed}", seed)
 
 
-def asked(label: str) -> list[tuple[str, int | None, int]]:
-    """What a model is asked for: its name in the table, the distance that is kept, None for its own, and the number of
-    hypotheses that are followed once a sentence is over."""
+def decodings(label: str) -> list[tuple[str, int | None, int]]:
+    """The ways to decode with a model: name in the table, k (None for the model's own), and the beam size that is used
+    once the source sentence has ended."""
     if label == "several":
         return [(f"several, asked for {k}", k, 1) for k in DISTANCES]
-    whole: list[tuple[str, int | None, int]] = [(label, None, 1)]
+    ways: list[tuple[str, int | None, int]] = [(label, None, 1)]
     if label == "full":
-        whole.append((f"full, beam of {BEAM}", None, BEAM))
+        ways.append((f"full, beam of {BEAM}", None, BEAM))
     if label in ("full", "one-way"):
-        whole += [(f"{label}, early {k}", k, 1) for k in DISTANCES]
-    return whole
+        ways += [(f"{label}, early {k}", k, 1) for k in DISTANCES]
+    return ways
 
 
 def scored(run: Path, label: str, files: dict[str, str]) -> dict[str, Any]:
-    """The lag, checked against its closed form, and BLEU of each distance on the test split, and the time it took."""
+    """Lag, checked against its closed form, and BLEU on the test split by each way to decode; the training time."""
     source, target = ARMS[label].pair.split("-")
     rows = rows_of("test", files["test"])
     seconds = json.loads((run / "scores.json").read_text(encoding="utf-8"))["trials"][0]["seconds"]
-    found: dict[str, Any] = {"points": {}, "minutes": seconds / 60}
+    result: dict[str, Any] = {"points": {}, "minutes": seconds / 60}
     tokenizer = load_tokenizer(run / "model" / "tokenizer")
     references = [len(tokenizer.encode(row[target]).ids) for row in rows]
-    for name, k, beam in asked(label):
+    for name, k, beam in decodings(label):
         translator = TextTranslator.load(run, k, beam)
         answers = translator.translate([row[source] for row in rows])
-        latencies, off = [], []
+        latencies, deviations = [], []
         distance = k or ARMS[label].task.get("wait_k")
         for (_, progress), reference in zip(answers, references, strict=True):
             read, written = progress.source, len(progress.written)
             if not written:
                 continue
-            latencies.append(Latency.of(progress.behind, read, reference))
+            latencies.append(Latency.of(progress.source_delays, read, reference))
             if distance and not progress.waited and "catch_up" not in ARMS[label].task:
-                lag = average_lagging(progress.behind, read, written)
-                off.append(abs(lag - closed_form(distance, read, written)))
-        if off and max(off) > BETWEEN:
-            raise SystemExit(f"{run}: AL is {max(off)} off its closed form")
+                lag = average_lagging(progress.source_delays, read, written)
+                deviations.append(abs(lag - closed_form(distance, read, written)))
+        if deviations and max(deviations) > BETWEEN:
+            raise SystemExit(f"{run}: AL is {max(deviations)} off its closed form")
         score = bleu([row[target] for row in rows], [text for text, _ in answers])
         mean = Latency.mean(latencies)
-        found["points"][name] = {"lag": mean.lagging, "bleu": score, "latency": asdict(mean)}
+        result["points"][name] = {"lag": mean.lagging, "bleu": score, "latency": asdict(mean)}
         if label == "wait-3":
-            found["anticipation"] = anticipation(run, files, rows, answers)
-    return found
+            result["anticipation"] = anticipation(run, files, rows, answers)
+    return result
 
 
 def closed_form(k: int, read: int, written: int) -> float:
-    """AL of wait-k: the mean of k + (t - 1)(1 - 1/r) over the tokens up to that before which all is read."""
+    """AL of wait-k: the mean of k + (t - 1)(1 - 1/r) over the tokens up to the first after all is read."""
     tokens = min(max(1, read - k + 1), written)
     return min(k, read) + (tokens - 1) / 2 * (1 - read / written)
 
@@ -250,9 +250,9 @@ def closed_form(k: int, read: int, written: int) -> float:
 def anticipation(
     run: Path, files: dict[str, str], rows: Sequence[Mapping[str, Any]], answers: list[tuple[str, Progress]]
 ) -> list[str]:
-    """How often an English verb was written before the German one, which ends the sentence, had begun to be read."""
+    """How often an English verb was written before any token of the sentence-final German verb was read."""
     lexicon = translations(rows_of("train", files["train"]))
-    told = right = 0
+    verbs = anticipated = 0
     examples = []
     tokenizer = load_tokenizer(run / "model" / "tokenizer")
     for row, (text, progress) in zip(rows, answers, strict=True):
@@ -261,20 +261,20 @@ def anticipation(
         meanings = lexicon.get(verb, frozenset()) & frozenset(row["en"].lower().rstrip(".").split())
         if not is_verb(verb) or not meanings:
             continue
-        before = len(tokenizer.encode(" ".join(words[:-1])).ids)  # tokens of the source ahead of the verb
+        before = len(tokenizer.encode(" ".join(words[:-1])).ids)  # source tokens before the verb
         early = tokenizer.decode(
             [i for i, read in zip(progress.written, progress.delays, strict=True) if read <= before]
         )
-        told += 1
+        verbs += 1
         if meanings & frozenset(early.lower().split()):
-            right += 1
+            anticipated += 1
             examples.append(f"  {row['de']} -> {text} ({verb}: {' '.join(meanings)})")
-    head = f"{run.name}: of {told} verbs that end a sentence, {right} were written before they had begun to be read"
-    return [head, *examples[:4]]
+    summary = f"{run.name}: of {verbs} verbs that end a sentence, {anticipated} were written before they were read"
+    return [summary, *examples[:4]]
 
 
 def is_verb(word: str) -> bool:
-    """Whether the last word of a German sentence looks like a verb: nouns have a capital."""
+    """Whether the last word of a German sentence looks like a verb; nouns are capitalized."""
     return len(word) > 3 and word[0].islower() and word.endswith(("t", "en", "eln", "ern"))
 
 
@@ -282,82 +282,82 @@ def translations(rows: Sequence[Mapping[str, Any]]) -> dict[str, frozenset[str]]
     """For each German verb that ends sentences, the English words that go with it (Dice's coefficient above 0.2)."""
     english, german, both = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
     for row in rows:
-        ours = set(row["en"].lower().rstrip(".").split())
-        theirs = {word for word in (one.rstrip(".!,") for one in row["de"].split()) if is_verb(word)}
-        english.update(ours)
-        german.update(theirs)
-        both.update((word, other) for word in theirs for other in ours)
-    found: dict[str, set[str]] = {}
-    for (word, other), count in both.items():
-        if count >= 5 and 2 * count / (german[word] + english[other]) > 0.2:
-            found.setdefault(word, set()).add(other)
-    return {word: frozenset(others) for word, others in found.items()}
+        words = set(row["en"].lower().rstrip(".").split())
+        verbs = {word for word in (token.rstrip(".!,") for token in row["de"].split()) if is_verb(word)}
+        english.update(words)
+        german.update(verbs)
+        both.update((verb, word) for verb in verbs for word in words)
+    lexicon: dict[str, set[str]] = {}
+    for (verb, word), count in both.items():
+        if count >= 5 and 2 * count / (german[verb] + english[word]) > 0.2:
+            lexicon.setdefault(verb, set()).add(word)
+    return {verb: frozenset(meanings) for verb, meanings in lexicon.items()}
 
 
 def table(points: dict[str, list[dict[str, float]]]) -> str:
-    """AL and BLEU of each, the median of the seeds."""
+    """The table of AL and BLEU: medians of the seeds."""
     lines = ["| | AL, tokens | BLEU on the test split | seeds |", "|---|---|---|---|"]
-    for name, found in points.items():
-        scores = [100 * one["bleu"] for one in found]
-        lag = statistics.median(one["lag"] for one in found)
+    for name, of_seeds in points.items():
+        scores = [100 * point["bleu"] for point in of_seeds]
+        lag = statistics.median(point["lag"] for point in of_seeds)
         spread = f"{statistics.median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})"
-        lines.append(f"| {name} | {lag:.2f} | {spread} | {len(found)} |")
+        lines.append(f"| {name} | {lag:.2f} | {spread} | {len(of_seeds)} |")
     return "\n".join([*lines, "", *verdicts(points)])
 
 
 def verdicts(points: dict[str, list[dict[str, float]]]) -> Iterator[str]:
-    """What was set before the first run, as far as it was measured."""
+    """Whether what was set before the first run came true, as far as it was measured."""
 
-    def middle(name: str, key: str) -> float:
-        return statistics.median(one[key] for one in points[name])
+    def median(name: str, key: str) -> float:
+        return statistics.median(point[key] for point in points[name])
 
-    def told(what: str, comes_true: bool, *names: str) -> Iterator[str]:
+    def verdict(expectation: str, holds: bool, *names: str) -> Iterator[str]:
         if set(names) <= set(points):
-            yield f"- {what}: {'as' if comes_true else 'not as'} was set"
+            yield f"- {expectation}: {'as' if holds else 'not as'} expected"
 
-    learnt = [f"wait-{k}" for k in DISTANCES if f"wait-{k}" in points]
-    lags = [middle(name, "lag") for name in learnt]
+    trained = [f"wait-{k}" for k in DISTANCES if f"wait-{k}" in points]
+    lags = [median(name, "lag") for name in trained]
     if len(lags) > 1:
-        yield from told("the lag grows with k", lags == sorted(lags), *learnt)
-    for what, better, worse, least in (
+        yield from verdict("the lag grows with k", lags == sorted(lags), *trained)
+    for expectation, better, worse, least in (
         ("k = 9 is at most 2 BLEU below whole sentences", "wait-9", "full", -BELOW),
-        ("having learnt to wait one token is worth 1.5 BLEU", "wait-1", "full, early 1", ABOVE),
+        ("training with wait-1 is worth 1.5 BLEU", "wait-1", "full, early 1", ABOVE),
         ("so it is where neither encoder looks ahead", "wait-1", "one-way, early 1", ABOVE),
-        ("an encoder that knows the text beats one that knows nothing", "full, encoder pretrained", "full", 0.0),
+        ("a pretrained encoder beats an untrained one", "full, encoder pretrained", "full", 0.0),
     ):
         if better in points and worse in points:
-            gain = middle(better, "bleu") - middle(worse, "bleu")
-            yield from told(f"{what} ({100 * gain:+.1f})", gain >= least)
+            gain = median(better, "bleu") - median(worse, "bleu")
+            yield from verdict(f"{expectation} ({100 * gain:+.1f})", gain >= least)
     if "full" in points:
-        yield from told("whole sentences reach 35 BLEU", middle("full", "bleu") >= WHOLE)
+        yield from verdict("whole sentences reach 35 BLEU", median("full", "bleu") >= WHOLE)
     plain, catching = "cs-fr, wait-3", "cs-fr, wait-3, catching up"
     if plain in points and catching in points:
-        nearer = abs(middle(catching, "lag") - 3) < abs(middle(plain, "lag") - 3)
-        yield from told("catching up brings the lag nearer to k", nearer)
+        nearer = abs(median(catching, "lag") - 3) < abs(median(plain, "lag") - 3)
+        yield from verdict("catching up brings the lag nearer to k", nearer)
 
 
 def draw(points: dict[str, list[dict[str, float]]], file: Path) -> None:
-    """BLEU against AL, German to English, a line for each way to have learnt it."""
+    """Draw BLEU against AL, German to English, with a line for each way of training."""
     figure, panel = plt.subplots(figsize=(6.5, 4.5))
     families = {
-        "learnt": "wait-",
-        "several distances learnt": "several",
-        "asked of a whole-sentence model": "full, early",
-        "asked of one that encodes one way": "one-way, early",
+        "trained with wait-k": "wait-",
+        "trained with several k": "several",
+        "test-time wait-k": "full, early",
+        "test-time wait-k, unidirectional encoder": "one-way, early",
     }
     for label, prefix in families.items():
-        found = [
-            tuple(np.median([[one["lag"], one["bleu"]] for one in values], axis=0))
-            for name, values in points.items()
+        line = [
+            tuple(np.median([[point["lag"], point["bleu"]] for point in of_seeds], axis=0))
+            for name, of_seeds in points.items()
             if name.startswith(prefix)
         ]
-        if found:
-            panel.plot(*np.array(sorted(found)).T * [[1], [100]], marker="o", label=label)
+        if line:
+            panel.plot(*np.array(sorted(line)).T * [[1], [100]], marker="o", label=label)
     if "full" in points:
-        whole = 100 * statistics.median(one["bleu"] for one in points["full"])
+        whole = 100 * statistics.median(point["bleu"] for point in points["full"])
         panel.axhline(whole, color="grey", linestyle="--")
-        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "top"}
-        panel.annotate("whole sentences", (0, whole), (6, -5), color="grey", **place)
+        anchor: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "top"}
+        panel.annotate("whole sentences", (0, whole), (6, -5), color="grey", **anchor)
     panel.set(xlabel="average lagging, tokens", ylabel="BLEU")
     panel.grid(alpha=0.3)
     panel.legend(loc="lower right")

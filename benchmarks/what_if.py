@@ -2,8 +2,8 @@
 
   python benchmarks/what_if.py [--preset large] [--kinds a100 h100 ...] [--devices 8 64 512 4096]
 
-Two micro-batches of 8,192 tokens for each device, or the same tokens cut otherwise; sequences of 512.  Nothing here
-was run; the assumptions are those that `ernie plan` prints.
+Two micro-batches of 8,192 tokens per device, or the same tokens in other micro-batches; sequences of 512.  Nothing here
+was run; the assumptions are those printed by `ernie plan`.
 """
 
 from __future__ import annotations

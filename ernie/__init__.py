@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["ErnieModel", "ErnieTokenizer", "__version__"]
 
-# Paddle takes a second to import: only those who ask for the model pay for it.
-_FACE = {"ErnieModel": "ernie.model.ernie", "ErnieTokenizer": "ernie.model.pretrained"}
+# Imported lazily: importing Paddle takes a second.
+_LAZY = {"ErnieModel": "ernie.model.ernie", "ErnieTokenizer": "ernie.model.pretrained"}
 
 runtime.prepare()
 
@@ -25,9 +25,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for one of the module's
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
-        if name in _FACE:
-            return getattr(import_module(_FACE[name]), name)
-        raise AttributeError(f"module 'ernie' has no attribute '{name}'.{nearest(name, _FACE)}")
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        raise AttributeError(f"module 'ernie' has no attribute '{name}'.{nearest(name, _LAZY)}")

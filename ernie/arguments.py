@@ -1,4 +1,4 @@
-"""The arguments that mean the same in every command, each written once."""
+"""Command-line arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ C = TypeVar("C")
 
 
 def add_config(parser: argparse.ArgumentParser, help: str, *, optional: bool = False) -> None:
-    """CONFIG, a Path: always the first; None when it is optional and left out."""
+    """Add CONFIG, a Path, as the first positional argument; None if it is optional and omitted."""
     parser.add_argument("config", nargs="?" if optional else None, type=Path, metavar="CONFIG", help=help)
 
 
 def add_set(parser: argparse.ArgumentParser, help: str) -> None:
-    """--set KEY=VALUE, as often as one likes: a list for `ernie.config.read`."""
+    """Add --set KEY=VALUE, repeatable: a list of overrides for `ernie.config.read`."""
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"{help} (repeatable)")
 
 
 def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None:
-    """--output DIR, a Path: required with a `help` of its own, otherwise a run's folder, which has a key as well."""
+    """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key."""
     parser.add_argument(
         "--output",
         type=Path,
@@ -32,17 +32,17 @@ def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None
 
 
 def add_overwrite(parser: argparse.ArgumentParser, what: str) -> None:
-    """--overwrite, for commands that otherwise refuse an output that is there."""
+    """Add --overwrite, for commands that otherwise refuse to replace an existing output."""
     parser.add_argument("--overwrite", action="store_true", help=f"replace an existing {what} in --output")
 
 
 def add_seed(parser: argparse.ArgumentParser) -> None:
-    """--seed N, None when it is left to the configuration."""
+    """Add --seed N; None leaves it to the configuration."""
     parser.add_argument("--seed", type=int, metavar="N", help="overrides the key `seed`")
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
-    """--processes and --max-restarts, for commands that run on several processes."""
+    """Add --processes and --max-restarts, for commands that run on several processes."""
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="number of processes, see `parallel`")
     parser.add_argument(
         "--max-restarts",
@@ -54,7 +54,7 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """--precision, for commands that ask a model; None where it is not given."""
+    """Add --precision, for commands that run a model; None if it is not given."""
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16", "fp16", "int8"),
@@ -63,14 +63,14 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 
 
 def add_quiet(parser: argparse.ArgumentParser, help: str = "show no progress") -> None:
-    """--quiet."""
+    """Add --quiet."""
     parser.add_argument("--quiet", action="store_true", help=help)
 
 
 def overridden(config: C, arguments: argparse.Namespace, *names: str) -> C:
-    """The configuration with the keys `names` as the command line gave them, where it gave them.
+    """Return the configuration with those of the keys `names` that were given on the command line replaced.
 
-    Not through --set, which reads YAML: a folder may be called 2024.
+    Unlike --set, this does not parse values as YAML: a folder may be called 2024.
     """
     given: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     return replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[type-var]

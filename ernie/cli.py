@@ -1,8 +1,8 @@
-"""The one command, `ernie`.  Its sub-commands are entry points of the group `ernie.commands`.
+"""The command `ernie`.  Its sub-commands are entry points of the group `ernie.commands`.
 
-An entry point's name is the sub-command ("data build" is a command of two words) and its value a module with
-`SUMMARY` (one line), `add_arguments(parser)` and `main(arguments) -> int | None`.  The module is imported when its
-sub-command is called and for its own `--help`, so that `ernie --help` is fast.
+An entry point's name is the sub-command ("data-build" for the two words `data build`) and its value a module with
+`SUMMARY` (one line), `add_arguments(parser)` and `main(arguments) -> int | None`.  The module is imported only when its
+sub-command or that one's `--help` is run, so that `ernie --help` is fast.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 from ernie import __version__
 from ernie.errors import Remark, UserError, nearest
-from ernie.runtime import HANG_UP, ending_signals, leave_terminal
+from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 
 GROUP = "ernie.commands"
-# The order in which help lists our own commands; those of other distributions follow by name.
+# The order of our own commands in the help; those of other distributions follow, sorted by name.
 _ORDER = (
     *("data build", "tokenizer train", "tokenizer check", "tasks", "pretrain", "plan", "report", "verify", "convert"),
     *("finetune", "check", "evaluate", "predict", "benchmark", "doctor"),
@@ -33,29 +33,29 @@ _ORDER = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit status: 0 done, 1 failed, 2 something the user can mend."""
+    """Run one command line; return the exit status: 0 success, 1 failure, 2 an error that the user can fix."""
     words = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:
         print("ernie: error: standard output is closed; send it to a file, or to /dev/null", file=sys.stderr)
         return 2
-    came: list[int] = []
+    signals: list[int] = []
     try:
-        with _terminable(came), _plain_warnings():
+        with _terminable(signals), _plain_warnings():
             status = _dispatch(words)
-        sys.stdout.flush()  # here, so that a reader who went away is noticed where it is handled
+        sys.stdout.flush()  # here, so that a BrokenPipeError is raised where it is handled
         return status
     except UserError as error:
         print(f"ernie: error: {error}", file=sys.stderr)
         return error.status
     except BrokenPipeError:
-        # The reader of our output went away (`ernie tasks | head`); say nothing more, also not at exit.
+        # The reader of our output is gone (`ernie tasks | head`): print nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
-        return _ended(came[-1] if came else signal.SIGINT)
+        return _ended(signals[-1] if signals else signal.SIGINT)
     except Exception as error:
-        if came:  # in the middle of Paddle's C++ what is raised for a signal comes out as an error of another kind
-            return _ended(came[-1])
+        if signals:  # inside Paddle's C++ the KeyboardInterrupt becomes another error
+            return _ended(signals[-1])
         if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
             raise
         name = f"{error.filename}: " if error.filename else ""
@@ -64,28 +64,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(number: int) -> int:
-    """Say that a signal has ended the command; returns its exit status."""
+    """Report that a signal has ended the command; return the exit status."""
     interrupted = number == signal.SIGINT
     print("ernie: interrupted" if interrupted else "ernie: terminated", file=sys.stderr)
     return 128 + (signal.SIGINT if interrupted else signal.SIGTERM)
 
 
 @contextmanager
-def _terminable(came: list[int]) -> Iterator[None]:
-    """Have SIGTERM and the end of the terminal end a command as Ctrl-C does: by an exception, so that nothing
-    half-written stays behind.  `came` gets the signals that did."""
+def _terminable(signals: list[int]) -> Iterator[None]:
+    """Make SIGTERM and SIGHUP end a command as Ctrl-C does: by an exception, so that partial output is cleaned up.
+
+    Signals that arrive are appended to `signals`.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return
 
     def end(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if number == HANG_UP:
-            signal.signal(number, signal.SIG_IGN)  # the shell passes it on, and the kernel sends it again
+        signals.append(number)
+        if number == SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # sent twice, by the shell and by the kernel
         leave_terminal()
         raise KeyboardInterrupt
 
-    ignored = signal.getsignal(signal.SIGINT) != signal.default_int_handler  # as a shell has it for what ends in `&`
+    ignored = signal.getsignal(signal.SIGINT) != signal.default_int_handler  # as for a shell's background jobs (`&`)
     numbers = [number for number in ending_signals() if number != signal.SIGINT or not ignored]
     before = {number: signal.signal(number, end) for number in numbers}
     try:
@@ -97,7 +99,7 @@ def _terminable(came: list[int]) -> Iterator[None]:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Show the library's warnings as sentences, without the place in its code that Python adds."""
+    """Print the library's warnings as plain sentences, without the source location that Python adds."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
@@ -140,7 +142,7 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
     )
     module.add_arguments(parser)
     arguments = parser.parse_args(words)
-    arguments.words = [*name.split(), *words]  # for commands that start themselves in several processes
+    arguments.words = [*name.split(), *words]  # for commands that launch themselves on several processes
     return module.main(arguments) or 0
 
 
@@ -156,7 +158,7 @@ def _commands() -> dict[str, metadata.EntryPoint]:
 
 
 def _summary(point: metadata.EntryPoint) -> str:
-    """The SUMMARY line of a command's module, read from its source so that nothing heavy is imported."""
+    """Return the SUMMARY of a command's module, read from its source to avoid importing it."""
     spec = util.find_spec(point.value)
     if spec is None or spec.origin is None:
         return f"(its module {point.value} is missing)"
@@ -184,7 +186,7 @@ def _help(commands: dict[str, metadata.EntryPoint]) -> str:
 
 
 def _check_own_packages() -> None:
-    """Our sibling packages have everyday names; another `tasks` earlier on the path would be imported instead."""
+    """Check that our sibling packages are not shadowed: their names are common, such as `tasks`."""
     home = Path(__file__).resolve().parent.parent
     for name in ("tasks", "pretrain", "finetune"):
         spec = util.find_spec(name)

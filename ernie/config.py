@@ -1,7 +1,7 @@
-"""Configuration: a frozen dataclass is the schema, YAML is how it is written down.
+"""Configuration: a frozen dataclass is the schema, YAML is the file format.
 
-`build` checks a tree that was read (ernie/tree.py) against a dataclass and collects all mistakes before it raises, so
-that a user mends a file once.
+`build` validates a tree (see ernie/tree.py) against a dataclass and collects all mistakes before it raises, so that
+users can fix a file in one go.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ernie.errors import UserError, nearest
-from ernie.tree import ConfigError, Value, dump_plain, found, from_dict, read
+from ernie.tree import ConfigError, Value, described, dump_plain, from_dict, read
 
 __all__ = [
     "ConfigError",
@@ -36,40 +36,40 @@ C = TypeVar("C")
 
 
 def build(schema: type[C], tree: Value) -> C:
-    """Check `tree` against the dataclass `schema` and make it.  Raises ConfigError with all mistakes at once.
+    """Validate `tree` against the dataclass `schema` and create an instance.  Raises ConfigError with all mistakes.
 
     A field's type may be a scalar, Literal, Path, list, tuple, dict with string keys, a union of these, another
     dataclass, or a class with a classmethod `variant(key, given)` that returns the dataclass to use for the mapping
-    `given` found under `key` (and may raise UserError).  A `__post_init__` that raises ValueError, as UserError is,
-    has its message reported under the key of the object it checks.
+    `given` under `key`, and the keys of it that this consumes (and may raise UserError).  If a `__post_init__` raises
+    ValueError, which UserError is, its message is reported under the key of the object.
     """
     mistakes: list[str] = []
-    made = _build(schema, tree, "", mistakes)
+    config = _build(schema, tree, "", mistakes)
     if mistakes:
         raise ConfigError(mistakes)
-    return made
+    return config
 
 
 def check_least(config: object, **least: float) -> None:
-    """Raise UserError for the first field of a configuration that is below its least value."""
+    """Raise UserError for the first field of a configuration that is below its minimum."""
     for name, value in least.items():
         if getattr(config, name) < value:
             raise UserError(f"{name}: expected at least {value}, found {getattr(config, name)}")
 
 
 def check_seed(seed: int) -> None:
-    """Raise UserError for a seed that no generator takes."""
+    """Raise UserError for a seed outside the range of the random generators."""
     if not 0 <= seed < 2**32:
         raise UserError(f"seed: expected a number from 0 to {2**32 - 1:,}, found {seed:,}")
 
 
 def load(schema: type[C], path: str | Path, overrides: Sequence[str] = ()) -> C:
-    """`read` and `build` in one."""
+    """Read a configuration file and build the configuration."""
     return build(schema, read(path, overrides))
 
 
 def to_dict(config: Any) -> Any:
-    """A configuration as plain data: what YAML or JSON can hold, defaults written out."""
+    """Convert a configuration to plain data for YAML or JSON, with all defaults written out."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         data = {field.name: to_dict(getattr(config, field.name)) for field in dataclasses.fields(config)}
         name = getattr(config, "variant_name", None)
@@ -82,12 +82,12 @@ def to_dict(config: Any) -> Any:
 
 
 def dump(config: Any) -> str:
-    """A configuration as YAML that `load` reads back as its equal."""
+    """Dump a configuration as YAML that `load` reads back unchanged."""
     return dump_plain(to_dict(config))
 
 
 def differences(old: Any, new: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
-    """Key path -> (old, new) wherever two plain trees differ; a key that one side lacks counts as None there."""
+    """Return key path -> (old, new) wherever two plain trees differ; a missing key counts as None."""
     if isinstance(old, dict) and isinstance(new, dict):
         changes: dict[str, tuple[Any, Any]] = {}
         for key in [*old, *(key for key in new if key not in old)]:
@@ -97,7 +97,7 @@ def differences(old: Any, new: Any, path: str = "") -> dict[str, tuple[Any, Any]
 
 
 def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
-    """One value of type `kind`; on a mistake, note it and return None."""
+    """Build a value of type `kind`; on a mistake, append it to `mistakes` and return None."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value.plain()
@@ -111,7 +111,7 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
         return _build_sequence(origin, args, value, path, mistakes)
     if origin is dict:
         if value.data is None:
-            return {}  # as of a dataclass: nothing under the key; so a file can do without what it includes
+            return {}  # an empty key, as for a dataclass; lets a file remove a mapping that it includes
         if not isinstance(value.data, dict):
             return _mistake(value, path, "expected a mapping", mistakes)
         return {key: _build_item(args[1], item, _join(path, key), mistakes) for key, item in value.data.items()}
@@ -124,7 +124,7 @@ def _build(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
 
 def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
     if value.data is None:
-        value = Value({}, value.where)  # `train:` with nothing under it means all the defaults
+        value = Value({}, value.where)  # `train:` with nothing under it means all defaults
     if not isinstance(value.data, dict):
         return _mistake(value, path, "expected a mapping of keys", mistakes)
     before = len(mistakes)
@@ -133,25 +133,25 @@ def _build_dataclass(kind: Any, value: Value, path: str, mistakes: list[str]) ->
     for key, item in value.data.items():
         if key not in fields:
             mistakes.append(f"{item.where}: {_join(path, key)}: unknown key.{nearest(key, fields)}")
-    given = {}
+    arguments = {}
     for name, field in fields.items():
         if name in value.data:
-            given[name] = _build(hints[name], value.data[name], _join(path, name), mistakes)
+            arguments[name] = _build(hints[name], value.data[name], _join(path, name), mistakes)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             mistakes.append(f"{value.where}: {_join(path, name)}: this key is required")
     if len(mistakes) > before:
         return None
     try:
-        return kind(**given)
+        return kind(**arguments)
     except ValueError as error:
-        # By custom the message begins with the key it is about, which may stand lines below the mapping's own.
+        # By convention the message starts with the key it is about, which may be lines below that of the mapping.
         where = _place(value, str(error).partition(":")[0])
         mistakes.append(f"{where}: {path + ': ' if path else ''}{error}")
         return None
 
 
 def _place(value: Value, key_path: str) -> str:
-    """Where the key `a.b` under a value was written, or the innermost mapping around it."""
+    """Return the location of the key `a.b` under a value, or of the innermost mapping around it."""
     for key in key_path.split("."):
         if not isinstance(value.data, dict) or key not in value.data:
             break
@@ -178,11 +178,11 @@ def _build_union(args: tuple[Any, ...], value: Value, path: str, mistakes: list[
     attempts: list[list[str]] = []
     for arg in args:
         if arg is not type(None):
-            noted: list[str] = []
-            made = _build(arg, value, path, noted)
-            if not noted:
-                return made
-            attempts.append(noted)
+            own: list[str] = []
+            built = _build(arg, value, path, own)
+            if not own:
+                return built
+            attempts.append(own)
     mistakes.extend(attempts[-1] if len(attempts) == 1 else [_expected(args, value, path)])
     return None
 
@@ -204,7 +204,7 @@ def _build_sequence(origin: Any, args: tuple[Any, ...], value: Value, path: str,
 
 
 def _build_item(kind: Any, value: Value, path: str, mistakes: list[str]) -> Any:
-    """A value of a list or a mapping.  Where these are texts, as labels are, 0 and true are what the file says."""
+    """Build an item of a list or a mapping.  If items are strings, such as labels, 0 and true keep their spelling."""
     if kind is str and isinstance(value.data, (bool, int, float)):
         return value.written or json.dumps(value.data)
     return _build(kind, value, path, mistakes)
@@ -237,11 +237,11 @@ def _expected(args: tuple[Any, ...], value: Value, path: str) -> str:
                 base, _NAMES.get(arg, str(arg))
             )
         )
-    return f"{value.where}: {path}: expected {' or '.join(names)}, found {found(value)}"
+    return f"{value.where}: {path}: expected {' or '.join(names)}, found {described(value)}"
 
 
 def _mistake(value: Value, path: str, expected: str, mistakes: list[str]) -> None:
-    mistakes.append(f"{value.where}: {path + ': ' if path else ''}{expected}, found {found(value)}")
+    mistakes.append(f"{value.where}: {path + ': ' if path else ''}{expected}, found {described(value)}")
 
 
 def _join(path: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Errors that a user can mend: one sentence that says what was found, where, and the way out."""
+"""Errors that a user can fix: one sentence that says what was found, where, and what to do."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any, ClassVar
 
 
 class UserError(ValueError):
-    """Something the user can mend.  The command line prints it without a traceback and exits with its `status`."""
+    """An error that the user can fix.  The command line prints it without a traceback and exits with its `status`."""
 
     status: ClassVar[int] = 2
 
 
-class BrokeDown(UserError):
-    """Training that came to nothing, from what was right as far as could be known before."""
+class TrainingFailed(UserError):
+    """Training that failed, for instance by diverging, although all inputs were valid."""
 
     status: ClassVar[int] = 1
 
 
 class NotFinite(UserError):
-    """A model's outputs are no numbers, or infinite."""
+    """A model's outputs are NaN or infinite."""
 
 
 class Remark(UserWarning):
-    """Something odd that the user should know of and need not mend.  The command line prints it as a note."""
+    """A warning about something unusual that needs no fix.  The command line prints it as a note."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name: the nearest known one, or all of them when none is near.
+    """Return a hint for an unknown name: the closest known one, or all of them if none is close.
 
-    Starts with a space, so that it can follow a full stop; empty when nothing is known.
+    It starts with a space, so that it can follow a full stop; it is empty if `known` is.
     """
     names = sorted(set(known))
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -42,24 +42,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Known: {', '.join(names)}." if names else ""
 
 
-def check_there(folder: Path) -> None:
-    """Raise UserError where there is nothing of that name, before it is said what a folder lacks."""
+def check_exists(folder: Path) -> None:
+    """Raise UserError if a folder does not exist, before reporting what is missing in it."""
     if not folder.exists():
         raise UserError(f"{folder}: there is no such folder")
 
 
-def check_several(given: Any, what: str) -> None:
-    """Raise UserError for what cannot be gone through one by one, or gives its columns' names instead of its rows."""
+def check_iterable(given: Any, what: str) -> None:
+    """Raise UserError for what is not iterable, or is a table, which iterates over column names instead of rows."""
     if isinstance(given, Mapping) or hasattr(given, "columns"):  # a data frame, a table
         columns = ", ".join(map(repr, list(getattr(given, "columns", given))[:5]))
-        said = f"found a table with the columns {columns:.60}; give one of them, or its rows"
-        raise UserError(f"expected several {what}, such as a list, {said}")
+        table = f"a table with the columns {columns:.60}; give one of them, or its rows"
+        raise UserError(f"expected several {what}, such as a list, found {table}")
     if not isinstance(given, Iterable) or isinstance(given, bytes) or getattr(given, "ndim", 1) == 0:
         raise UserError(f"expected several {what}, such as a list, found {given!r:.60}")
 
 
 def check_count(name: str, given: Any, least: int) -> None:
-    """Raise UserError unless an argument is a whole number, and not less than `least`."""
+    """Raise UserError unless an argument is an integer of at least `least`."""
     if not isinstance(given, Integral):
         raise UserError(f"{name}: expected a whole number, found {given!r:.60}")
     if given < least:
@@ -68,9 +68,9 @@ def check_count(name: str, given: Any, least: int) -> None:
 
 @contextmanager
 def about(place: object) -> Iterator[None]:
-    """Put `place` (a file, a key) before the message of any UserError raised inside."""
+    """Prefix the message of any UserError raised inside with `place` (a file, a key)."""
     try:
         yield
     except UserError as error:
-        kind = BrokeDown if isinstance(error, BrokeDown) else UserError
+        kind = TrainingFailed if isinstance(error, TrainingFailed) else UserError
         raise kind(f"{place}: {error}") from None

@@ -1,4 +1,4 @@
-"""Metrics of classification, on NumPy arrays, with intervals.
+"""Classification metrics on NumPy arrays, with confidence intervals.
 
 Legend: P targets.
 """
@@ -14,17 +14,17 @@ import numpy as np
 from ernie.errors import UserError, nearest
 
 Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
-LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer", "mcd"})  # of others, more is better
+LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer", "mcd"})  # others: higher is better
 _RESAMPLES = 200
 
 
 @dataclass(frozen=True)
 class Score:
-    """A metric on `count` targets with its 95 % interval (bootstrap over their items), and what always answering the
-    most frequent label scores.
+    """A metric on `count` targets with its 95 % interval (bootstrap over their items), and the score of the majority
+    baseline, which always predicts the most frequent label.
 
-    `draws` are the values of the bootstrap, in the order in which they were drawn: the same draws wherever the items
-    are the same, so that two scores may be compared draw by draw.
+    `draws` are the bootstrap values in order.  The same items always give the same resamples, so that two scores can be
+    compared draw by draw.
     """
 
     name: str
@@ -37,41 +37,44 @@ class Score:
 
     @property
     def lower_is_better(self) -> bool:
-        """Whether a smaller value would be a better one."""
+        """Whether lower values are better."""
         return self.name in LOWER_IS_BETTER
 
     @property
     def goodness(self) -> float:
-        """The value where higher is better and 1 is perfect: of a perplexity the inverse, the mean (geometric)
-        probability that the targets were given."""
+        """The value on a scale where higher is better and 1 is perfect: the inverse if lower is better.
+
+        Of a perplexity this is the geometric mean of the predicted probabilities of the targets.
+        """
         return 1 / self.value if self.lower_is_better else self.value
 
     def as_dict(self, *, draws: bool = False) -> dict[str, Any]:
-        """The score as plain data, without the `draws` unless they are asked for."""
-        found = asdict(self)
-        return found if draws else {key: value for key, value in found.items() if key != "draws"}
+        """Return the score as plain data, with the `draws` only on request."""
+        data = asdict(self)
+        return data if draws else {key: value for key, value in data.items() if key != "draws"}
 
-    def beyond(self, other: Score) -> tuple[float, float]:
-        """How much better it is than another score on the same items: the 95 % interval, draw by draw."""
+    def improvement_over(self, other: Score) -> tuple[float, float]:
+        """Return the 95 % interval of the improvement over another score on the same items, paired by draw."""
         higher = np.asarray(self.draws) - np.asarray(other.draws)
         low, high = np.quantile(-higher if self.lower_is_better else higher, (0.025, 0.975))
         return float(low), float(high)
 
     def is_worse_than(self, other: Score) -> bool:
-        """Whether it is worse than another score on the same items in all but 2.5 % of the draws.
+        """Whether this score is worse than another one on the same items in all but 2.5 % of the draws.
 
-        Of other items, as many as they may be, the draws do not belong together: then it is not known.
+        False if the counts differ: the draws are paired only for the same items.
         """
-        return self.count == other.count and self.beyond(other)[1] < 0
+        return self.count == other.count and self.improvement_over(other)[1] < 0
 
 
 def score(
     name: str, predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray, items: np.ndarray | None = None
 ) -> Score:
-    """The metric `name` of predictions (P,) against labels (P,); `losses` (P,) are the targets' cross entropies.
+    """Compute the metric `name` of predictions (P,) against labels (P,); `losses` (P,) are the cross entropies.
 
-    `items` (P,) says which one each target is of, such as a document.  Targets of one item are alike, so items are
-    drawn anew for the interval, with all their targets; without `items`, and where there is but one, targets are.
+    `items` (P,) are the ids of the items, such as documents, that the targets belong to.  Targets of the same item are
+    correlated, so the bootstrap resamples items with all their targets; without `items`, or with only one, it resamples
+    targets.
     """
     if name not in METRICS:
         raise UserError(f"there is no metric '{name}'.{nearest(name, METRICS)}")
@@ -91,22 +94,22 @@ def score(
 
 
 def accuracy(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """The share of predictions that are right."""
+    """Return the fraction of correct predictions."""
     return float((predicted == labels).mean())
 
 
 def f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """F1 of class 1 of two."""
+    """Return the F1 of class 1 in binary classification."""
     return _class_f1(predicted, labels, 1)
 
 
 def macro_f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """The mean over the classes that occur as labels of each one's F1."""
+    """Return the mean F1 over the classes that occur as labels."""
     return float(np.mean([_class_f1(predicted, labels, c) for c in np.unique(labels)]))
 
 
 def perplexity(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """The exponential of the mean cross entropy."""
+    """Return the exponential of the mean cross entropy."""
     return float(np.exp(np.mean(losses)))
 
 
@@ -114,7 +117,7 @@ METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_
 
 
 def _draws(items: np.ndarray | None, targets: int) -> Iterator[np.ndarray]:
-    """The targets of each draw, one after the other: all draws together could be larger than the model."""
+    """Yield the target indices of each bootstrap draw; all draws at once could take more memory than the model."""
     rng = np.random.default_rng(0)
     if items is None or len(np.unique(items)) < 2:
         items = np.arange(targets)
@@ -128,15 +131,15 @@ def _draws(items: np.ndarray | None, targets: int) -> Iterator[np.ndarray]:
 
 
 def _class_f1(predicted: np.ndarray, labels: np.ndarray, c: int) -> float:
-    right = int(((predicted == c) & (labels == c)).sum())
-    wrong = int((predicted == c).sum()) + int((labels == c).sum())
-    return 2 * right / wrong if wrong else 0.0
+    true_positives = int(((predicted == c) & (labels == c)).sum())
+    total = int((predicted == c).sum()) + int((labels == c).sum())
+    return 2 * true_positives / total if total else 0.0
 
 
 def _majority(name: str, labels: np.ndarray) -> float:
     values, counts = np.unique(labels, return_counts=True)
     if name == "perplexity":
-        # The best that a model without input could do: the labels' own frequencies.
+        # The best that a model without input can do: predict the label frequencies.
         shares = counts / counts.sum()
         return float(np.exp(-(shares * np.log(shares)).sum()))
     guess = np.full(len(labels), values[counts.argmax()])

@@ -1,4 +1,4 @@
-"""Names for things that users add: a registry remembers where each was defined and helps with a wrong name."""
+"""Registries of named extensions, with the place that defined each, and hints for unknown names."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ Item = TypeVar("Item")
 
 
 class Registry(Generic[T]):
-    """Named things of one kind, for instance pretraining tasks.
+    """Named items of one kind, for instance pretraining tasks.
 
-    `kind` is the word for one of them in messages.  `group` is the entry-point group through which another
-    distribution adds its own; those modules are imported at the first look-up.  `base` is the class that all of them
-    are subclasses of, if they are.
+    `kind` is the noun for an item in messages.  `group` is the entry-point group through which other distributions add
+    theirs; those modules are imported at the first look-up.  `base` is the class that all items must subclass, if any.
     """
 
     def __init__(self, kind: str, group: str | None = None, base: type | None = None):
@@ -35,12 +34,12 @@ class Registry(Generic[T]):
         self._entry_points_loaded = group is None
 
     def register(self, name: str) -> Callable[[Item], Item]:
-        """Decorator: enter the decorated thing as `name`.
+        """Return a decorator that registers an item as `name`.
 
-        Raises UserError for what is no name, as a class decorated without one, when the name is taken, for what is no
-        such class, and for one that lacks methods which it has to define.
+        Raises UserError if `name` is not a valid name (as for a class decorated without one) or is taken, if the item
+        is not a subclass of the base class, or if it lacks abstract methods.
         """
-        if not isinstance(name, str) or not name or "." in name:  # a dot stands between the keys of a configuration
+        if not isinstance(name, str) or not name or "." in name:  # a dot separates the keys of a configuration
             raise UserError(f"{self.kind}: expected a name to register it by, a text without a dot, found {name!r:.80}")
 
         def enter(item: Item) -> Item:
@@ -51,7 +50,7 @@ class Registry(Generic[T]):
                 raise UserError(f"{self.kind} '{name}' ({place}) lacks {', '.join(lacking)}: it has to define them")
             if name in self._items and self._places[name] != place:
                 raise UserError(f"{self.kind} '{name}' is registered twice: {self._places[name]}, {place}")
-            self._items[name] = cast(T, item)  # its own type is kept for those who use it by its class
+            self._items[name] = cast(T, item)  # the decorated class keeps its own type
             self._places[name] = place
             return item
 
@@ -59,7 +58,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         self._load_entry_points()
-        if not isinstance(name, str) or name not in self._items:  # YAML may hold anything where a name belongs
+        if not isinstance(name, str) or name not in self._items:  # YAML may have any type here
             own = " For one of your own, list its module under `plugins`." if self._group else ""
             raise UserError(f"no {self.kind} is called '{name}'.{nearest(str(name), self._items)}{own}")
         return self._items[name]
@@ -73,11 +72,11 @@ class Registry(Generic[T]):
         return name in self._items
 
     def name_of(self, item: T) -> str | None:
-        """The name that `item` was registered under, if it was."""
+        """Return the name that `item` was registered under, or None."""
         return next((name for name, known in self._items.items() if known is item), None)
 
     def place(self, name: str) -> str:
-        """The file and line that registered `name`."""
+        """Return the file and line of the item registered as `name`."""
         return self._places[name]
 
     def _load_entry_points(self) -> None:
@@ -94,9 +93,9 @@ class Registry(Generic[T]):
 
 
 def import_plugins(modules: object) -> None:
-    """Import the modules of a `plugins:` list; each registers what it brings.  A broken one is an error.
+    """Import the modules of a `plugins:` list, which register their items.  Raises UserError if an import fails.
 
-    Anything but a list is a mistake that the schema finds, with all others.
+    Anything but a list is ignored here: the schema reports it, together with all other mistakes.
     """
     for name in map(str, modules if isinstance(modules, list | tuple) else ()):
         try:
@@ -109,7 +108,7 @@ def import_plugins(modules: object) -> None:
 
 
 def _hint(module: str, error: Exception) -> str:
-    """Where to look for what went wrong in an import."""
+    """Return a hint on the cause of a failed import."""
     if module.endswith(".py") or "/" in module:
         meant = module.rpartition("/")[2].removesuffix(".py")
         return f"Give its name as an import does, not its file: '{meant}', with the file's folder on the Python path"
@@ -123,19 +122,19 @@ def _hint(module: str, error: Exception) -> str:
 
 
 def plugin_sources(modules: Iterable[str]) -> dict[str, str]:
-    """The SHA-256 of the source of each module of a `plugins:` list that is imported: of all of it, if a package."""
-    found = {}
+    """Return the SHA-256 of the source (of a package all files) of each imported module of a `plugins:` list."""
+    digests = {}
     for name in modules:
         module = sys.modules[name]
         folders = [Path(folder) for folder in getattr(module, "__path__", ())]
         files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-        if not files and module.__file__ and Path(module.__file__).is_file():  # one in an archive has none
+        if not files and module.__file__ and Path(module.__file__).is_file():  # a module in an archive has no file
             files = [Path(module.__file__)]
         digest = hashlib.sha256()
         for file in files:
             digest.update(f"{file.name}\n".encode() + file.read_bytes())
-        found[name] = digest.hexdigest()
-    return found
+        digests[name] = digest.hexdigest()
+    return digests
 
 
 def _place(item: object) -> str:

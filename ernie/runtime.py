@@ -1,4 +1,4 @@
-"""What Paddle needs to be fast on a CPU, set as the library is imported; and the sentence for when it is not there."""
+"""Process-wide setup: Paddle's threads and memory on a CPU, its import, and the handling of signals."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from types import FrameType
 from ernie.errors import UserError
 
 _STRIDES = "FLAGS_use_stride_kernel"
-_LATER = 10.0  # seconds: longer than most steps
-HANG_UP = getattr(signal, "SIGHUP", None)  # the end of a terminal; Windows has no such signal
+_GRACE = 10.0  # seconds until a worker ends after a SIGTERM: longer than most steps
+SIGHUP = getattr(signal, "SIGHUP", None)  # sent when a terminal closes; None on Windows, which has no such signal
 
 
 def prepare() -> None:
-    """Set up threads, products and memory for this machine; what the user has set stays.
+    """Configure threads, matrix products and memory for this machine, without overriding the user's settings.
 
-    Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  The threads
-    are MKL's own setting: OMP_NUM_THREADS would do the same, but makes Paddle print a warning at every start.
+    Paddle's CPU wheel starts with one thread, and its bundled MKL takes a slow path on AMD processors.  Threads are set
+    through MKL's variable: OMP_NUM_THREADS would work too, but makes Paddle print a warning at every start.
     """
     os.environ.setdefault("MKL_NUM_THREADS", _first_number(_omp_threads()) or str(cores()))
     os.environ.setdefault("FLAGS_paddle_num_threads", str(threads()))
-    os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first product
-    # Strided views save a copy on a GPU; on a CPU every product that follows a transpose pays for them, and a
-    # training step takes half as long again.  Whatever the user has set: the kernels read rows one after the other.
+    os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")  # MKL reads it at its first matrix product
+    # Strided views save a copy on a GPU, but slow down every matrix product after a transpose on a CPU: a training step
+    # takes 1.5 times as long.  Overrides the user's setting, since the kernels require contiguous rows.
     os.environ[_STRIDES] = "0"
     os.environ.setdefault("GLOG_minloglevel", "2")
-    # Paddle looks for a compiler cache, which this library has no use for, and warns when there is none.
+    # Paddle warns if there is no compiler cache, which this library does not use.
     warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
     _keep_memory()
-    if "paddle" in sys.modules:  # imported before, it has read the environment without all this
-        _tell_paddle()
+    if "paddle" in sys.modules:  # imported earlier, Paddle has read the environment without these settings
+        _configure_paddle()
 
 
 def cores() -> int:
-    """The processor cores that this process may use: those it may run on, or a container's limit."""
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(found, quota(Path("/sys/fs/cgroup")))))
+    """Return the number of CPU cores that this process may use, by its affinity and a container's limit."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(available, quota(Path("/sys/fs/cgroup")))))
 
 
 def quota(groups: Path) -> float:
-    """The processor time that the control group at this path allows, in cores; infinite without a limit.
+    """Return the CPU time that the control group at this path allows, in cores; infinite without a limit.
 
-    One thread a core of the machine would stand still most of the time where `docker run --cpus` allows a few.
+    With one thread per core of the machine, threads would be throttled most of the time under `docker run --cpus`.
     """
     try:
         if (groups / "cpu.max").is_file():  # version 2
@@ -66,12 +66,12 @@ def quota(groups: Path) -> float:
 
 
 def memory(key: str = "VmRSS") -> int:
-    """The bytes of memory that this process takes, or with VmHWM has taken at the most; 0 where Linux does not say."""
+    """Return the memory of this process in bytes, with VmHWM its peak; 0 if it is unknown (not on Linux)."""
     return _bytes(Path("/proc/self/status"), key)
 
 
 def total_memory(key: str = "MemTotal") -> int:
-    """The bytes of memory that this machine has, or with MemAvailable has free; 0 where Linux does not say."""
+    """Return the memory of this machine in bytes, with MemAvailable what is free; 0 if unknown (not on Linux)."""
     return _bytes(Path("/proc/meminfo"), key)
 
 
@@ -84,33 +84,33 @@ def _bytes(file: Path, key: str) -> int:
 
 
 def threads() -> int:
-    """The threads that products and kernels run with."""
+    """Return the number of threads of matrix products and kernels."""
     return int(_first_number(os.environ.get("MKL_NUM_THREADS", "")) or cores())
 
 
 def _omp_threads() -> str:
-    """OMP_NUM_THREADS as the user has set it: Paddle, once imported, has set it to 1 where it was not there."""
-    found = os.environ.get("OMP_NUM_THREADS", "")
-    if found == "1" and "paddle" in sys.modules:
+    """Return OMP_NUM_THREADS as the user has set it: importing Paddle sets it to 1 if it was unset."""
+    value = os.environ.get("OMP_NUM_THREADS", "")
+    if value == "1" and "paddle" in sys.modules:
         try:
             at_start = Path("/proc/self/environ").read_bytes().split(b"\0")
         except OSError:
             return ""
-        return found if b"OMP_NUM_THREADS=1" in at_start else ""
-    return found
+        return value if b"OMP_NUM_THREADS=1" in at_start else ""
+    return value
 
 
 def _first_number(text: str) -> str:
-    """OpenMP takes a list as well, "4,2", a number for each level of nesting."""
+    """Return the first number of an OpenMP list such as "4,2", which has one for each nesting level; "" if invalid."""
     first = text.split(",")[0].strip()
     return first if first.isdigit() and int(first) else ""
 
 
 def _keep_memory() -> None:
-    """Have glibc keep what is freed.
+    """Make glibc keep freed memory instead of returning it to the kernel.
 
-    Each step frees and allocates the same large pieces; given back to the kernel, every page of them would have to be
-    cleared again, which takes a tenth of a step.  Those of the kernels are kept by ernie.kernels.cpu.room.
+    Each step frees and allocates the same large blocks.  If they were returned, the kernel would have to zero all their
+    pages again, which takes a tenth of a step.  Those of our kernels are kept by ernie.kernels.cpu.pool.
     """
     mmap_threshold, trim_threshold = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, see mallopt(3)
     if sys.platform == "linux" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
@@ -120,15 +120,15 @@ def _keep_memory() -> None:
             libc.mallopt(trim_threshold, (1 << 31) - 1)
 
 
-def let_go() -> None:
-    """Give memory that is free back to the kernel: after something that took much of it and is not done again."""
+def release_free_memory() -> None:
+    """Return free memory to the kernel, after a memory-intensive operation that is not repeated."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         if hasattr(libc, "malloc_trim"):
             libc.malloc_trim(0)
 
 
-def _tell_paddle() -> None:
+def _configure_paddle() -> None:
     import paddle
 
     paddle.set_flags({_STRIDES: False})
@@ -139,9 +139,9 @@ def _tell_paddle() -> None:
 
 
 def require_paddle() -> None:
-    """Import Paddle for a command.  Raises UserError with the install commands when no wheel is installed.
+    """Import Paddle for a command.  Raises UserError with the install commands if no wheel is installed.
 
-    Paddle's own signal handlers, which print its C++ stack, are taken back: Python's are those that count.
+    Paddle's signal handlers, which print its C++ stack, are removed in favor of Python's.
     """
     if importlib.util.find_spec("paddle") is None:
         raise UserError(
@@ -158,43 +158,43 @@ def require_paddle() -> None:
 
 
 def ending_signals() -> list[int]:
-    """The signals that ask a command to end: SIGTERM, Ctrl-C, and the end of its terminal unless `nohup` is to help."""
-    found: list[int] = [signal.SIGTERM, signal.SIGINT]
-    if HANG_UP is not None and signal.getsignal(HANG_UP) != signal.SIG_IGN:
-        found.append(HANG_UP)
-    return found
+    """Return the signals that ask a command to end: SIGTERM, SIGINT, and SIGHUP unless ignored, as under `nohup`."""
+    signals: list[int] = [signal.SIGTERM, signal.SIGINT]
+    if SIGHUP is not None and signal.getsignal(SIGHUP) != signal.SIG_IGN:
+        signals.append(SIGHUP)
+    return signals
 
 
 def leave_terminal() -> None:
-    """Where the terminal has gone, send what is still said to nowhere: writing there is an error."""
+    """If the terminal is gone, redirect output to the null device: writing to it would raise an error."""
     for file in (1, 2):
-        with suppress(OSError):  # of one that is closed
+        with suppress(OSError):  # the file may be closed
             if stat.S_ISCHR(os.fstat(file).st_mode) and not os.isatty(file):
                 with Path(os.devnull).open("wb") as nothing:
                     os.dup2(nothing.fileno(), file)
 
 
-def begin_worker() -> None:
-    """What a worker process begins with: the process that it works for ends it.
+def initialize_worker() -> None:
+    """Initialize a worker process so that its parent process decides when it ends.
 
-    Ctrl-C, the end of a terminal and the SIGTERM of a scheduler reach the whole group of processes, and one that saves
-    what it has still needs its workers: they end some seconds after a SIGTERM, by which a pool that is broken ends
-    them, too.  Where the process that they work for was killed, they end at once.
+    Ctrl-C, SIGHUP and a scheduler's SIGTERM reach the whole process group, but a parent that is saving still needs its
+    workers.  So they ignore the first two and end some seconds after a SIGTERM, which a broken pool also sends to end
+    them.  If the parent was killed, they end at once.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if HANG_UP is not None:
-        signal.signal(HANG_UP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end_later)
+    if SIGHUP is not None:
+        signal.signal(SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _exit_later)
     if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True, name="parent").start()
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True, name="parent").start()
 
 
-def _end_later(number: int, frame: FrameType | None) -> None:
-    timer = threading.Timer(_LATER, os._exit, (128 + number,))
+def _exit_later(number: int, frame: FrameType | None) -> None:
+    timer = threading.Timer(_GRACE, os._exit, (128 + number,))
     timer.daemon = True
     timer.start()
 
 
-def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+def _exit_with_parent(parent: multiprocessing.process.BaseProcess) -> None:
     parent.join()
     os._exit(1)

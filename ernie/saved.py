@@ -14,22 +14,22 @@ _NAMES = {str: "text", int: "a whole number", float: "a number", list: "a list",
 
 
 def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> dict[str, Any]:
-    """The object in the file `path`, which has at least `keys`, each with a value of one of its types.
+    """Read a JSON object from the file `path` and check that it has `keys`, each with a value of one of its types.
 
-    Raises UserError that ends with `remedy` when the file is missing, is not JSON, or is not such an object.
+    Raises UserError that ends with `remedy` if the file is missing, is not JSON, or is not such an object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
-    except (ValueError, RecursionError):  # a number of over 4,300 digits is a plain ValueError
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
         raise UserError(f"{path}: is not JSON. {remedy}") from None
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected an object. {remedy}")
     for key, types in keys.items():
         if key not in content:
             raise UserError(f"{path}: {key}: this key is missing. {remedy}")
-        if type(content[key]) not in types:  # not isinstance, for which true is a whole number
-            expected = " or ".join(_NAMES[each] for each in types)
+        if type(content[key]) not in types:  # not isinstance: bool is a subclass of int
+            expected = " or ".join(_NAMES[kind] for kind in types)
             raise UserError(f"{path}: {key}: expected {expected}. {remedy}")
     return content

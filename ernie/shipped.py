@@ -1,4 +1,4 @@
-"""The configurations that come with the library: those of the checkout, or what its wheel installed."""
+"""The configurations that ship with the library: in its checkout, or installed by its wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DISTRIBUTION = "ernie-continual"  # setup.cfg installs the folder as share/erni
 
 
 def configs() -> Path | None:
-    """The folder `configs`, or None where neither a checkout nor an installed distribution has it."""
+    """Return the folder `configs`, or None if neither a checkout nor an installed distribution has it."""
     checkout = Path(__file__).resolve().parent.parent
     if (checkout / "setup.cfg").is_file() and (checkout / "configs").is_dir():
         return checkout / "configs"
@@ -19,7 +19,7 @@ def configs() -> Path | None:
         files = metadata.files(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return None
-    for file in files:  # what was installed knows where, also under --user, --prefix and --target
+    for file in files:  # the metadata has the installed paths, also under --user, --prefix and --target
         for folder in Path(str(file.locate())).parents if file.suffix == ".yaml" else ():
             if folder.name == "configs" and folder.parent.name == _DISTRIBUTION:
                 return folder.resolve()
@@ -27,17 +27,17 @@ def configs() -> Path | None:
 
 
 def find_config(path: str | Path, part: str) -> Path:
-    """The file at `path`, or else the configuration of that name in the folder `part` that comes with the library.
+    """Return the file at `path`, or else the shipped configuration of that name in the folder `part`.
 
-    `glue/sst2` is `configs/finetune/glue/sst2.yaml` for the part "finetune".  Raises UserError when there is neither.
+    `glue/sst2` is `configs/finetune/glue/sst2.yaml` for the part "finetune".  Raises UserError if there is neither.
     """
     path = Path(path)
     if path.exists() or path.suffix == ".yaml" or path.is_absolute():
         return path
     folder = configs()
-    found = folder / part / f"{path}.yaml" if folder else path
-    if found.is_file():
-        return found
+    shipped = folder / part / f"{path}.yaml" if folder else path
+    if shipped.is_file():
+        return shipped
     raise UserError(
         f"{path}: there is no such file, and no configuration of that name comes with ernie."
         f"{nearest(path.as_posix(), names(part))}"
@@ -45,7 +45,7 @@ def find_config(path: str | Path, part: str) -> Path:
 
 
 def names(part: str) -> list[str]:
-    """The names of all configurations in a part."""
+    """Return the names of all shipped configurations in the folder `part`."""
     folder = configs()
     if folder is None:
         return []

@@ -1,6 +1,6 @@
-"""Configuration files as trees: every value knows the line it came from.
+"""Configuration files as trees in which every value has the file and line it came from.
 
-YAML as people read it (version 1.2's scalars), with `include:` files and the overrides of `--set`.
+YAML with the scalars of version 1.2, `include:` files, and the overrides of `--set`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ernie.errors import UserError
 
 
 class ConfigError(UserError):
-    """All mistakes of a configuration, one a line, each with file, line and key."""
+    """All mistakes in a configuration, one per line, each with file, line and key."""
 
     def __init__(self, mistakes: list[str]):
         super().__init__(mistakes)
@@ -29,9 +29,9 @@ class ConfigError(UserError):
 
 @dataclass(frozen=True)
 class Value:
-    """One value of a YAML tree, with the place it was written.  `data` is a scalar, list[Value] or dict[str, Value].
+    """A node of a YAML tree with its location.  `data` is a scalar, list[Value] or dict[str, Value].
 
-    `written` is how a scalar stands in the file, "" where it comes from elsewhere.
+    `written` is the source text of a scalar, "" if it does not come from a file.
     """
 
     data: Any
@@ -39,7 +39,7 @@ class Value:
     written: str = ""
 
     def plain(self) -> Any:
-        """The value without its places."""
+        """Return the value as plain data, without locations."""
         if isinstance(self.data, dict):
             return {key: value.plain() for key, value in self.data.items()}
         if isinstance(self.data, list):
@@ -47,13 +47,13 @@ class Value:
         return self.data
 
     def get(self, key: str) -> Any:
-        """The plain value under `key` of a mapping, or None."""
-        found = self.data.get(key) if isinstance(self.data, dict) else None
-        return None if found is None else found.plain()
+        """Return the plain value under `key` of a mapping, or None."""
+        value = self.data.get(key) if isinstance(self.data, dict) else None
+        return None if value is None else value.plain()
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's scalars: `yes` and `on` are words, `5e-5` is a number.  PyYAML's own rules are those of 1.1."""
+    """A loader with YAML 1.2's scalars, not PyYAML's of 1.1: `yes` and `on` are strings, `5e-5` is a number."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -70,7 +70,7 @@ _SCALARS = (
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes whatever YAML 1.1 or this module's own rules would read as something else than text."""
+    """A dumper that quotes any string which YAML 1.1 or this module's rules would not read as a string."""
 
 
 for _tag, _pattern, _first in _SCALARS:
@@ -81,11 +81,11 @@ _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.v
 
 
 def read(path: str | Path | None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Value:
-    """Read a YAML file (None: an empty one) with its includes, the command line's `options` and the overrides.
+    """Read a YAML file (None: an empty one) with its includes, the command line's `options` and `overrides`.
 
-    Options are plain values of keys, which win over the file's; overrides, `a.b=value`, win over both.
-    `include:` names a file or a list of files, relative to the file that includes them; local keys win, mappings
-    merge.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
+    `options` are plain values by key, which take precedence over the file's; overrides, `a.b=value`, over both.
+    `include:` names a file or a list of files, relative to the file that includes them; local keys take precedence,
+    and mappings are merged.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
     """
     tree = Value({}, "command line") if path is None else _read(Path(path), ())
     for name, value in (options or {}).items():
@@ -96,7 +96,7 @@ def read(path: str | Path | None, overrides: Sequence[str] = (), options: Mappin
 
 
 def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
-    """A tree of Values from plain Python data, every value placed at `where`."""
+    """Convert plain Python data to a tree of Values, all with the location `where`."""
     if isinstance(data, dict):
         return Value({str(key): from_dict(value, where) for key, value in data.items()}, where)
     if isinstance(data, (list, tuple)):
@@ -121,7 +121,7 @@ def _read(path: Path, including: tuple[Path, ...]) -> Value:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     tree = _parse(text, str(path))
     if not isinstance(tree.data, dict):
-        raise ConfigError([f"{tree.where}: expected a mapping of keys, found {found(tree)}"])
+        raise ConfigError([f"{tree.where}: expected a mapping of keys, found {described(tree)}"])
     include = tree.data.pop("include", None)
     if include is None:
         return tree
@@ -168,7 +168,7 @@ def _convert(loader: _Loader, node: yaml.Node, name: str, key_path: str, mistake
         mapping: dict[str, Value] = {}
         for key_node, value_node in node.value:
             place = f"{name}:{key_node.start_mark.line + 1}"
-            if not isinstance(key_node, yaml.ScalarNode):  # {{name}} of a template, left as it is
+            if not isinstance(key_node, yaml.ScalarNode):  # such as the {{name}} of an unfilled template
                 at = f"{place}: {key_path}" if key_path else place
                 mistakes.append(f"{at}: expected a word as a key, found a mapping or a list")
                 continue
@@ -210,12 +210,12 @@ def _override(tree: Value, override: str) -> Value:
 
 
 def dump_plain(data: Any) -> str:
-    """Plain data as YAML that `read` reads back as its equal."""
+    """Dump plain data as YAML that `read` reads back unchanged."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def found(value: Value) -> str:
-    """A value as a message names it."""
+def described(value: Value) -> str:
+    """Describe a value for an error message."""
     if isinstance(value.data, dict):
         return "a mapping"
     if isinstance(value.data, list):

@@ -1,6 +1,6 @@
-"""Real, human-written text that every Python has: the documentation inside it and inside its installed packages.
+"""Real, human-written text that every Python installation has: its documentation and that of its packages.
 
-Not imported, only parsed: nothing of the packages is run.
+The packages are only parsed, not imported: none of their code runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Entry:
-    """The documentation of one thing: its package, its dotted name, a summary sentence, and more paragraphs."""
+    """The documentation of one object: its package, its dotted name, a summary sentence, and more paragraphs."""
 
     package: str
     name: str
@@ -35,7 +35,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """All documentation with a summary and at least two more sentences, each text once."""
+    """Yield all documentation with a summary and at least 120 more characters of prose, each text once."""
     seen: set[str] = set()
     for package, name, text in _sources():
         paragraphs = clean(text)
@@ -48,8 +48,8 @@ def entries() -> Iterator[Entry]:
 
 
 def clean(text: str) -> list[str]:
-    """The paragraphs of prose in a docstring: no examples, signatures, tables or markup."""
-    found = []
+    """Return the paragraphs of prose in a docstring: no examples, signatures, tables or markup."""
+    paragraphs = []
     for block in re.split(r"\n\s*\n", text.expandtabs()):
         lines = [line.strip() for line in block.splitlines()]
         if any(_HEADING.match(line) for line in lines) or any(_NOT_PROSE.match(line) for line in lines):
@@ -58,12 +58,12 @@ def clean(text: str) -> list[str]:
         paragraph = re.sub(r"\s+", " ", paragraph).strip().removesuffix("::")
         letters = sum(character.isalpha() or character == " " for character in paragraph)
         if len(paragraph.split()) >= 4 and letters > 0.85 * len(paragraph):
-            found.append(paragraph)
-    return found
+            paragraphs.append(paragraph)
+    return paragraphs
 
 
 def _sources() -> Iterator[tuple[str, str, str]]:
-    """Package, dotted name and text of every docstring and help topic, in a fixed order."""
+    """Yield package, dotted name and text of every docstring and help topic, in a fixed order."""
     for name, topic in sorted(pydoc_data.topics.topics.items()):
         yield "python", f"the {name} topic", topic
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as parsers:
@@ -72,34 +72,34 @@ def _sources() -> Iterator[tuple[str, str, str]]:
 
 
 def _files() -> Iterator[tuple[str, Path, str]]:
-    """Package, file and module name of every Python file worth reading."""
+    """Yield package, file and module name of every Python file worth reading."""
     folders = {"python": Path(sysconfig.get_path("stdlib"))}
     for folder in sorted(Path(sysconfig.get_path("purelib")).iterdir()):
         if (folder / "__init__.py").is_file() and folder.name not in _OURS:
             folders[folder.name] = folder
     for package, folder in folders.items():
         for file in sorted(folder.rglob("*.py")):
-            inside = file.relative_to(folder)
-            if not any(part in _SKIPPED_FOLDERS for part in inside.parts):
-                yield package, file, ".".join((package, *inside.with_suffix("").parts)).removesuffix(".__init__")
+            path = file.relative_to(folder)
+            if not any(part in _SKIPPED_FOLDERS for part in path.parts):
+                yield package, file, ".".join((package, *path.with_suffix("").parts)).removesuffix(".__init__")
 
 
 def _docstrings(package: str, file: Path, module: str) -> list[tuple[str, str, str]]:
-    """Package, dotted name and text of a file's docstrings."""
-    warnings.simplefilter("ignore")  # of the files' syntax, which is not ours to mend
+    """Return package, dotted name and text of a file's docstrings."""
+    warnings.simplefilter("ignore")  # about the syntax of the parsed files
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError):
-        return []  # a template, or a test of the parser: not text to learn from
+        return []  # a template, or a test of the parser: no useful text
     found = []
-    waiting: list[tuple[str, ast.AST]] = [(module, tree)]
-    while waiting:
-        name, node = waiting.pop()
+    stack: list[tuple[str, ast.AST]] = [(module, tree)]
+    while stack:
+        name, node = stack.pop()
         if isinstance(node, (ast.Module, *_DEFINITIONS)):
             text = ast.get_docstring(node)
             if text:
                 found.append((package, name, text))
-        waiting += [
+        stack += [
             (f"{name}.{part.name}", part) for part in ast.iter_child_nodes(node) if isinstance(part, _DEFINITIONS)
         ]
     return found

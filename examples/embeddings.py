@@ -1,4 +1,4 @@
-"""Which sentences are near each other?  A vector for each, and the nearest other one by cosine.
+"""Find similar sentences: encode each as a vector, and print the nearest other one by cosine similarity.
 
 python examples/embeddings.py [MODEL_FOLDER]
 """
@@ -21,7 +21,7 @@ SENTENCES = [
 
 
 def main() -> None:
-    """Print each sentence with its nearest one."""
+    """Print each sentence with its nearest neighbor."""
     model = any_model(SENTENCES)
     vectors = model.encode(SENTENCES, normalize=True)
     cosines = vectors @ vectors.T

@@ -1,4 +1,4 @@
-"""Which words may stand where [MASK] stands?  Asked of the head that learnt it in pretraining.
+"""Predict the words at [MASK] with the masked-token head from pretraining.
 
 python examples/fill_mask.py [MODEL_FOLDER]
 """
@@ -15,7 +15,7 @@ TEXTS = [
 
 
 def main() -> None:
-    """Print the five likeliest words for each mask."""
+    """Print the five most likely words for each mask."""
     model = any_model([text.replace("[MASK]", "sum file error value") for text in TEXTS])
     for text in TEXTS:
         for candidates in model.fill_mask(text, top=5):

@@ -1,4 +1,4 @@
-"""A kind of fine-tuning task of one's own, outside the library: grades, where a near miss is better than a far one.
+"""A custom kind of fine-tuning task, outside the library: grades, where a near miss is better than a far one.
 
 Put this file anywhere on the Python path and name it in the task's YAML:
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 
-def kappa(right: Sequence[int], given: Sequence[int]) -> float:
-    """Cohen's kappa with quadratic weights."""
+def kappa(labels: Sequence[int], predictions: Sequence[int]) -> float:
+    """Return Cohen's kappa with quadratic weights."""
     from sklearn.metrics import cohen_kappa_score
 
-    return float(np.nan_to_num(cohen_kappa_score(right, given, weights="quadratic")))
+    return float(np.nan_to_num(cohen_kappa_score(labels, predictions, weights="quadratic")))
 
 
 @finetune_task("grade")
 @dataclass(frozen=True, kw_only=True)
 class Grade(TextTask):
-    """A whole number from `lowest` to `highest` for each row, learnt by squared error and rounded."""
+    """A whole number from `lowest` to `highest` for each row, trained with squared error and rounded."""
 
     lowest: int = 1
     highest: int = 5
@@ -47,10 +47,10 @@ class Grade(TextTask):
     usual: ClassVar = 2
 
     def truth(self, row: Row) -> int:
-        given = row.text(self.label)
-        if not given.isdecimal() or not self.lowest <= int(given) <= self.highest:
-            raise UserError(f"grade '{given}' is no whole number from {self.lowest} to {self.highest}")
-        return int(given)
+        grade = row.text(self.label)
+        if not grade.isdecimal() or not self.lowest <= int(grade) <= self.highest:
+            raise UserError(f"grade '{grade}' is not a whole number from {self.lowest} to {self.highest}")
+        return int(grade)
 
     target = truth
 

@@ -1,4 +1,4 @@
-"""The model that the other examples use: the one you name, the quickstart's, or a tiny one that has learnt nothing."""
+"""The model that the other examples use: the one you name, the quickstart's, or a tiny untrained one."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ QUICKSTART = Path("runs/quickstart/pretrain")
 
 
 def any_model(texts: Iterable[str]) -> ErnieModel:
-    """The model in the folder named on the command line, else the quickstart's, else a tiny one that knows `texts`."""
+    """Return the model in the folder named on the command line, else the quickstart's, else a tiny untrained one."""
     if sys.argv[1:]:
         return ErnieModel.from_pretrained(sys.argv[1])
     if QUICKSTART.is_dir():
         print(f"The model is the quickstart's, {QUICKSTART}.\n")
         return ErnieModel.from_pretrained(QUICKSTART)
-    print("The model is tiny and has learnt nothing: expect no sense. Run 'make quickstart' first for one that has,")
+    print("The model is tiny and untrained: expect nonsense. Run 'make quickstart' first for one that is trained,")
     print(f"or name a model's folder: python {sys.argv[0]} FOLDER\n")
     return untrained(texts)
 
 
 def untrained(texts: Iterable[str]) -> ErnieModel:
-    """A model of two layers with random weights whose vocabulary is the words of `texts`."""
+    """Make a model of two layers with random weights, whose vocabulary is the words of `texts`."""
     words = WordPiece(SPECIAL_TOKENS).split(" ".join(texts).lower())
     tokenizer = WordPiece([*SPECIAL_TOKENS, *dict.fromkeys(words)])
     paddle.seed(0)

@@ -1,8 +1,8 @@
-"""A training loop of one's own, in plain Paddle: an encoder and a head learn to tell two kinds of sentence apart.
+"""A custom training loop in plain Paddle: an encoder and a head learn to classify two kinds of sentence.
 
     python examples/plain_loop.py [MODEL_FOLDER]
 
-`ernie finetune` does this from a YAML file, with measuring and saving; here is what it comes down to.
+`ernie finetune` does this from a YAML file, with evaluation and saving; this is the core of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The whole way in five minutes: text, tokenizer, corpus, pretraining, report, fine-tuning.
+"""The whole pipeline in five minutes: text, tokenizer, corpus, pretraining, report, fine-tuning.
 
 The text is the documentation inside Python and its installed packages (examples/docstrings.py).  Each command is
-printed before it runs, as you would type it.  Then the pretrained encoder and the same one untrained learn, from a
-few labelled examples that were not in the corpus, which package a piece of documentation belongs to.
+printed before it runs, as you would type it.  Then the pretrained encoder and the same one untrained are fine-tuned, on
+a few labeled examples that were not in the corpus, to classify which package a piece of documentation belongs to.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ernie.data.order import key
 
 HOME = Path("runs/quickstart")
 PRETRAIN, FINETUNE = "configs/pretrain/quickstart.yaml", "configs/finetune/quickstart.yaml"
-CLASSES, TRAIN, DEV = 8, 32, 60  # packages, and labelled examples of each
+CLASSES, TRAIN, DEV = 8, 32, 60  # packages, and labeled examples of each
 
 
 def main() -> None:
-    """Run all of it, from a clean folder."""
+    """Run the whole pipeline in an empty folder."""
     started = time.monotonic()
     shutil.rmtree(HOME, ignore_errors=True)
     (HOME / "text").mkdir(parents=True)
@@ -57,9 +57,9 @@ def command(*words: str) -> None:
 
 
 def write_text(file: Path) -> None:
-    """Write the corpus's text, and beside it labelled rows to learn from and to be judged on.
+    """Write the corpus's text, and beside it labeled rows for training and evaluation.
 
-    The labelled entries are chosen by a hash and kept out of the corpus.
+    The labeled entries are chosen by a hash and kept out of the corpus.
     """
     found = list(entries())
     counts = Counter(entry.package for entry in found)
@@ -68,13 +68,13 @@ def write_text(file: Path) -> None:
     for entry in sorted(found, key=lambda entry: key(entry.name, entry.summary)):
         if entry.package in packages and len(chosen[entry.package]) < TRAIN + DEV:
             chosen[entry.package].append(entry)
-    labelled = {id(entry) for group in chosen.values() for entry in group}
+    labeled = {id(entry) for group in chosen.values() for entry in group}
     size = 0
     with file.open("w", encoding="utf-8") as out:
         for entry in found:
-            if id(entry) not in labelled:
+            if id(entry) not in labeled:
                 size += out.write(json.dumps({"title": entry.summary, "paragraphs": entry.paragraphs}) + "\n")
-    print(f"{len(found) - len(labelled):,} texts, {size / 1e6:.1f} MB, of {len(counts)} packages")
+    print(f"{len(found) - len(labeled):,} texts, {size / 1e6:.1f} MB, of {len(counts)} packages")
     rows = {name: [as_row(entry) for entry in group] for name, group in chosen.items()}
     for name, part in (("train", slice(TRAIN)), ("dev", slice(TRAIN, None))):
         lines = [json.dumps(row) for group in rows.values() for row in group[part]]
@@ -82,14 +82,14 @@ def write_text(file: Path) -> None:
 
 
 def as_row(entry: Entry) -> dict[str, str]:
-    """A labelled row: the text, with the package's own name taken out of it."""
+    """Return a labeled row: the text, with the package's own name removed."""
     text = " ".join([entry.summary, *entry.paragraphs])
-    hidden = " ".join(word for word in text.split() if entry.package not in word.lower())
-    return {"text": hidden, "label": entry.package}
+    anonymous = " ".join(word for word in text.split() if entry.package not in word.lower())
+    return {"text": anonymous, "label": entry.package}
 
 
 def compare(pretrained: str) -> dict[str, list[float]]:
-    """Accuracy on the dev rows under each seed, of the pretrained encoder and of the same one untrained."""
+    """Return the accuracy on the dev rows for each seed, of the pretrained encoder and of the same one untrained."""
     model = ErnieModel.from_pretrained(pretrained)
     untrained = ErnieModel(model.config)
     untrained.tokenizer = model.tokenizer
@@ -104,21 +104,21 @@ def compare(pretrained: str) -> dict[str, list[float]]:
 
 
 def print_scores(scores: dict[str, list[float]]) -> None:
-    """A small table."""
+    """Print the scores as a small table."""
     print(f"\n{'':<12}accuracy (mean of {len(scores['untrained'])} seeds, lowest to highest)")
-    for start, found in scores.items():
-        print(f"{start:<12}{statistics.mean(found):.1%}  ({min(found):.1%} to {max(found):.1%})")
+    for start, values in scores.items():
+        print(f"{start:<12}{statistics.mean(values):.1%}  ({min(values):.1%} to {max(values):.1%})")
     print(f"{'guessing':<12}{1 / CLASSES:.1%}")
 
 
 def draw(scores: dict[str, list[float]], file: Path) -> None:
-    """The same as a picture."""
+    """Plot the scores to a file."""
     figure = Figure(figsize=(6, 2.2), layout="constrained")
     axes = figure.subplots()
-    for place, found in enumerate(scores.values()):
-        axes.barh(place, statistics.mean(found), color=("#9aa5b1", "#0072b2")[place], height=0.6)
-        axes.plot(found, [place] * len(found), "o", color="black", markersize=4)
-        axes.text(max(found) + 0.015, place, f"{statistics.mean(found):.1%}", va="center")
+    for i, values in enumerate(scores.values()):
+        axes.barh(i, statistics.mean(values), color=("#9aa5b1", "#0072b2")[i], height=0.6)
+        axes.plot(values, [i] * len(values), "o", color="black", markersize=4)
+        axes.text(max(values) + 0.015, i, f"{statistics.mean(values):.1%}", va="center")
     axes.axvline(1 / CLASSES, color="grey", linestyle="--", linewidth=1)
     axes.text(1 / CLASSES, 1.45, " guessing", color="grey", va="bottom", fontsize=8)
     axes.set(yticks=[0, 1], yticklabels=list(scores), xlim=(0, 1), xlabel=f"accuracy, which of {CLASSES} packages?")

@@ -1,4 +1,4 @@
-"""A pretraining task of one's own, outside the library: which words have changed places?
+"""A custom pretraining task, outside the library: which words have changed places?
 
 Put this file anywhere on the Python path and name it in the run's YAML:
 
@@ -28,9 +28,9 @@ from tasks.passages import stretches
 @pretrain_task("shuffled_words")
 @dataclass(frozen=True, kw_only=True)
 class ShuffledWords(TokenTask):
-    """Two-way classification of each token: does it still stand where it stood?
+    """Two-way classification of each token: is it still in its original place?
 
-    `share` of the tokens of each sample change places among themselves.
+    `share` of the tokens of each sample are shuffled among themselves.
     """
 
     share: float = 0.15

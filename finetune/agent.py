@@ -1,4 +1,4 @@
-"""An agent for SimulEval (Ma et al., 2020, arXiv 2007.16193), so that others score our translators with their tool.
+"""An agent for SimulEval (Ma et al., 2020, arXiv 2007.16193), for scoring a run's translator with that tool.
 
   simuleval --agent-class finetune.agent.TranslatorAgent --run runs/de-en --wait-k 3 \
     --source source.txt --target reference.txt --output scores
@@ -18,7 +18,7 @@ from finetune.translator import TextTranslator
 
 
 class TranslatorAgent(TextToTextAgent):
-    """Reads a word at a time and writes each word once nothing can be added to it."""
+    """Reads word by word, and writes each word once it is committed."""
 
     def __init__(self, arguments: Namespace):
         self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
@@ -26,18 +26,18 @@ class TranslatorAgent(TextToTextAgent):
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
-        """The agent's own arguments, beside SimulEval's."""
+        """Add the agent's own arguments to SimulEval's."""
         parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
         parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
         parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
 
     def reset(self) -> None:
-        """A new sentence."""
+        """Start a new sentence."""
         super().reset()
         self._stream, self._read = Stream(self._translator), 0
 
     def policy(self) -> Action:
-        """Write what the words that have come since allow; without any, read on."""
+        """Write the words that the newly read ones commit; if there are none, read on."""
         words = self.states.source[self._read :]
         self._read += len(words)
         new = "".join(self._stream.push(word) for word in words)

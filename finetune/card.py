@@ -1,4 +1,4 @@
-"""The model card of a run: what it is, how good, made how, and how to use it."""
+"""The model card of a run: what the model is, its scores and data, and how to use it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CARD_FILE = "README.md"
 
 
 def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
-    """Write README.md into a run's folder."""
-    example = _row(config, splits[0])
+    """Write README.md to a run's folder."""
+    example = _example_row(config, splits[0])
     lines = [
         f"# {folder.name}",
         "",
@@ -49,13 +49,13 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         f"print(list(model.predict([{example}])))",
         "```",
         "",
-        "Everything that was set is in `config.yaml`, versions and the command in `origin.json`.",
+        "All settings are in `config.yaml`, versions and the command in `origin.json`.",
     ]
     (folder / CARD_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def score_table(result: Result) -> list[str]:
-    """The scores of every split as lines of Markdown."""
+    """Return the scores of every split as the lines of a Markdown table."""
     head, *rows = (f"| {' | '.join(cells)} |" for cells in result.score_rows())
     return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
 
@@ -64,15 +64,15 @@ def _sources(config: FinetuneConfig, split: str) -> str:
     return ", ".join(f"`{source}`" for source in config.data.splits()[split])
 
 
-def _row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
-    """A row with the columns of the data that the task's fields name, but what is right."""
+def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
+    """Return a placeholder row with the data columns that the task's fields name, except the label column."""
     task = config.task
-    named = {field.name: getattr(task, field.name) for field in fields(task)}
-    columns = {name for given in named.values() for name in ((given,) if isinstance(given, str) else _names(given))}
-    columns.discard(named[task.answer_field])
+    values = {field.name: getattr(task, field.name) for field in fields(task)}
+    columns = {name for value in values.values() for name in ((value,) if isinstance(value, str) else _names(value))}
+    columns.discard(values[task.answer_field])
     cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
     return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
 
 
-def _names(given: object) -> tuple[str, ...]:
-    return tuple(name for name in given if isinstance(name, str)) if isinstance(given, tuple) else ()
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, tuple) else ()

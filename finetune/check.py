@@ -1,4 +1,4 @@
-"""What can be found out about a fine-tuning configuration in some seconds."""
+"""Check a fine-tuning configuration in a few seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ernie.data.document import IGNORE, Sample
-from ernie.errors import BrokeDown
+from ernie.errors import TrainingFailed
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -20,12 +20,12 @@ from finetune.prepare import Prepared, describe, prepare_all
 from finetune.run import load_encoder
 from tasks.downstream.base import FinetuneTask
 
-_ROWS = {"train": 16, "dev": 4}  # of the step that is tried, and of the scoring: a voice takes its time for a row
+_ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
 _SHOWN = 60  # tokens of the example that are shown
 
 
 def check(config: FinetuneConfig) -> Iterator[str]:
-    """Check model, data and one step; yields a line for each thing found.  Raises UserError for what is wrong."""
+    """Check model, data and one training step; yield a line for each finding.  Raises UserError for mistakes."""
     ernie = load_encoder(config, config.seed)
     shape = ernie.config
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
@@ -39,25 +39,25 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     if labels:
         yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
-    yield from _shown(splits["train"], tokenizer)
-    yield _tried(config, ernie, task, splits)
+    yield from _show_example(splits["train"], tokenizer)
+    yield _try_step(config, ernie, task, splits)
 
 
-def _shown(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """The first example as the model sees it."""
+def _show_example(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield lines that show the first example as the model sees it."""
     example = split.examples[0]
     yield f"the first row of train, {split.rows[0].place}, as the model sees it:"
     for number, sample in enumerate(example.samples[:2]):
         if sample.sound is not None:
             yield f"  {len(sample.sound()):,} samples of sound, {len(sample)} vectors for the encoder"
             continue
-        yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_labels(sample)}"
+        yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_describe_labels(sample)}"
         tokens = [tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
         more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
         yield f"    {' '.join(tokens)}{more}"
 
 
-def _labels(sample: Sample) -> str:
+def _describe_labels(sample: Sample) -> str:
     parts = []
     for name, label in sample.labels.items():
         if isinstance(label, np.ndarray) and label.ndim == 1:
@@ -67,18 +67,17 @@ def _labels(sample: Sample) -> str:
     return ", ".join(parts)
 
 
-def _tried(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:
-    few = {
+def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:
+    subsets = {
         name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
         for name, most in _ROWS.items()
     }
     settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
-        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
+        _, curve = finetune(ernie, task, subsets["train"], subsets["dev"], settings, config.seed)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
-        raise BrokeDown(f"the loss of the first step is {loss}: is the model damaged?")
-    return (
-        f"ok: one step on {len(few['train'])} rows and a scoring of {len(few['dev'])}: loss {loss:.4f}, {seconds:.1f} s"
-    )
+        raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")
+    rows, scored = len(subsets["train"]), len(subsets["dev"])
+    return f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""What a trial that was cut short goes on from, as if nothing had happened."""
+"""Checkpoints of a trial: an interrupted trial resumes exactly where it stopped."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from finetune.model import FinetunedModel
 
 FOLDER = "checkpoints"
 _WEIGHTS, _BEST, _OPTIMIZER, _STATE = "model.safetensors", "best.safetensors", "optimizer.safetensors", "state.json"
-_TOLD = ("step", "tokens", "seconds", "losses")  # of a course, as the state tells them
+_FIELDS = ("step", "tokens", "seconds", "losses")  # of TrialState, stored in the JSON file as they are
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The scores on the dev split after `step` steps (`epoch` passes, in part), the deciding one first.
+    """The scores on the dev split after `step` steps (`epoch` epochs, may be fractional), the deciding one first.
 
-    `loss` is the mean of the training loss since the evaluation before, `seconds` the time spent on all steps so far.
+    `loss` is the mean training loss since the previous evaluation, `seconds` the time spent on all steps so far.
     """
 
     step: int
@@ -44,10 +44,10 @@ class Evaluation:
 
 
 @dataclass
-class Course:
-    """How far a fine-tuning is: `step` steps are done, which took `seconds` for so many `tokens`.
+class TrialState:
+    """The progress of a fine-tuning: `step` steps done, which processed `tokens` tokens in `seconds`.
 
-    `losses` are those since the last of the `evaluations`, and `best` are the weights of the best of these.
+    `losses` holds the training losses since the last of the `evaluations`, `best` the weights at the best of these.
     """
 
     step: int = 0
@@ -59,83 +59,87 @@ class Course:
 
 
 class TrialCheckpoints:
-    """The checkpoint of one trial, whose folder is `place`: written again every so many `minutes` (0: never).
+    """The checkpoint of one trial in its `folder`, rewritten every `minutes` (0: never).
 
-    One of something else than `identity` says is none of this trial's.  `asked` says whether a signal has come, and
-    `stop` lets it act if one has come to any process.
+    A checkpoint with another `identity` is ignored.  `interrupted` returns whether this process has received a signal;
+    `stop` lets the signal act if any process has received one.
     """
 
-    def __init__(self, place: Path, identity: str, minutes: float, asked: Callable[[], bool], stop: Callable[[], None]):
-        self._checkpoints = Checkpoints(place / FOLDER, keep_last=1)
-        self._identity, self._seconds, self._asked, self._stop = identity, 60 * minutes, asked, stop
-        self._saved = time.monotonic()
+    def __init__(
+        self, folder: Path, identity: str, minutes: float, interrupted: Callable[[], bool], stop: Callable[[], None]
+    ):
+        self._checkpoints = Checkpoints(folder / FOLDER, keep_last=1)
+        self._identity, self._seconds, self._interrupted, self._stop = identity, 60 * minutes, interrupted, stop
+        self._saved_at = time.monotonic()
 
     @cached_property
     def found(self) -> Path | None:
-        """The checkpoint to go on from, if there is one.  Raises UserError when it is damaged."""
+        """The checkpoint to resume from, or None.  Raises UserError when it is damaged."""
         latest = self._checkpoints.latest()
-        if latest is None or _state(latest)["identity"] != self._identity:
+        if latest is None or _read_record(latest)["identity"] != self._identity:
             return None
         check(latest)
         return latest
 
     @property
     def step(self) -> int:
-        """How many steps are done already."""
-        return 0 if self.found is None else int(_state(self.found)["step"])
+        """The number of steps done before."""
+        return 0 if self.found is None else int(_read_record(self.found)["step"])
 
     def is_due(self) -> bool:
-        """Whether another one should be written now."""
-        return self._asked() or bool(self._seconds and time.monotonic() - self._saved > self._seconds)
+        """Return whether a checkpoint should be written now."""
+        return self._interrupted() or bool(self._seconds and time.monotonic() - self._saved_at > self._seconds)
 
-    def save(self, course: Course, model: FinetunedModel, optimizer: dict[str, np.ndarray], trainer: Trainer) -> None:
-        """Write one, as the first process does."""
+    def save(
+        self, state: TrialState, model: FinetunedModel, optimizer: dict[str, np.ndarray], trainer: Trainer
+    ) -> None:
+        """Write a checkpoint (called in the first process only)."""
         scale = trainer.loss_scale
-        state = {
+        record = {
             "identity": self._identity,
-            **{name: getattr(course, name) for name in _TOLD},
-            "evaluations": [asdict(one) for one in course.evaluations],
+            **{name: getattr(state, name) for name in _FIELDS},
+            "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "bad_steps": trainer.bad_steps,
             "loss_scale": None if scale is None else asdict(scale),
         }
 
         def write(folder: Path) -> None:
             save_arrays(arrays(model), folder / _WEIGHTS)
-            save_arrays(course.best, folder / _BEST)
+            save_arrays(state.best, folder / _BEST)
             save_arrays(optimizer, folder / _OPTIMIZER)
-            (folder / _STATE).write_text(json.dumps(state) + "\n", encoding="utf-8")
+            (folder / _STATE).write_text(json.dumps(record) + "\n", encoding="utf-8")
 
-        self._checkpoints.save(course.step, write)
+        self._checkpoints.save(state.step, write)
 
     def saved(self) -> None:
-        """One was written, as every process has to be told; where a signal has come it acts now."""
-        self._saved = time.monotonic()
+        """Record in every process that a checkpoint was written, and act on a pending signal."""
+        self._saved_at = time.monotonic()
         self._stop()
 
 
-def read_course(checkpoint: Path) -> Course:
-    """How far a trial was."""
-    state = _state(checkpoint)
-    evaluations = [Evaluation(**one) for one in state["evaluations"]]
-    return Course(
-        **{name: state[name] for name in _TOLD}, evaluations=evaluations, best=read_arrays(checkpoint / _BEST)
+def read_trial_state(checkpoint: Path) -> TrialState:
+    """Read the progress of a trial from its checkpoint."""
+    record = _read_record(checkpoint)
+    evaluations = [Evaluation(**evaluation) for evaluation in record["evaluations"]]
+    return TrialState(
+        **{name: record[name] for name in _FIELDS}, evaluations=evaluations, best=read_arrays(checkpoint / _BEST)
     )
 
 
 def set_model(model: FinetunedModel, checkpoint: Path) -> None:
-    """Give a whole model the weights that it had."""
+    """Load a checkpoint's weights into a full model, one that is not split over processes."""
     set_weights(model, read_arrays(checkpoint / _WEIGHTS), str(checkpoint / _WEIGHTS))
 
 
 def set_trainer(trainer: Trainer, checkpoint: Path) -> None:
-    """Give a trainer what it knew."""
-    state = _state(checkpoint)
+    """Restore the state of a trainer from a checkpoint."""
+    record = _read_record(checkpoint)
     trainer.optimizer.set_state(read_arrays(checkpoint / _OPTIMIZER))
-    trainer.bad_steps = state["bad_steps"]
-    if trainer.loss_scale and state["loss_scale"]:
-        trainer.loss_scale = LossScale(**state["loss_scale"])
+    trainer.bad_steps = record["bad_steps"]
+    if trainer.loss_scale and record["loss_scale"]:
+        trainer.loss_scale = LossScale(**record["loss_scale"])
 
 
-def _state(checkpoint: Path) -> dict[str, Any]:
+def _read_record(checkpoint: Path) -> dict[str, Any]:
     keys = {"identity": (str,), "step": (int,), "bad_steps": (int,), "losses": (list,), "evaluations": (list,)}
-    return read_json(checkpoint / _STATE, keys, f"Delete {checkpoint}, and its trial begins anew.")
+    return read_json(checkpoint / _STATE, keys, f"Delete {checkpoint} to start its trial over.")

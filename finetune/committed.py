@@ -1,4 +1,4 @@
-"""Text that grows token by token: what is handed out of it is never taken back."""
+"""Committed text: it grows token by token, and what has been returned is never revised."""
 
 from __future__ import annotations
 
@@ -9,66 +9,66 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 
-from ernie.decode.stream import S, part, under
+from ernie.decode.stream import S, strip_prefix, with_prefix
 from ernie.text.scripts import NO_SPACES
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Tokens whose text is looked at again for each new one, at most twice as many: what is before them stays as it is.
-_AGAIN = 64
-# A last word, to which more letters may still be added, also behind an apostrophe.
+# Tokens that are decoded again when new ones arrive, at most twice as many; the text of those before them is final.
+_WINDOW = 64
+# A last word, which more letters may still extend, also after an apostrophe.
 _OPEN = re.compile(rf"[^\s{NO_SPACES}]+(?: ['’])?$")
 
 
-def newly_sure(given: str, text: str, done: bool) -> str:
-    """What follows `given`, which was handed out, in the sure part of a text: all of it once it is `done`."""
-    sure = text if done else _OPEN.sub("", text).rstrip()
-    # A decoder may close up to a word what comes before it: what was handed out stays.
-    return sure.removeprefix(given) if sure.startswith(given) else sure[len(given) :]
+def newly_committed(committed: str, text: str, done: bool) -> str:
+    """Return what follows `committed` in the stable part of a text: in all of the text once it is `done`."""
+    stable = text if done else _OPEN.sub("", text).rstrip()
+    # Decoding more tokens may remove a space before a word: what was committed stays.
+    return stable.removeprefix(committed) if stable.startswith(committed) else stable[len(committed) :]
 
 
-class _Said(NamedTuple):
-    """How far one stream is: the tokens that are `past`, and what was handed out of the text of those behind them."""
+class _Progress(NamedTuple):
+    """The progress of one stream: how many tokens are `past`, and the `committed` text of the tokens after them."""
 
     past: int
-    given: str
+    committed: str
 
 
-def _told(
-    before: _Said, ids: Sequence[int], done: bool, decode: Callable[[Sequence[int]], str], again: int
-) -> tuple[_Said, str]:
-    """What is handed out now of the text of `ids`, all tokens of a stream."""
-    looked_at = ids[before.past :]
-    text = decode(looked_at)
-    new = newly_sure(before.given, text, done)
-    said = _Said(before.past, before.given + new)
-    if len(looked_at) <= 2 * again:
-        return said, new
-    early = decode(looked_at[:-again])
-    if text.startswith(early) and early.startswith(said.given) and len(early) > len(said.given):
-        # A word without an end, as in scripts whose words nothing parts.  One of its tokens stands for what it is.
-        start = len(looked_at) - again - 1
-        return _Said(before.past + start, decode(looked_at[start : start + 1])), early[len(before.given) :]
-    # The first of them are past, unless their text is not sure yet or that of the rest depends on them.
-    tail = decode(looked_at[-again:])
+def _commit(
+    before: _Progress, ids: Sequence[int], done: bool, decode: Callable[[Sequence[int]], str], window: int
+) -> tuple[_Progress, str]:
+    """Return the progress, and the newly committed text, of a stream with the tokens `ids`."""
+    recent = ids[before.past :]
+    text = decode(recent)
+    new = newly_committed(before.committed, text, done)
+    now = _Progress(before.past, before.committed + new)
+    if len(recent) <= 2 * window:
+        return now, new
+    early = decode(recent[:-window])
+    if text.startswith(early) and early.startswith(now.committed) and len(early) > len(now.committed):
+        # A word without end, as in scripts without word separators.  One of its tokens is kept to represent it.
+        start = len(recent) - window - 1
+        return _Progress(before.past + start, decode(recent[start : start + 1])), early[len(before.committed) :]
+    # The first tokens become past, unless their text is not committed yet or the text of the rest depends on them.
+    tail = decode(recent[-window:])
     cut = len(text) - len(tail)
-    if not (text.endswith(tail) and text.startswith(said.given) and cut <= len(said.given)):
-        return said, new
-    return _Said(len(ids) - again, said.given[cut:]), new
+    if not (text.endswith(tail) and text.startswith(now.committed) and cut <= len(now.committed)):
+        return now, new
+    return _Progress(len(ids) - window, now.committed[cut:]), new
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Generic[S]):
-    """The state of some streams of text: that of their tokens, of a class of its own, and what was handed out of each.
+class CommittedText(Generic[S]):
+    """The state of some streams of text: the state of their tokens, and the text of each that is `committed`.
 
-    A subclass says which class that is, its `kind`.  Of a long stream the first tokens are `past`, and `given` is of
-    those behind them alone.  Where text comes in, `held` is what is held back of each stream (see
-    `ernie.text.incoming`).
+    A subclass sets `kind`, the class of the token state.  In a long stream the first tokens are `past`, and `committed`
+    covers only the tokens after them.  For decoders that take text, `held` is the input that each stream holds back
+    (see `ernie.text.incoming`).
     """
 
     tokens: S
-    given: tuple[str, ...]
+    committed: tuple[str, ...]
     held: tuple[str, ...] = ()
     past: tuple[int, ...] = ()
 
@@ -76,54 +76,55 @@ class Given(Generic[S]):
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
+        """The number of streams."""
         return self.tokens.streams
 
     def chosen(self, streams: Sequence[int]) -> Self:
-        """These streams only, in this order."""
-        given, held = (tuple(texts[n] for n in streams) if texts else () for texts in (self.given, self.held))
+        """Return the state of these streams only, in this order."""
+        committed, held = (tuple(texts[n] for n in streams) if texts else () for texts in (self.committed, self.held))
         past = tuple(self._past[n] for n in streams)
-        return type(self)(self.tokens.chosen(streams), given, held, past)
+        return type(self)(self.tokens.chosen(streams), committed, held, past)
 
     def with_others(self, others: Sequence[Self]) -> Self:
-        """The streams of this state and those of others, in their order."""
-        every = (self, *others)
-        given, held = (tuple(text for state in every for text in getattr(state, name)) for name in ("given", "held"))
-        past = tuple(count for state in every for count in state._past)
-        return type(self)(self.tokens.with_others([state.tokens for state in others]), given, held, past)
+        """Concatenate the streams of this state and of others, in order."""
+        states = (self, *others)
+        committed = tuple(text for state in states for text in state.committed)
+        held = tuple(text for state in states for text in state.held)
+        past = tuple(count for state in states for count in state._past)
+        return type(self)(self.tokens.with_others([state.tokens for state in others]), committed, held, past)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
-        texts = {"given": np.array(self.given, str), "held": np.array(self.held, str)}
-        return {**texts, "past": np.array(self._past), **under("tokens", self.tokens.arrays())}
+        """Return the whole state as arrays by name."""
+        texts = {"given": np.array(self.committed, str), "held": np.array(self.held, str)}
+        return {**texts, "past": np.array(self._past), **with_prefix("tokens", self.tokens.arrays())}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """The state of which `arrays` gave these."""
-        given, held = tuple(map(str, arrays["given"])), tuple(map(str, arrays.get("held", ())))
-        past, tokens = tuple(map(int, arrays.get("past", ()))), cls.kind.of_arrays(part("tokens", arrays))
-        for name, found in (("given", given), ("held", held), ("past", past)):
+        """Restore a state from its `arrays`."""
+        committed, held = tuple(map(str, arrays["given"])), tuple(map(str, arrays.get("held", ())))
+        past, tokens = tuple(map(int, arrays.get("past", ()))), cls.kind.of_arrays(strip_prefix("tokens", arrays))
+        for name, found in (("given", committed), ("held", held), ("past", past)):
             if len(found) != tokens.streams and (found or name == "given"):
                 raise ValueError(f"{len(found)} of '{name}' for {tokens.streams} streams")
-        return cls(tokens, given, held, past)
+        return cls(tokens, committed, held, past)
 
-    def told(
+    def commit(
         self,
         tokens: S,
         ids: Sequence[Sequence[int]],
         done: Sequence[bool],
         decode: Callable[[Sequence[int]], str],
-        again: int = _AGAIN,
+        window: int = _WINDOW,
     ) -> tuple[Self, list[str]]:
-        """The state with these tokens, and what is handed out now of the text that `decode` makes of each stream's
-        `ids`, which is `done` or not.
+        """Return the state with these tokens, and the newly committed text of each stream.
 
-        Of a stream of any length no more than twice `again` tokens are decoded, and the new ones.
+        `ids` holds all tokens of each stream, `done` says which streams are finished, and `decode` turns tokens into
+        text.  However long a stream is, at most twice `window` tokens are decoded, plus the new ones.
         """
-        before = map(_Said, self._past, self.given)
-        found = [_told(*each, decode, again) for each in zip(before, ids, done, strict=True)]
-        given, past = tuple(said.given for said, _ in found), tuple(said.past for said, _ in found)
-        return type(self)(tokens, given, self.held, past), [new for _, new in found]
+        before = map(_Progress, self._past, self.committed)
+        results = [_commit(*stream, decode, window) for stream in zip(before, ids, done, strict=True)]
+        committed, past = tuple(now.committed for now, _ in results), tuple(now.past for now, _ in results)
+        return type(self)(tokens, committed, self.held, past), [new for _, new in results]
 
     @property
     def _past(self) -> tuple[int, ...]:

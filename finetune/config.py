@@ -1,4 +1,4 @@
-"""The one schema of a fine-tuning run.  Its YAML has these keys and no others."""
+"""The schema of a fine-tuning run: its YAML file has these keys and no others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 
-import tasks.downstream  # noqa: F401 - registers the kinds
+import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import build, check_least, check_seed, read
 from ernie.data.labelled.row import RowOptions
 from ernie.errors import UserError, about, nearest
-from ernie.kernels.precision import Level, Wanted
+from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
@@ -24,10 +24,11 @@ Sources = str | tuple[str, ...]
 
 @dataclass(frozen=True)
 class DataConfig(RowOptions):
-    """Where the rows are: for each split a source or a list of them, see docs/finetuning.md; and how they are read.
+    """The sources of each split's rows, one or a list (see docs/finetuning.md), and how they are read.
 
-    `more` are further splits by name, to be judged on at the end, such as another domain's.  `per_split` says how the
-    files of a split are read that differ from the others; its block stands for itself and takes over none of theirs.
+    `more` maps names to further splits that are scored at the end of the run, such as another domain's.  `per_split`
+    holds the row options of splits whose files are read differently; such a block inherits nothing from the shared
+    options.
     """
 
     train: Sources = ()
@@ -47,29 +48,31 @@ class DataConfig(RowOptions):
                 raise UserError(f"per_split.{name}: there is no split of that name.{nearest(name, names)}")
 
     def options(self, split: str) -> RowOptions:
-        """How the files of a split are read."""
+        """Return the row options for the files of a split."""
         return self.per_split.get(split, self)
 
     def splits(self) -> dict[str, tuple[str, ...]]:
-        """The sources of every split that has any."""
+        """Return the sources of every split that has any."""
         named = {**{name: getattr(self, name) for name in SPLITS}, **self.more}
         listed = {name: (given,) if isinstance(given, str) else tuple(given) for name, given in named.items()}
         return {name: sources for name, sources in listed.items() if sources}
 
     def sources(self, split: str) -> tuple[str, ...]:
-        """Where the rows of a split are.  Raises UserError when the data has no split of that name."""
+        """Return the sources of a split.  Raises UserError when the data has no split of that name."""
         splits = self.splits()
         if split not in splits:
             raise UserError(f"the run's data has no split '{split}'.{nearest(split, splits)}")
         return splits[split]
 
     def under(self, folder: Path) -> DataConfig:
-        """The same with files looked for in a folder."""
-        moved = {name: tuple(_moved(source, folder) for source in found) for name, found in self.splits().items()}
-        return self.with_splits(moved)
+        """Return a copy whose files are looked up in a folder."""
+        resolved = {
+            name: tuple(_resolve(source, folder) for source in sources) for name, sources in self.splits().items()
+        }
+        return self.with_splits(resolved)
 
     def with_splits(self, sources: dict[str, tuple[str, ...]]) -> DataConfig:
-        """The same with these splits and no others."""
+        """Return a copy with exactly these splits."""
         train, dev, test = (sources.get(name, ()) for name in SPLITS)
         more: dict[str, Sources] = {name: found for name, found in sources.items() if name not in SPLITS}
         kept = {name: options for name, options in self.per_split.items() if name in sources}
@@ -78,17 +81,17 @@ class DataConfig(RowOptions):
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How long and how fast an encoder is fine-tuned.
+    """The training schedule, optimizer settings and precision of one fine-tuning.
 
-    With `shortest_first` the first epoch goes from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
-    arXiv 1512.02595, section 3.3); all others are in random order.  A step takes `batch` rows, or, where `batch_tokens`
-    is given, as many rows as have that many tokens; no more than `micro_tokens` of them are computed at a time, which
-    bounds the memory and changes nothing else, save what recurrent layers of speech normalize over.  `layer_decay`
-    multiplies the rate of each layer by one factor more than that of the layer above it; the embeddings have the
-    lowest, the head the full rate.  The dev split is scored `evaluations` times in an epoch (0: only once all is
-    learnt); after `patience` of them without a better score training stops (0: never).  `task_id` is the task embedding
-    that is used: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Products are computed in `precision`,
-    with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU (see
+    With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
+    arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
+    set, as many rows as have that many tokens.  At most `micro_tokens` of them are computed at a time (gradient
+    accumulation), which bounds memory and changes nothing else, except for the batch statistics of recurrent speech
+    layers.  Each layer's learning rate is `layer_decay` times that of the layer above it: the embeddings have the
+    lowest rate, the head the full rate.  The dev split is scored `evaluations` times per epoch (0: only at the end of
+    training); training stops after `patience` evaluations without a better score (0: never).  `task_id` selects the
+    task embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Matrix products are computed in
+    `precision` (`auto`: the fastest that the machine has); `amp_level` says what else uses it on a GPU (see
     ernie.kernels.precision).
     """
 
@@ -105,7 +108,7 @@ class TrainConfig:
     evaluations: int = 1
     patience: int = 0
     task_id: int = 0
-    precision: Wanted = "auto"
+    precision: PrecisionChoice = "auto"
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
@@ -119,7 +122,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class GridConfig:
-    """Peak rates, batches (in rows) and numbers of epochs to try, in all combinations; left out, those of `train`."""
+    """Peak learning rates, batch sizes (in rows) and epoch counts to combine in a grid (default: those of `train`)."""
 
     peak: tuple[float, ...] = ()
     batch: tuple[int, ...] = ()
@@ -128,7 +131,7 @@ class GridConfig:
 
 @dataclass(frozen=True)
 class SubmissionConfig:
-    """The files that a leaderboard wants: {split: file}, and what labels are called there: {label: name there}."""
+    """The files that a leaderboard expects, {split: file}, and its names for the labels, {label: name}."""
 
     files: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
@@ -136,13 +139,13 @@ class SubmissionConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """One downstream task: its kind, data, encoder and training.
+    """One downstream task: its kind, data, encoder and training settings.
 
-    `model` is the folder of an encoder, of a run, or the name of a published one.  `local` describes the same data as
-    files in a folder, and takes the place of `data` when `--data DIR` names that folder.  With `seeds` above 1 the
-    whole is repeated under the seeds from `seed` on.  Every so many `save_minutes` (0: never), and where it is stopped,
-    a trial is saved, and goes on from there when the same command is given again.  `published` holds figures to stand
-    beside ours, times 100 as papers print them: {model: {split: {metric: score}}}.
+    `model` is the folder of an encoder or of a run, or the name of a published encoder.  `local` describes the same
+    data as files in a folder and replaces `data` when `--data DIR` names that folder.  With `seeds` above 1 everything
+    is repeated with consecutive seeds that start at `seed`.  A trial is saved every `save_minutes` (0: never) and when
+    it is stopped; the same command then resumes it.  `published` holds scores to show beside ours, times 100 as papers
+    print them: {model: {split: {metric: score}}}.
     """
 
     task: FinetuneTask
@@ -180,23 +183,23 @@ class FinetuneConfig:
                     )
 
     def trials(self) -> Iterator[tuple[str, TrainConfig]]:
-        """The settings of each combination of the grid, by a name that says what differs."""
+        """Yield each combination of the grid: a name made of its values, and the training settings."""
         axes = {item.name: getattr(self.grid, item.name) for item in fields(self.grid)}
         axes = {name: values for name, values in axes.items() if values}
-        for chosen in product(*axes.values()):
-            point = dict(zip(axes, chosen, strict=True))
+        for values in product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
             name = ",".join(f"{key}={value}" for key, value in point.items())
             rate = replace(self.train.rate, peak=point.pop("peak", self.train.rate.peak))
             yield name, replace(self.train, rate=rate, **point)
 
 
 def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *, saved: bool = False) -> FinetuneConfig:
-    """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked for.
+    """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked up.
 
-    `path` may also be the name of one that comes with the library, such as glue/sst2.  That of a run, which is `saved`,
-    may have settings without an effect.
+    `path` may also be the name of a configuration that ships with the library, such as glue/sst2.  One that was `saved`
+    by a run may have settings without effect.
 
-    Raises UserError with all mistakes of the file.
+    Raises UserError that lists all mistakes in the file.
     """
     tree = read(find_config(path, "finetune"), overrides)
     if tree.get("schedule") is not None and tree.get("task") is None:
@@ -214,17 +217,19 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
 
 
 def _check_effects(config: FinetuneConfig) -> None:
-    """Raise UserError for settings that would change nothing."""
+    """Raise UserError for settings that have no effect."""
     names = [name for name, _ in config.trials()]
     if len(set(names)) < len(names):
-        raise UserError("grid: a value stands twice; each is tried once for every seed")
+        raise UserError("grid: a value is listed twice; each is tried once for every seed")
     if config.grid.batch and config.train.batch_tokens:
         raise UserError("grid: batch: has no effect beside train.batch_tokens, which counts tokens in place of rows")
     if config.train.patience and not config.train.evaluations:
-        raise UserError("train.patience: has no effect with train.evaluations 0, which scores once all is learnt")
+        raise UserError(
+            "train.patience: has no effect with train.evaluations 0, which scores only at the end of training"
+        )
     if config.train.rate.each_stage:
         raise UserError("train.rate.each_stage: fine-tuning has one stage; leave it out")
 
 
-def _moved(source: str, folder: Path) -> str:
+def _resolve(source: str, folder: Path) -> str:
     return source if source.startswith("hf:") else str(folder / source)

@@ -1,4 +1,4 @@
-"""Exporting a model: written, compared with what it was made of, and kept only if it computes the same."""
+"""Export a model: write it, compare it with the original, and keep it only if both compute the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie import __version__
-from ernie.beside import beside, check_absent, put, room
+from ernie.atomic import check_absent, disk_guard, partial_folder, put
 from ernie.data.document import Sample
 from ernie.errors import UserError
 from ernie.model.export.compare import Difference, compare, random_rows
@@ -21,13 +21,14 @@ from finetune.export_card import CARD_FILE, LABELS_FILE, card
 from finetune.exportable import Exportable, exportable
 
 RECORD_FILE = "export.json"
-LARGEST, LARGEST_SHARE = 1e-4, 0.2  # of a difference; of int8's, as a share of the output's norm
+MAX_DIFFERENCE = 1e-4
+MAX_INT8_SHARE = 0.2  # of the norm of the output
 _BATCH = 8
 
 
 @dataclass(frozen=True)
 class Export:
-    """What is exported, and how: `rows` is a file to compare on, `task` an encoder's task embedding."""
+    """What to export, and how: `rows` is a file of rows to compare on, `task` an encoder's task embedding."""
 
     run: Path
     to: Format
@@ -37,88 +38,90 @@ class Export:
 
     @property
     def tolerance(self) -> float:
-        return LARGEST_SHARE if self.int8 else LARGEST
+        return MAX_INT8_SHARE if self.int8 else MAX_DIFFERENCE
 
     def passes(self, difference: Difference) -> bool:
         return (difference.share if self.int8 else difference.largest) <= self.tolerance
 
 
-def export(wanted: Export, folder: Path, say: Callable[[str], None]) -> list[Difference]:
-    """Write `folder`, unless a difference is too large; the differences on random and on real rows.
+def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Difference]:
+    """Write `folder`, unless a difference is too large; return the differences on random and on real rows.
 
-    Raises UserError when the folder is there already, and when the model cannot be loaded or exported, or has no
+    Raises UserError when the folder exists already, and when the model cannot be loaded or exported, or has no
     tokenizer.
     """
     check_absent(folder)
-    check_able(wanted.to, wanted.int8)
-    model = exportable(wanted.run, wanted.task)
+    check_able(request.to, request.int8)
+    model = exportable(request.run, request.task)
     if model.padded.ernie.tokenizer is None:
         raise UserError(
-            f"{wanted.run}: the model in it has no tokenizer, which goes with what is exported. Put the tokenizer's "
+            f"{request.run}: the model in it has no tokenizer, which is part of an export. Put the tokenizer's "
             f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
         )
-    rows = _rows_to_compare_on(model, wanted, say)
+    rows = _comparison_rows(model, request, say)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = beside(folder)
+    partial = partial_folder(folder)
     partial.mkdir()
     try:
-        with room(folder, "nothing was exported"):
-            return _exported(model, rows, wanted, partial, folder)
+        with disk_guard(folder, "nothing was exported"):
+            return _write_and_compare(model, rows, request, partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _rows_to_compare_on(model: Exportable, wanted: Export, say: Callable[[str], None]) -> list[Sample]:
+def _comparison_rows(model: Exportable, request: Export, say: Callable[[str], None]) -> list[Sample]:
     try:
-        rows = model.rows(wanted.rows)
+        rows = model.rows(request.rows)
     except UserError as error:
-        if wanted.rows is not None:
+        if request.rows is not None:
             raise
         say(f"note: the rows of the run cannot be read again ({error})")
         rows = []
-    if not rows and wanted.rows is not None:
-        raise UserError(f"{wanted.rows}: there are no rows to compare on")
+    if not rows and request.rows is not None:
+        raise UserError(f"{request.rows}: there are no rows to compare on")
     if not rows:
         say("note: compared on random rows only; --input FILE gives real ones")
     return rows
 
 
-def _exported(model: Exportable, rows: list[Sample], wanted: Export, partial: Path, folder: Path) -> list[Difference]:
-    """Write `partial` and compare; where the differences are small enough it becomes `folder`."""
-    write_model(model.padded, partial, wanted.to, wanted.int8)
-    differences = _compared(model, rows, wanted, partial)
-    if all(map(wanted.passes, differences)):
-        _describe(model, wanted, partial, folder.name, differences)
+def _write_and_compare(
+    model: Exportable, rows: list[Sample], request: Export, partial: Path, folder: Path
+) -> list[Difference]:
+    """Write the model to `partial` and compare it; if the differences are small enough, move it to `folder`."""
+    write_model(model.padded, partial, request.to, request.int8)
+    differences = _measure_differences(model, rows, request, partial)
+    if all(map(request.passes, differences)):
+        _write_metadata(model, request, partial, folder.name, differences)
         put(partial, folder, lambda: check_absent(folder))
     return differences
 
 
-def _compared(model: Exportable, rows: list[Sample], wanted: Export, folder: Path) -> list[Difference]:
-    exported, outputs = open_model(folder, wanted.to), model.padded.outputs
+def _measure_differences(model: Exportable, rows: list[Sample], request: Export, folder: Path) -> list[Difference]:
+    exported, outputs = open_model(folder, request.to), model.padded.outputs
     batches = random_rows(model.padded.ernie.config, model.longest)
     differences = compare(outputs, model.outputs, exported, batches, "random rows")
     if rows:
         batches = [rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH)]
-        name = "dev rows" if wanted.rows is None else f"rows of {Path(wanted.rows).name}"
+        name = "dev rows" if request.rows is None else f"rows of {Path(request.rows).name}"
         differences += compare(outputs, model.outputs, exported, batches, name)
     return differences
 
 
-def _describe(model: Exportable, wanted: Export, folder: Path, name: str, differences: list[Difference]) -> None:
-    """Write what goes with the model: tokenizer, labels, figures, and how to call it."""
+def _write_metadata(model: Exportable, request: Export, folder: Path, name: str, differences: list[Difference]) -> None:
+    """Write what accompanies the model: tokenizer, labels, the measured differences, and a README."""
     tokenizer_of(model.padded.ernie).save(folder / TOKENIZER_FOLDER)
     if model.labels:
         (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
     record = {
-        "source": str(wanted.run),
+        "source": str(request.run),
         "version": __version__,
-        "format": wanted.to,
-        "int8": wanted.int8,
+        "format": request.to,
+        "int8": request.int8,
         "inputs": INPUTS,
         "outputs": model.padded.outputs,
         "longest": model.longest,
         "differences": [asdict(difference) for difference in differences],
     }
     (folder / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    text = card(model, str(wanted.run), name, wanted.to, wanted.int8, differences)
+    text = card(model, str(request.run), name, request.to, request.int8, differences)
     (folder / CARD_FILE).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The README of an exported model: what it is, how to call it, and how near it is to the original."""
+"""The README of an exported model: what it is, how to call it, and how closely it matches the original."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ inputs = [paddle.to_tensor(batch[name]) for name in model.get_input_names()]
 
 
 def card(model: Exportable, source: str, name: str, to: Format, int8: bool, differences: Sequence[Difference]) -> str:
-    """The README of a folder called `name` with a model exported from `source`."""
+    """Return the README of a folder called `name` with a model exported from `source`."""
     lines = [
         f"# {name}",
         "",
@@ -49,22 +49,22 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         f"Inputs, int64 (batch, length): {_quoted(INPUTS)}. A row has at most {model.longest} tokens.",
         f"Outputs, float32: {', '.join(f'`{name}` {_shape(model, name)}' for name in model.padded.outputs)}.",
         *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
-        *(["Logits are deviations from the mean of the numbers that were learnt."] if model.scale else []),
+        *(["Logits are in standard deviations from the mean of the training targets."] if model.scale else []),
         "",
         "```python",
-        *_CALLS[to].format(**_told(model)).splitlines(),
+        *_CALLS[to].format(**_call_values(model)).splitlines(),
         *([f"values = {model.scale[0]} + {model.scale[1]} * logits"] if model.scale else []),
         "```",
         "",
-        "Compared with the model that it was made of:",
+        "Compared with the original model:",
         "",
         *(f"- {difference}" for difference in differences),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _told(model: Exportable) -> dict[str, str]:
-    """What stands in the place of the names in a call."""
+def _call_values(model: Exportable) -> dict[str, str]:
+    """Return the values of the placeholders in `_CALLS`."""
     texts = ", ".join(json.dumps([f"a {name}", f"another {name}"], ensure_ascii=False) for name in model.texts)
     return {"texts": texts, "longest": str(model.longest), "outputs": ", ".join(model.padded.outputs)}
 

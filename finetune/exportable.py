@@ -1,4 +1,4 @@
-"""What is exported: a fine-tuned model or an encoder, as it is and as other runtimes compute it; rows to compare on."""
+"""Models to export, fine-tuned or plain encoders: the original, its padded form, and rows to compare both on."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _ROWS = 32
 
 
 class Exportable(ABC):
-    """A model in both forms.  `longest` is the most tokens of a row, `labels` name the outputs where they have names.
+    """A model in its original and in its padded form.
 
-    `texts` says what the text of a row is, or the two of a pair; `scale` is the mean and the deviation of numbers, of
-    which the output tells how many deviations they are from the mean.
+    `longest` is the maximum number of tokens of a row; `labels` names the outputs, if they have names.  `texts` says
+    what the text of a row is, or the two texts of a pair; `scale` is the mean and the standard deviation of a
+    regression target, whose outputs are deviations from the mean.
 
-    Raises UserError where it is made of a model that cannot be exported.
+    The constructor raises UserError for a model that cannot be exported.
     """
 
     padded: PaddedModel
@@ -46,11 +47,11 @@ class Exportable(ABC):
 
     @abstractmethod
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
-        """What the model itself computes of a batch, in the order of the padded model's outputs."""
+        """Return what the original model computes for a batch, in the order of the padded model's outputs."""
 
     @abstractmethod
     def rows(self, name: str | None) -> list[Sample]:
-        """Some rows of a file; without one, those that the model's run was judged by, if it has any.
+        """Return some rows of a file or, without one, of the dev split of the model's run, if there is a run.
 
         Raises UserError when they cannot be read.
         """
@@ -88,7 +89,7 @@ class ExportableTask(Exportable):
 
 
 class ExportableEncoder(Exportable):
-    """An encoder, for the task with the embedding `task`."""
+    """An encoder with the task embedding `task`."""
 
     def __init__(self, path: Path, task: int) -> None:
         self._model = ErnieModel.from_pretrained(path)
@@ -110,7 +111,7 @@ class ExportableEncoder(Exportable):
 
 
 def exportable(run: Path, task: int | None) -> Exportable:
-    """The model of a fine-tuning run, or an encoder for one of its tasks, the first if left out.
+    """Return the model of a fine-tuning run, or an encoder with one of its task embeddings (default: the first).
 
     Raises UserError when there is neither.
     """

@@ -1,4 +1,4 @@
-"""Fine-tuning: an encoder with a fresh head on one downstream task, from the first step to the best checkpoint."""
+"""The fine-tuning loop: train an encoder with a new head on one downstream task and return the best checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddle import nn
 
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan, plan_by_length
-from ernie.errors import BrokeDown, NotFinite, Remark, UserError
+from ernie.errors import NotFinite, Remark, TrainingFailed, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.model.decoder import DecoderLayer
 from ernie.model.embeddings import TextEmbedding
@@ -28,13 +28,13 @@ from ernie.model.weights import arrays, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
-from finetune.checkpoint import Course, Evaluation, TrialCheckpoints, read_course, set_model, set_trainer
+from finetune.checkpoint import Evaluation, TrialCheckpoints, TrialState, read_trial_state, set_model, set_trainer
 from finetune.config import TrainConfig
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
 
-Progress = Callable[[int, StepReport, float], None]  # the number of the step, what it did, tokens a second so far
+Progress = Callable[[int, StepReport, float], None]  # step number, step report, tokens per second so far
 
 
 def finetune(
@@ -49,21 +49,21 @@ def finetune(
     world: World | None = None,
     checkpoints: TrialCheckpoints | None = None,
 ) -> tuple[FinetunedModel, list[Evaluation]]:
-    """Train encoder and head on `train`; returns them as they were when they did best on `dev`, with all evaluations.
+    """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
-    Order, dropout and the head's first weights follow from the seed.  `world` are the processes that train together;
-    the model that is returned is the first one's.  It goes on from the last of the `checkpoints`, and writes some.
-    Where loss, gradients or outputs are finite no more, what did best until then is returned, with a remark; raises
-    BrokeDown where there is nothing yet.
+    The seed determines row order, dropout and the head's initial weights.  `world` is the group of processes that
+    train together; the returned model is the first process's.  Training resumes from the latest of the `checkpoints`
+    and writes new ones.  When the loss, gradients or outputs are no longer finite, the best model so far is returned,
+    with a warning (a Remark); raises TrainingFailed if there is none yet.
     """
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found
-    course = Course() if checkpoint is None else read_course(checkpoint)
-    model = whole = _begin(ernie, task, config, seed, world.layout.replicas)
+    state = TrialState() if checkpoint is None else read_trial_state(checkpoint)
+    model = full_model = _build_model(ernie, task, config, seed, world.layout.replicas)
     if checkpoint is not None:
         set_model(model, checkpoint)
     if world.splits and world.is_first:
-        whole = copy.deepcopy(model)
+        full_model = copy.deepcopy(model)
     world.split(model)
     factors = layer_factors(model, config.layer_decay)
     scale = LossScale() if config.precision == "fp16" else None
@@ -80,108 +80,110 @@ def finetune(
     )
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
-    steps, evaluations = planned_steps(train.examples, config, seed), course.evaluations
+    steps, evaluations = planned_steps(train.examples, config, seed), state.evaluations
     sizes = [task.computed(example) for example in train.examples]
-    if world.is_first and (odd := config.rate.remark(len(steps))):
-        warnings.warn(odd, Remark, 2)
-    over = _is_over(task, evaluations, config.patience)  # also where it was saved when that was found
-    for number, step in [] if over else list(enumerate(steps))[course.step :]:
+    if world.is_first and (remark := config.rate.remark(len(steps))):
+        warnings.warn(remark, Remark, 2)
+    finished = _is_out_of_patience(task, evaluations, config.patience)  # when resumed after its end
+    for number, step in [] if finished else list(enumerate(steps))[state.step :]:
         began = time.perf_counter()
         packs = micro_batches(train.examples, sizes, step, config.micro_tokens, world.layout.replicas)
         batches = [("task", packed) for packed in packs]
         rate = config.rate.at(number, len(steps))
         try:
             report = trainer.step(number, batches, lambda _, packed: model.loss(packed), rate)
-        except TrainingStopped as error:  # in all processes alike
-            _broke_down(str(error), config, evaluations, world)
+        except TrainingStopped as error:  # raised in all processes
+            _stop_early(str(error), config, evaluations, world)
             break
-        course.step = number + 1
-        if not report.skipped and report.losses:  # rows may have nothing to learn, such as no words to tag
-            course.losses.append(report.losses["task"])
-        course.tokens += sum(packed.layout.tokens for _, packed in batches)
-        course.seconds += time.perf_counter() - began
+        state.step = number + 1
+        if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
+            state.losses.append(report.losses["task"])
+        state.tokens += sum(packed.layout.tokens for _, packed in batches)
+        state.seconds += time.perf_counter() - began
         if progress is not None:
-            progress(number, report, course.tokens / course.seconds)
+            progress(number, report, state.tokens / state.seconds)
         if step.scored:
             if world.splits:
-                world.gather(whole, model)
-            scores = world.by_first("scoring", lambda: _scored(whole, task, dev))
-            if scores is None or (trainer.bad_steps and not course.losses):
-                what = "the model's outputs are" if scores is None else "the loss or gradient of every step was"
-                _broke_down(f"step {course.step}: {what} not finite.", config, evaluations, world)
+                world.gather(full_model, model)
+            scores = world.on_rank0("scoring", lambda: _score_dev(full_model, task, dev))
+            if scores is None or (trainer.bad_steps and not state.losses):
+                problem = "the model's outputs are" if scores is None else "the loss or gradient of every step was"
+                _stop_early(f"step {state.step}: {problem} not finite.", config, evaluations, world)
                 break
-            loss = float(np.mean(course.losses)) if course.losses else math.nan
-            evaluations.append(Evaluation(course.step, step.epochs, scores, loss, course.seconds))
-            course.losses.clear()
+            loss = float(np.mean(state.losses)) if state.losses else math.nan
+            evaluations.append(Evaluation(state.step, step.epochs, scores, loss, state.seconds))
+            state.losses.clear()
             if evaluated is not None:
                 evaluated(evaluations[-1])
-            if _since_best(task, evaluations) == 0:
-                course.best = arrays(whole) if world.is_first else {}
+            if _evaluations_since_best(task, evaluations) == 0:
+                state.best = arrays(full_model) if world.is_first else {}
         if checkpoints is not None and world.any(checkpoints.is_due()):
             if world.splits and not step.scored:
-                world.gather(whole, model)
+                world.gather(full_model, model)
             optimizer = trainer.optimizer.state()
-            world.by_first("saving", partial(checkpoints.save, course, whole, optimizer, trainer))
+            world.on_rank0("saving", partial(checkpoints.save, state, full_model, optimizer, trainer))
             checkpoints.saved()
-        if step.scored and _is_over(task, evaluations, config.patience):
+        if step.scored and _is_out_of_patience(task, evaluations, config.patience):
             break
     if world.is_first:
-        set_weights(whole, course.best, "the best evaluation")
-    return whole, evaluations
+        set_weights(full_model, state.best, "the best evaluation")
+    return full_model, evaluations
 
 
-def _scored(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict[str, float] | None:
-    """The scores on the dev split, None where what the model computes is not finite."""
+def _score_dev(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict[str, float] | None:
+    """Return the scores on the dev split, or None if the model's outputs are not finite."""
     try:
         return task.scores(dev.rows, model.answers(dev.examples))
     except NotFinite:
         return None
 
 
-def _broke_down(what: str, config: TrainConfig, evaluations: Sequence[Evaluation], world: World) -> None:
-    """Say that training ends before its time.  Raises BrokeDown where no evaluation has a model to be kept."""
+def _stop_early(problem: str, config: TrainConfig, evaluations: Sequence[Evaluation], world: World) -> None:
+    """Warn that training ends early.  Raises TrainingFailed when there was no evaluation whose model could be kept."""
     causes = (
         f"The usual causes are a rate that is too high (train.rate.peak is {config.rate.peak:g}), a warm-up that is "
         f"too short (train.rate.warmup is {config.rate.warmup:g}) and an encoder with damaged weights."
     )
     if not evaluations:
-        raise BrokeDown(f"{what} {causes}")
+        raise TrainingFailed(f"{problem} {causes}")
     if world.is_first:
-        warnings.warn(f"{what} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
+        warnings.warn(f"{problem} Training ended there, and the best model before it is kept. {causes}", Remark, 2)
 
 
-def _begin(ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int) -> FinetunedModel:
+def _build_model(
+    ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int
+) -> FinetunedModel:
     paddle.seed(order.key(seed, "head") % 2**31)
-    ernie.masked_head = None  # it would no longer fit the encoder
+    ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
     model = FinetunedModel(ernie, task, config.task_id)
     task.begin(ernie, model.head)
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
         raise UserError(
-            "this model normalizes over all vectors of a batch, and processes that share batches out would each see a "
-            "part of them; train it on one process, or with another encoder"
+            "this model normalizes over all vectors of a batch, and processes that split a batch would each see only "
+            "part of it; train it on one process, or with another encoder"
         )
     return model
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
-    """Which evaluation is the best by the task's deciding score; of equals the first."""
+    """Return the index of the best evaluation by the task's deciding score; ties go to the first."""
     sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
     return max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
 
 
-def _since_best(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
+def _evaluations_since_best(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
     return len(evaluations) - 1 - best_of(task, evaluations)
 
 
-def _is_over(task: FinetuneTask, evaluations: Sequence[Evaluation], patience: int) -> bool:
-    """Whether so many evaluations in a row were no better than the best."""
-    return bool(patience and evaluations) and _since_best(task, evaluations) >= patience
+def _is_out_of_patience(task: FinetuneTask, evaluations: Sequence[Evaluation], patience: int) -> bool:
+    """Return whether the last `patience` evaluations brought no improvement."""
+    return bool(patience and evaluations) and _evaluations_since_best(task, evaluations) >= patience
 
 
 class Step(NamedTuple):
-    """One step: its rows, their epoch, how many epochs are done after it, and whether the dev split is scored then."""
+    """One step: its row indices, its epoch, the epochs completed after it, and whether the dev split is scored then."""
 
     rows: np.ndarray
     epoch: int
@@ -190,11 +192,11 @@ class Step(NamedTuple):
 
 
 def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -> list[Step]:
-    """All steps of a fine-tuning: every row once an epoch, in an order that (seed, epoch) decides."""
+    """Return all steps of a fine-tuning: every row once per epoch, in an order determined by (seed, epoch)."""
     steps = []
     for epoch in range(config.epochs):
-        rows = _rows_of_epoch(examples, config, seed, epoch)
-        # Scored after evenly spread steps, the last one always.
+        rows = _epoch_batches(examples, config, seed, epoch)
+        # Evaluations are evenly spaced; the last step of training always has one.
         due = {max(1, round(len(rows) * k / config.evaluations)) for k in range(1, config.evaluations + 1)}
         if epoch + 1 == config.epochs:
             due.add(len(rows))
@@ -202,7 +204,7 @@ def planned_steps(examples: Sequence[Example], config: TrainConfig, seed: int) -
     return steps
 
 
-def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
+def _epoch_batches(examples: Sequence[Example], config: TrainConfig, seed: int, epoch: int) -> list[np.ndarray]:
     rng = order.generator(seed, "finetune", epoch)
     lengths = [example.tokens for example in examples]
     sorted_now = config.shortest_first and epoch == 0
@@ -217,10 +219,10 @@ def _rows_of_epoch(examples: Sequence[Example], config: TrainConfig, seed: int, 
 def micro_batches(
     examples: Sequence[Example], sizes: Sequence[int], step: Step, budget: int, replicas: int = 1
 ) -> Iterator[Packed]:
-    """The rows of a step in packed batches of at most `budget` tokens, those of like length together.
+    """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
 
-    `sizes` are how many tokens are computed of each example (see `FinetuneTask.computed`).  There is one batch at least
-    for each of the `replicas` that share them out, as far as there are rows.
+    `sizes` holds the number of tokens computed for each example (see `FinetuneTask.computed`).  There is at least one
+    micro-batch for each of the `replicas` that share them, if there are enough rows.
     """
     lengths = [sizes[i] for i in step.rows]
     budget = max(1, min(budget, sum(lengths) // replicas))
@@ -232,7 +234,10 @@ def micro_batches(
 
 
 def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
-    """What each parameter's rate is multiplied by: decay to the power of the layers above it, the head's aside."""
+    """Return each parameter's learning-rate factor: `decay` to the power of the number of layers above it.
+
+    The head does not count as a layer.
+    """
     layers = model.ernie.config.layers
     factors = {}
     for name, _ in model.named_parameters():
@@ -251,5 +256,5 @@ def _set_dropout(model: FinetunedModel, dropout: float) -> None:
             layer.dropout = dropout
         if isinstance(layer, EncoderLayer | DecoderLayer):
             layer.attention_dropout = dropout
-        if isinstance(layer, nn.Dropout):  # of the head
+        if isinstance(layer, nn.Dropout):  # in the head
             layer.p = dropout

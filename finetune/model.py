@@ -1,4 +1,4 @@
-"""An encoder with the head of a task: trained, saved as a folder, loaded from it, asked.
+"""A fine-tuned model, an encoder with a task head: its loss, predictions, saving and loading.
 
 Legend: T packed tokens, N sequences, D width.
 """
@@ -17,11 +17,11 @@ from paddle import nn
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
-from ernie.errors import Remark, UserError, check_several
+from ernie.errors import Remark, UserError, check_iterable
 from ernie.kernels.mask import Mask
-from ernie.model.beginning import initialize
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.initialization import initialize
 from ernie.model.losses import Loss
 from ernie.model.save import save
 from ernie.model.weights import load_weights, save_weights
@@ -30,19 +30,19 @@ from finetune.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
 
-BATCH_TOKENS = 2048  # of a batch whose answers are computed: what suits a CPU's caches
+BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
 
 
 class FinetunedModel(nn.Layer):
     """An encoder with the head of a fine-tuning task.
 
-    `FinetunedModel.load(folder)` loads the folder of a run; `predict(rows)` answers rows.
+    `FinetunedModel.load(folder)` loads the folder of a run; `predict(rows)` yields predictions.
     """
 
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
-        self._told_cut = False
+        self._warned_truncated = False
         self.head = task.head(ernie)
         initialize(self.head, ernie.config.initializer_range)
 
@@ -52,39 +52,40 @@ class FinetunedModel(nn.Layer):
         return tokenizer_of(self.ernie)
 
     def loss(self, batch: Packed) -> Loss:
-        """The loss of one batch."""
+        """Return the loss of one batch."""
         batch = self.task.drawn(batch, self.training)
         return self.judge("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
 
     def task_embedding(self, _: str) -> int:
-        """The task embedding that is used."""
+        """Return the id of the task embedding."""
         return self.task_id
 
     def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
-        """What the encoder sees of a batch, and how much of its sequence each token does."""
+        """Return the batch that the encoder gets, and its attention mask (None: full attention)."""
         return self.task.sees(batch)
 
     def judge(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
-        """The loss of one batch, from the encoder's vectors."""
+        """Return the loss of one batch, given the encoder's hidden states."""
         return self.task.judge(self.head, hidden_TD, batch)
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS
     ) -> Iterator[Answer]:
-        """The answers to rows, one by one and in their order; only some hundred rows are held at a time.
+        """Yield the predictions for rows, one by one and in order; only a few hundred rows are held at a time.
 
-        A row holds its cells by column; a text is a row of the column that the task reads.  Raises UserError for a row
-        that lacks a column, with its place, after the answers to the rows before it, and for what is no row.
+        A row maps columns to cells; a string is a row with just the column that the task reads.  Raises UserError for
+        a row that lacks a column, with its place, after the predictions for the rows before it, and for an item that
+        is not a row.
         """
         if isinstance(rows, str | Mapping):
             raise UserError(f"expected several rows, such as a list, found {rows!r:.60}")
-        check_several(rows, "rows")
+        check_iterable(rows, "rows")
         column = read_column(self.task)
         for group in in_groups(_as_row(row, number, column) for number, row in enumerate(rows)):
             yield from self.answer_group(group, batch_tokens)
 
     def answer_group(self, rows: Sequence[Row], batch_tokens: int = BATCH_TOKENS) -> Iterator[Answer]:
-        """The answers to a few rows; raises as `predict` does."""
+        """Yield the predictions for a few rows; raises as `predict` does."""
         examples: list[Example] = []
         fault: UserError | None = None
         for row in rows:
@@ -93,36 +94,36 @@ class FinetunedModel(nn.Layer):
             except UserError as error:
                 fault = FaultyRow(f"{row.place}: {error}" if row.place.file else str(error))
                 break
-        self._tell_cut(rows, examples)
+        self._warn_truncated(rows, examples)
         yield from self.answers(examples, batch_tokens)
         if fault is not None:
             raise fault
 
-    def _tell_cut(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
-        """Say once that rows are longer than what the model reads."""
+    def _warn_truncated(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
+        """Warn once that rows are longer than the model's limit."""
         for row, example in zip(rows, examples, strict=False):
-            if example.cut and not self._told_cut:
-                self._told_cut = True
+            if example.cut and not self._warned_truncated:
+                self._warned_truncated = True
                 where = f"{row.place}: " if row.place.file else ""
-                message = f"{where}is longer than max_len {self.task.max_len} and was cut, as are others that are"
+                message = f"{where}is longer than max_len {self.task.max_len} and was truncated, as is every longer row"
                 warnings.warn(message, Remark, stacklevel=4)
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
-        """The answers to examples, in their order.  Dropout is off; the mode of the layers stays as it was."""
+        """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""
         with evaluating(self):
             return self._answers(examples, batch_tokens)
 
     def _answers(self, examples: Sequence[Example], batch_tokens: int) -> list[Answer]:
-        found: dict[int, Answer] = {}
+        answers: dict[int, Answer] = {}
         for chosen in plan_by_length([example.tokens for example in examples], batch_tokens):
             batch = [_without_labels(examples[i]) for i in chosen]
-            found |= zip(chosen, self.task.answer_all(self.ernie, self.head, batch, self.task_id), strict=True)
-        return [found[i] for i in range(len(examples))]
+            answers |= zip(chosen, self.task.answer_all(self.ernie, self.head, batch, self.task_id), strict=True)
+        return [answers[i] for i in range(len(examples))]
 
     def save(self, folder: Path) -> None:
-        """Write encoder, tokenizer, head and task into a folder from which `load` makes them again.
+        """Write encoder, tokenizer, head and task to a folder that `load` reads.
 
-        The files that the task names go with them.
+        The files that the task names are copied along.
         """
         save(self.ernie, folder)
         save_weights(self.head, folder / HEAD_FILE)
@@ -130,7 +131,7 @@ class FinetunedModel(nn.Layer):
 
     @classmethod
     def load(cls, path: str | Path) -> FinetunedModel:
-        """Load the folder of a run (or its `model`), ready to answer.  Raises UserError when it is none."""
+        """Load the folder of a run (or its `model`), ready to predict.  Raises UserError when it is neither."""
         folder = model_of(Path(path))
         task, task_id = read_task(folder)
         model = cls(ErnieModel.from_pretrained(folder), task, task_id)
@@ -140,7 +141,7 @@ class FinetunedModel(nn.Layer):
 
 
 def _without_labels(example: Example) -> Example:
-    samples = tuple(Sample(one.ids, one.segments, sound=one.sound) for one in example.samples)
+    samples = tuple(Sample(sample.ids, sample.segments, sound=sample.sound) for sample in example.samples)
     return replace(example, samples=samples)
 
 

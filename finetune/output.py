@@ -1,4 +1,4 @@
-"""Answers as lines of output."""
+"""Write answers as lines of JSON or TSV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TextIO
 
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError, about
-from ernie.text.whole import whole
+from ernie.text.surrogates import require_encodable
 from finetune.model import FinetunedModel
 from tasks.downstream.base import Answer
 
@@ -24,10 +24,10 @@ def write_answers(
 ) -> None:
     """Write a line for each row as soon as its group is answered, the columns to `keep` before the answer.
 
-    A column that is called like a part of the answer is kept as `given_NAME`. TSV begins with a line of names; white
-    space in a cell becomes one space. What JSON has no word for, such as a date, is written as text, and a number that
-    is none, which is what tables have for an empty cell, as null. Raises UserError for a row that cannot be answered,
-    after the lines of the rows before it, and where two columns to keep would have one name.
+    A column with the same name as a part of the answer is kept as `given_NAME`. TSV starts with a header line;
+    whitespace in a cell becomes one space. Values that JSON cannot represent, such as dates, are written as text, and
+    NaN, which tables use for an empty cell, as null. Raises UserError for a row that cannot be answered, after the
+    lines of the rows before it, and if two columns to keep would have the same name.
     """
     names: list[str] = []
     for group in groups:
@@ -43,7 +43,7 @@ def write_answers(
                     out.write("\t".join(names) + "\n")
                 line = _tsv(record) if form == "tsv" else as_json(record)
                 with about(row.place):
-                    out.write(whole(line) + "\n")
+                    out.write(require_encodable(line) + "\n")
         finally:
             out.flush()
 
@@ -57,14 +57,14 @@ def _cell(value: Any) -> str:
 
 
 def as_json(value: Any) -> str:
-    """A value as JSON, on one line: what JSON has no word for is text, a number that is none is null."""
-    return json.dumps(_worded(value), ensure_ascii=False, default=str)
+    """Return a value as one line of JSON: values that JSON cannot represent become text, NaN becomes null."""
+    return json.dumps(_json_safe(value), ensure_ascii=False, default=str)
 
 
-def _worded(value: Any) -> Any:
-    """The same without the numbers that JSON has no word for, though Python writes NaN and Infinity."""
+def _json_safe(value: Any) -> Any:
+    """Replace NaN and infinities, which Python writes although JSON does not have them."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, dict):
-        return {name: _worded(part) for name, part in value.items()}
-    return [_worded(part) for part in value] if isinstance(value, (list, tuple)) else value
+        return {name: _json_safe(part) for name, part in value.items()}
+    return [_json_safe(part) for part in value] if isinstance(value, (list, tuple)) else value

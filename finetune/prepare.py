@@ -1,4 +1,4 @@
-"""Rows become examples, once; whatever is wrong or odd with them is found here and said."""
+"""Turn rows into examples, once per run, and report everything that is wrong or unusual about them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tasks.downstream.labels import UnknownLabel
 T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
-_QUIET = 15.0  # seconds of reading without a word
-_VARIES = re.compile(r"'[^']*'|\d+")  # of messages that say the same of several rows
+_PROGRESS_INTERVAL = 15.0  # seconds of reading between progress messages
+_VARIABLE_PARTS = re.compile(r"'[^']*'|\d+")  # the parts that differ between messages about the same fault
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A split ready for the model: its rows, their examples, and sentences on what is odd about them."""
+    """A split ready for the model: its rows, their examples, and remarks about anything unusual in them."""
 
     name: str
     rows: list[Row]
@@ -41,26 +41,27 @@ class Prepared:
 
     @property
     def tokens(self) -> int:
-        """The tokens of all its samples."""
+        """The number of tokens in all its samples."""
         return sum(example.tokens for example in self.examples)
 
 
 def prepare_all(
     task: FinetuneTask, data: DataConfig, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
 ) -> tuple[FinetuneTask, dict[str, Prepared]]:
-    """All splits of the data, and the task with what it learnt from the rows to learn from.
+    """Prepare all splits of the data; return the task, completed from the training rows, and the splits by name.
 
-    Where it takes long `say` is told how far it is.  Raises UserError when there are no labelled rows to learn from or
-    to judge by, and with the rows of all splits that cannot be used.
+    `say` receives progress messages if this takes long.  Raises UserError when there are no labeled training or dev
+    rows, and for the unusable rows of all splits.
     """
     for name in NEEDED:
         if name not in data.splits():
-            raise UserError(f"data.{name}: fine-tuning needs a labelled {name} split; say here where its rows are")
+            raise UserError(f"data.{name}: fine-tuning needs a labeled {name} split; say here where its rows are")
     splits = read_splits(data)
     for name in NEEDED:
         _check_labelled(task, splits[name])
-    unaware, task = task, task.learnt_from(splits["train"].rows)
-    prepared = _each(
+    labels_from_train = not getattr(task, "labels", True)
+    task = task.learnt_from(splits["train"].rows)
+    prepared = _map_splits(
         splits,
         lambda name, split: prepare(
             task,
@@ -68,11 +69,11 @@ def prepare_all(
             tokenizer,
             say,
             skip=data.options(name).faulty == "skip",
-            learnt=not getattr(unaware, "labels", True),
+            labels_from_train=labels_from_train,
         ),
     )
-    if data.options("train").columns and not getattr(unaware, "labels", True):
-        prepared["train"].remarks.extend(_first_labels(task, prepared["train"]))
+    if data.options("train").columns and labels_from_train:
+        prepared["train"].remarks.extend(_header_like_labels(task, prepared["train"]))
     for name, other in prepared.items():
         if name != "train" and other.labelled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
@@ -80,8 +81,8 @@ def prepare_all(
 
 
 def read_splits(data: DataConfig) -> dict[str, Split]:
-    """The rows of all splits.  Raises UserError with the rows of all of them that cannot be used."""
-    splits = _each(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
+    """Read the rows of all splits.  Raises UserError that lists the unusable rows of all of them."""
+    splits = _map_splits(data.splits(), lambda name, sources: read_split(name, sources, data.options(name)))
     columns = {column for split in splits.values() for row in split.rows for column in row}
     for name in splits:
         options = data.options(name)
@@ -93,8 +94,8 @@ def read_splits(data: DataConfig) -> dict[str, Split]:
     return splits
 
 
-def _each(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:
-    """What is made of each split.  Raises UserError with what is wrong with all of them."""
+def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str, R]:
+    """Apply `make` to each split.  Raises UserError that lists the errors of all of them."""
     made: dict[str, R] = {}
     messages: list[str] = []
     for name, item in items.items():
@@ -132,13 +133,13 @@ def prepare(
     say: Callable[[str], None] | None = None,
     *,
     skip: bool = False,
-    learnt: bool = False,
+    labels_from_train: bool = False,
 ) -> Prepared:
-    """The examples of a split, with labels where its rows have them; `say` is told how far it is now and then.
+    """Make the examples of a split, with labels if its rows have them; `say` receives progress messages.
 
-    With `skip` rows that cannot be used are left out, and told.  Otherwise raises UserError that names them, as it does
-    where all rows together can hardly be meant (`FinetuneTask.check_examples`).  Where the labels were `learnt` from
-    the rows of another split, it is told how to name them.
+    With `skip` unusable rows are left out and reported in the remarks, as long as some rows are usable.  Otherwise
+    raises UserError that lists them; also raises it when the rows as a whole are implausible
+    (`FinetuneTask.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
     """
     labelled = task.is_labelled(split.rows)
     make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
@@ -146,10 +147,10 @@ def prepare(
     usable: list[Row] = []
     faults: list[Fault] = []
     hint = ""
-    began = spoke = time.monotonic()
+    started = last_message = time.monotonic()
     for number, row in enumerate(split.rows):
-        if say is not None and (now := time.monotonic()) - spoke > _QUIET:
-            spoke, left = now, (now - began) * (len(split.rows) - number) / max(1, number)
+        if say is not None and (now := time.monotonic()) - last_message > _PROGRESS_INTERVAL:
+            last_message, left = now, (now - started) * (len(split.rows) - number) / max(1, number)
             say(f"{split.name}: {number:,} of {plural(len(split.rows), 'row')} read, {left / 60:.1f} minutes left")
         try:
             if labelled:
@@ -158,7 +159,7 @@ def prepare(
             usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
-            if learnt and isinstance(error, UnknownLabel):
+            if labels_from_train and isinstance(error, UnknownLabel):
                 hint = "\n(the labels are those that train has; the key task.labels can name others, too)"
     if faults and (not skip or not usable):
         try:
@@ -168,30 +169,30 @@ def prepare(
     split = replace(split, rows=usable)
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)
-    remarks = [*_left_out(split, faults), *_remarks(task, split, examples)]
+    remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples)]
     return Prepared(split.name, usable, examples, labelled, remarks)
 
 
-def _left_out(split: Split, faults: Sequence[Fault]) -> list[str]:
-    """A sentence for each kind of fault: those that differ in nothing but numbers and quoted words are one."""
+def _fault_remarks(split: Split, faults: Sequence[Fault]) -> list[str]:
+    """Return a remark for each kind of fault; faults that differ only in numbers and quoted words are of one kind."""
     kinds: dict[str, list[Fault]] = {}
     for fault in faults:
-        kinds.setdefault(_VARIES.sub("", fault.reason), []).append(fault)
+        kinds.setdefault(_VARIABLE_PARTS.sub("", fault.reason), []).append(fault)
     return [
         f"{split.name}: {plural(len(found), 'row')} left out, as 'faulty' asks, the first at {found[0]}"
         for found in kinds.values()
     ]
 
 
-def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
+def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> list[str]:
     remarks = []
     if split.skipped:
         remarks.append(f"{split.name}: {plural(split.skipped, 'row')} skipped, as 'skip' or 'faulty' asks")
     cut = [i for i, example in enumerate(examples) if example.cut]
     if cut:
-        which = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
+        rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
-            f"{split.name}: {which} cut to max_len {task.max_len}, the first at {split.rows[cut[0]].place}; "
+            f"{split.name}: {rows_cut} cut to max_len {task.max_len}, the first at {split.rows[cut[0]].place}; "
             f"{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]
@@ -206,37 +207,37 @@ def _remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]) -> l
     return remarks
 
 
-def _first_labels(task: FinetuneTask, train: Prepared) -> list[str]:
-    """A sentence for each label that only the first line of a file has: it may be the name of the column."""
+def _header_like_labels(task: FinetuneTask, train: Prepared) -> list[str]:
+    """Return a remark for each label that occurs only on the first line of a file: it may be a column name."""
     return [
         f"train: label '{label}' occurs only at {places[0]}, the first line of its file: if that line names the "
         "columns, leave 'columns' out"
-        for label, places in _labels(task, train).items()
+        for label, places in _label_places(task, train).items()
         if len(places) == 1 and places[0].endswith(":1")
     ]
 
 
 def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:
-    """A sentence for each label that a split has and the rows to learn from have not."""
+    """Return a remark for each label of a split that does not occur in the training rows."""
     if not hasattr(task, "labels"):
         return []
-    known = set(_labels(task, train))
+    known = set(_label_places(task, train))
     remarks = []
-    for label, places in _labels(task, other).items():
+    for label, places in _label_places(task, other).items():
         if label not in known:
             remarks.append(
                 f"{other.name}: label '{label}' ({plural(len(places), 'row')}, the first at {places[0]}) "
-                "does not occur in train: it cannot be learnt"
+                "does not occur in train: it cannot be learned"
             )
     return remarks
 
 
-def _labels(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
+def _label_places(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
     found: dict[str, list[str]] = {}
     names = getattr(task, "labels")  # noqa: B009 - not every kind has labels
     for row in split.rows:
         truth = task.truth(row)
-        if isinstance(truth, np.ndarray):  # of several labels, whether each is one of the row's
+        if isinstance(truth, np.ndarray):  # of a multi-label task: whether each label applies
             truth = [names[n] for n in np.flatnonzero(truth)]
         for label in dict.fromkeys([names[truth]] if isinstance(truth, int) else truth):
             found.setdefault(label, []).append(str(row.place))
@@ -244,7 +245,7 @@ def _labels(task: FinetuneTask, split: Prepared) -> Mapping[str, list[str]]:
 
 
 def describe(split: Prepared) -> str:
-    """One line about a split: rows, tokens, longest."""
+    """Return one line about a split: rows, tokens, longest sample."""
     samples = [len(sample) for example in split.examples for sample in example.samples]
     windows = f" in {plural(len(samples), 'sample')}" if len(samples) != len(split) else ""
     labels = "" if split.labelled else ", without labels"

@@ -1,4 +1,4 @@
-"""Transcription of sound as it comes in: samples are pushed, words come back."""
+"""Streaming speech recognition: push samples, get words."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 import numpy as np
 
 from ernie.audio.wave import as_samples
-from ernie.decode.recognizer import Recognitions
+from ernie.decode.recognizer import RecognitionState
 from ernie.errors import UserError
-from finetune.committed import Given
+from finetune.committed import CommittedText
 from finetune.model import FinetunedModel
 from tasks.downstream.transcribe import Transcribe
 
 
-class Transcribing(Given[Recognitions]):
-    """The state of some streams of text: that of their tokens, and how much of their transcripts was handed out."""
+class SpeechRecognizerState(CommittedText[RecognitionState]):
+    """The state of some streams of speech: the state of their tokens, and the committed part of their transcripts."""
 
-    kind = Recognitions
+    kind = RecognitionState
 
 
 class SpeechRecognizer:
-    """Transcribes streams of sound, `rate` samples a second; words are handed out once nothing can join them.
+    """Transcribes streams of audio at `rate` samples per second; a word is committed once nothing can extend it.
 
-    It keeps no state: `push` and `finish` take one and give the next (see `ernie.decode.stream`).  Raises UserError
-    for a model that hears whole sounds only.
+    It is stateless: `push` and `finish` take a state and return the next one (see `ernie.decode.stream`).  Raises
+    UserError for a model that transcribes whole recordings only.
     """
 
     def __init__(self, model: FinetunedModel):
-        task = transcribing(model)
+        task = transcribe_task(model)
         if task.encoder != "chunks":
             raise UserError(
-                "this model hears whole sounds only; to transcribe while one speaks, fine-tune with task.encoder: "
-                "chunks"
+                "this model transcribes whole recordings only; to transcribe live audio, fine-tune with "
+                "task.encoder: chunks"
             )
         self.rate = task.features.rate
         self._tokenizer = model.tokenizer
@@ -41,36 +41,42 @@ class SpeechRecognizer:
 
     @classmethod
     def load(cls, run: str | Path) -> SpeechRecognizer:
-        """The recognizer of a fine-tuning run."""
+        """Load the recognizer of a fine-tuning run."""
         return cls(FinetunedModel.load(run))
 
-    def begin(self, streams: int = 1) -> Transcribing:
-        """The state of streams of which nothing was heard."""
-        return Transcribing(self._tokens.begin(streams), ("",) * streams)
+    def begin(self, streams: int = 1) -> SpeechRecognizerState:
+        """Return the state of streams before any audio."""
+        return SpeechRecognizerState(self._tokens.begin(streams), ("",) * streams)
 
-    def push(self, state: Transcribing, pieces: Sequence[np.ndarray]) -> tuple[Transcribing, list[str]]:
-        """More samples (S,) of each stream, between -1 and 1; what is transcribed of it now and was not before.
+    def push(
+        self, state: SpeechRecognizerState, pieces: Sequence[np.ndarray]
+    ) -> tuple[SpeechRecognizerState, list[str]]:
+        """Take more samples (S,) of each stream, between -1 and 1; return what is newly transcribed of each.
 
-        Raises UserError for what are no samples, and for a stream that is over.
+        Raises UserError for invalid samples, and for a stream that has ended.
         """
-        return self._told(state, self._tokens.push(state.tokens, [as_samples(piece) for piece in pieces])[0])
+        return self._commit(state, self._tokens.push(state.tokens, [as_samples(piece) for piece in pieces])[0])
 
-    def finish(self, state: Transcribing) -> tuple[Transcribing, list[str]]:
-        """All sounds are over; the rest of the transcripts."""
-        return self._told(state, self._tokens.finish(state.tokens)[0])
+    def finish(self, state: SpeechRecognizerState) -> tuple[SpeechRecognizerState, list[str]]:
+        """End all streams; return the rest of the transcripts."""
+        return self._commit(state, self._tokens.finish(state.tokens)[0])
 
-    def _told(self, state: Transcribing, tokens: Recognitions) -> tuple[Transcribing, list[str]]:
-        ids = [[spike.token for spike in one.spikes] for one in tokens.hearing]
-        return state.told(tokens, ids, [one.ended for one in tokens.hearing], self._tokenizer.decode)
+    def _commit(
+        self, state: SpeechRecognizerState, tokens: RecognitionState
+    ) -> tuple[SpeechRecognizerState, list[str]]:
+        ids = [[spike.token for spike in stream.spikes] for stream in tokens.stream_states]
+        return state.commit(tokens, ids, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
 
 
 def hears_chunks(task: Transcribe) -> bool:
-    """Whether a model of this task transcribes while one speaks."""
+    """Return whether a model of this task can transcribe while the speaker is still talking."""
     return task.encoder == "chunks" and task.decoder != "global"
 
 
-def transcribing(model: FinetunedModel) -> Transcribe:
-    """The task of a model that transcribes.  Raises UserError for one of another kind."""
+def transcribe_task(model: FinetunedModel) -> Transcribe:
+    """Return the task of a model that transcribes.  Raises UserError for a model of another kind."""
     if not isinstance(model.task, Transcribe):
-        raise UserError(f"this model is of the kind {model.task.variant_name}; those of the kind transcribe do")
+        raise UserError(
+            f"this model is of the kind {model.task.variant_name}; only those of the kind transcribe can transcribe"
+        )
     return model.task

@@ -1,4 +1,4 @@
-"""The report of a fine-tuning run: scores, the way to them, and where the model errs, as figures and one page."""
+"""The report of a fine-tuning run: scores, training curves and errors, as figures and one HTML page."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from finetune.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
-_MOST_LABELS = 20  # more make a table that nobody reads
-_TOUCHING = 0.15  # tokens: a distance this near to whole sentences is not drawn beside them
-_STRETCHES = 60  # of a trial's steps, whose mean losses are drawn
+_MOST_LABELS = 20  # a larger table is unreadable
+_MIN_DISTANCE = 0.15  # tokens: a distance whose lagging is this close to that of whole sentences is not drawn
+_LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
 
 def write_report(
     folder: Path, config: FinetuneConfig, result: Result, splits: list[Prepared], latency: Sequence[Point] = ()
 ) -> Path:
-    """Write figures and page into a run's folder; returns the page's path.
+    """Write figures and page to a run's folder; return the page's path.
 
-    `latency` is what a translator comes to at several distances.
+    `latency` holds a translator's latency and quality at several distances from the source.
     """
     pictures = folder / FOLDER
     pictures.mkdir(exist_ok=True)
@@ -49,10 +49,10 @@ def write_report(
         table("scores", result.score_rows()),
         page.paragraph(result.explained(), "note"),
         *chapters,
-        *_latencies(result.metric, latency),
+        *_latency_table(result.metric, latency),
         *_grid(result),
         *_errors(folder, result, next(split for split in splits if split.name == "dev")),
-        page.section("Data", "What was read, and what is odd about it.", *_data(splits)),
+        page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
     ]
     spent = duration(sum(trial.seconds for trial in result.trials))
@@ -74,21 +74,21 @@ def _sentence(config: FinetuneConfig, result: Result) -> str:
 def _chapters(folder: Path, result: Result, latency: Sequence[Point]) -> Iterator[Chapter]:
     note = (
         "Each thin line is a seed, the thick one that of the model that was kept; the dot marks the checkpoint that "
-        f"was chosen. The loss is the mean of stretches of steps, at most {_STRETCHES} of them."
+        f"was chosen. The loss is averaged over spans of steps, at most {_LOSS_SPANS} of them."
     )
     yield Chapter("course", "Scores on dev and loss in training", note, _draw_course(folder, result))
     if latency:
         note = (
-            f"How well the model translates when it stays so many tokens behind the source, over {latency[0].rows:,} "
-            "rows of dev. Filled dots are distances that it has learnt. Average lagging is by how many tokens it is "
-            "behind a translation that keeps pace with the source (Ma et al., 2019); the table below has other "
-            "measures, and apart from them the time that computing took."
+            "How well the model translates when it stays a given number of tokens behind the source, over "
+            f"{latency[0].rows:,} rows of dev. Filled dots are distances that it was trained for. Average lagging is "
+            "the number of tokens by which it lags behind a translation that keeps pace with the source (Ma et al., "
+            "2019); the table below has other measures and, separately, the computing time."
         )
         yield Chapter("latency", "Latency and quality", note, _draw_latency(result.metric, latency))
 
 
-def _latencies(metric: str, latency: Sequence[Point]) -> Iterator[str]:
-    """All measures of latency at each distance, as a table."""
+def _latency_table(metric: str, latency: Sequence[Point]) -> Iterator[str]:
+    """Yield a table of all latency measures at each distance."""
     if latency:
         rows = [["distance", metric, *(short for short, _ in MEASURES), "ms a token"]]
         for point in latency:
@@ -100,7 +100,7 @@ def _latencies(metric: str, latency: Sequence[Point]) -> Iterator[str]:
 def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     figure, (axes,) = panels([f"dev · {metric}, against average lagging in tokens"], 2.6)
     whole = latency[-1]
-    near = whole.latency.lagging - _TOUCHING
+    near = whole.latency.lagging - _MIN_DISTANCE
     points = [point for point in latency if point is whole or point.latency.lagging < near]
     axes.plot([point.latency.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
     for point in points:
@@ -116,16 +116,16 @@ def _draw_course(folder: Path, result: Result) -> Figure:
     figure, (scores, losses) = panels([f"dev · {result.metric}", "training loss"], 1.6)
     for trial in [*(t for t in trials if t is not result.best), result.best]:
         chosen = trial is result.best
-        look: dict[str, Any] = (
+        line_style: dict[str, Any] = (
             {"color": BLUE, "linewidth": 1.8} if chosen else {"color": MUTED, "linewidth": 0.8, "alpha": 0.7}
         )
         steps = [record["step"] for record in trial.curve]
         values = [record[result.metric] for record in trial.curve]
-        scores.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **look)
+        scores.plot(steps, values, marker="o" if len(steps) == 1 else "", markersize=4, **line_style)
         place = steps.index(trial.best_step)
-        scores.plot(steps[place], values[place], "o", color=look["color"], markersize=5, clip_on=False)
+        scores.plot(steps[place], values[place], "o", color=line_style["color"], markersize=5, clip_on=False)
         means = _mean_losses(folder / TRIALS_FOLDER / trial.name, trial)
-        losses.plot(*zip(*means, strict=True), marker="o" if len(means) == 1 else "", markersize=4, **look)
+        losses.plot(*zip(*means, strict=True), marker="o" if len(means) == 1 else "", markersize=4, **line_style)
     for axes in (scores, losses):
         count_axis(axes, 0, max(trial.steps for trial in trials), "steps")
     best = result.best.headline(result.metric)
@@ -135,15 +135,13 @@ def _draw_course(folder: Path, result: Result) -> Figure:
 
 
 def _mean_losses(place: Path, trial: Trial) -> list[tuple[int, float]]:
-    """The mean loss of each stretch of a trial's steps, and the last step of it."""
-    there = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
-    records = [record for record in there if not record["skipped"] and record["loss"] is not None]
-    if not records:  # the log was removed, or is of a version that logged evaluations only
+    """Return the last step and the mean loss of each span of a trial's steps."""
+    logged = read_records(place, "step") if (place / METRICS_FILE).is_file() else []
+    records = [record for record in logged if not record["skipped"] and record["loss"] is not None]
+    if not records:  # the log was removed, or comes from a version that logged evaluations only
         return [(record["step"], record["loss"]) for record in trial.curve]
-    stretches = np.array_split(np.arange(len(records)), min(len(records), _STRETCHES))
-    return [
-        (records[stretch[-1]]["step"], float(np.mean([records[n]["loss"] for n in stretch]))) for stretch in stretches
-    ]
+    spans = np.array_split(np.arange(len(records)), min(len(records), _LOSS_SPANS))
+    return [(records[span[-1]]["step"], float(np.mean([records[n]["loss"] for n in span]))) for span in spans]
 
 
 def _grid(result: Result) -> list[str]:
@@ -160,7 +158,7 @@ def _grid(result: Result) -> list[str]:
 
 
 def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
-    """For one label a row: which labels are taken for which, and the mistakes the model was surest of."""
+    """Return the confusion table and the most confident mistakes, for tasks with one label per row."""
     if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
         return []
     labels = result.task.labels
@@ -177,10 +175,10 @@ def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
         rows_of = {str(row.place): row for row in dev.rows}
         fields = [field for field in (result.task.text, result.task.text_pair) if field]
         lines = [["row", "right", "answered", "probability", *fields]]
-        for wrong in mistakes:
-            texts = [shorten(rows_of[wrong["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
-            place = Path(wrong["row"]).name
-            lines.append([place, str(wrong["right"]), wrong["label"], f"{wrong['probability']:.3f}", *texts])
+        for mistake in mistakes:
+            texts = [shorten(rows_of[mistake["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
+            place = Path(mistake["row"]).name
+            lines.append([place, str(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
         note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
         parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
     return parts

@@ -1,12 +1,12 @@
-"""A fine-tuning run: every seed and every point of the grid, and the folder that comes of them.
+"""A fine-tuning run: every seed and every grid point, and the folder that it writes.
 
 RUN/config.yaml     the resolved configuration
-RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and, until it is done, a checkpoint
+RUN/trials/NAME/    scores.json, metrics.jsonl and dev.jsonl of each fine-tuning, and a checkpoint until it is done
 RUN/scores.json     medians, spreads and every score
-RUN/model/          encoder, tokenizer, head and task of the best one: loads by itself
+RUN/model/          encoder, tokenizer, head and task of the best trial; self-contained
 RUN/README.md       the model card
-RUN/report.html     the same as pictures
-RUN/latency.json    of a translator: how well it translates at several distances from the source
+RUN/report.html     the same as figures
+RUN/latency.json    of a translator: its quality at several distances from the source
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import paddle
 
-from ernie.beside import put_text, room
+from ernie.atomic import disk_guard, put_text
 from ernie.data import order
 from ernie.errors import UserError, about
 from ernie.model.config import EncoderConfig
@@ -37,7 +37,15 @@ from finetune.card import write_card
 from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import TRIALS_FOLDER, claimed, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
+from finetune.folder import (
+    TRIALS_FOLDER,
+    claim_folder,
+    encoder_fingerprint,
+    identity,
+    inputs_of,
+    keep_model,
+    kept_trial,
+)
 from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
@@ -54,10 +62,10 @@ def run(
     quiet: bool = False,
     world: World | None = None,
 ) -> Result:
-    """Fine-tune under every seed and point of the grid, and write the run's folder, which the first of `world` does.
+    """Fine-tune for every seed and grid point, and write the run's folder (only the first process of `world` does).
 
-    Trials that the folder already has are not run again.  Raises UserError for data that cannot be used and for a
-    folder of another run.
+    Trials that the folder already has are not run again.  Raises UserError for unusable data and for the folder of
+    another run.
     """
     world = world or World()
     ernie = load_encoder(config)
@@ -71,9 +79,9 @@ def run(
         for remark in split.remarks:
             say(f"note: {remark}")
     inputs = inputs_of(encoder_fingerprint(ernie), splits, config)
-    with ExitStack() as held:
-        world.by_first("opening the run", lambda: held.enter_context(claimed(config, inputs, folder)))
-        del ernie  # each trial loads its own, and two at a time would be one too many
+    with ExitStack() as stack:
+        world.on_rank0("opening the run", lambda: stack.enter_context(claim_folder(config, inputs, folder)))
+        del ernie  # each trial loads its own: do not hold two in memory
         runner = _Runner(config, task, splits, folder, identity(config, inputs), quiet, world)
         trials: list[Trial] = []
         for point, settings in config.trials():
@@ -88,49 +96,49 @@ def run(
                 say(f"{trial.name}: {runner.headline(trial)} on dev, best at step {trial.best_step}")
                 trials.append(trial)
                 is_best = best_trial(trials, task.scored_by[0]) is trial
-                world.by_first("saving", partial(_keep, model if is_best else None, trial, folder))
+                world.on_rank0("saving", partial(_save_trial, model if is_best else None, trial, folder))
                 del model
-        result = runner.with_its_model(Result.of(task, trials), say)
-        world.by_first("reporting", lambda: _report(folder, config, result, splits))
+        result = runner.with_best_model(Result.of(task, trials), say)
+        world.on_rank0("reporting", lambda: _write_results(folder, config, result, splits))
     return result
 
 
-def _keep(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
-    place = folder / TRIALS_FOLDER / trial.name
-    with room(folder, f"the model of {trial.name} was not written, what is there is untouched"):
+def _save_trial(model: FinetunedModel | None, trial: Trial, folder: Path) -> None:
+    trial_folder = folder / TRIALS_FOLDER / trial.name
+    with disk_guard(folder, f"the model of {trial.name} was not written, what is there is untouched"):
         if model is not None:
             keep_model(model, trial.name, folder)
-        trial.write(place / SCORES_FILE)
-    shutil.rmtree(place / CHECKPOINTS, ignore_errors=True)
+        trial.write(trial_folder / SCORES_FILE)
+    shutil.rmtree(trial_folder / CHECKPOINTS, ignore_errors=True)
 
 
-def _report(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
-    from finetune.report import write_report  # with matplotlib, which only the process that draws is to wait for
+def _write_results(folder: Path, config: FinetuneConfig, result: Result, splits: dict[str, Prepared]) -> None:
+    from finetune.report import write_report  # imports matplotlib, which only this process needs
 
     put_text(folder / SCORES_FILE, json.dumps(result.as_dict(), indent=2) + "\n")
-    every, latency = list(splits.values()), []
+    prepared, latency = list(splits.values()), []
     if isinstance(result.task, Translate):
         latency = measure_latency(FinetunedModel.load(folder), result.task, splits["dev"])
         write_latency(folder, latency)
-    write_card(folder, config, result, every)
-    write_report(folder, config, result, every, latency)
+    write_card(folder, config, result, prepared)
+    write_report(folder, config, result, prepared, latency)
 
 
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
-    """What a parallel layout has to divide in a run; of micro-batches there are as many as it needs."""
+    """Return the sizes that a parallel layout has to divide; a run makes as many micro-batches as the layout needs."""
     return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
 
 
 def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
-    """An encoder; what its checkpoint lacks, such as a pooler, is drawn by the seed."""
+    """Load an encoder; weights that its checkpoint lacks, such as a pooler's, are initialized from the seed."""
     paddle.seed(order.key(seed, "encoder") % 2**31)
     return ErnieModel.from_pretrained(path)
 
 
 def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
-    """The encoder that a configuration names; what its checkpoint lacks, such as a pooler, is drawn by the seed.
+    """Load the encoder that a configuration names; weights that its checkpoint lacks are initialized from the seed.
 
-    Raises UserError when there is none, or none that the task can be learnt with.
+    Raises UserError when there is none, or when the task cannot be trained with it.
     """
     if not config.model:
         raise UserError("model: which encoder? Give --model, or the key `model`")
@@ -166,10 +174,10 @@ class _Runner:
         return f"{metric} {trial.headline(metric):.4f}"
 
     def train(self, settings: TrainConfig, point: str, seed: int) -> tuple[FinetunedModel, Trial]:
-        """One fine-tuning, and its folder but for its scores."""
-        place = self.folder / TRIALS_FOLDER / trial_name(point, seed)
-        model, curve = self._trained(load_encoder(self.config, seed), settings, seed, place)
-        scores = self.world.by_first("scoring", lambda: self._scores(model, place))
+        """Run one fine-tuning and write its folder, except for scores.json."""
+        trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed)
+        model, curve = self._run_training(load_encoder(self.config, seed), settings, seed, trial_folder)
+        scores = self.world.on_rank0("scoring", lambda: self._score_splits(model, trial_folder))
         records = [
             {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}
             for item in curve
@@ -185,78 +193,80 @@ class _Runner:
             curve=records,
         )
 
-    def _scores(self, model: FinetunedModel, place: Path) -> dict[str, dict[str, float]]:
-        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_judged(split)}
-        write_dev_answers(place, self.task, self.splits["dev"], answers["dev"])
-        return {name: self.task.scores(self.splits[name].rows, found) for name, found in answers.items()}
+    def _score_splits(self, model: FinetunedModel, trial_folder: Path) -> dict[str, dict[str, float]]:
+        answers = {name: model.answers(split.examples) for name, split in self.splits.items() if _is_scored(split)}
+        write_dev_answers(trial_folder, self.task, self.splits["dev"], answers["dev"])
+        return {name: self.task.scores(self.splits[name].rows, predicted) for name, predicted in answers.items()}
 
-    def _trained(
-        self, ernie: ErnieModel, settings: TrainConfig, seed: int, place: Path
+    def _run_training(
+        self, ernie: ErnieModel, settings: TrainConfig, seed: int, trial_folder: Path
     ) -> tuple[FinetunedModel, list[Evaluation]]:
         train, dev = self.splits["train"], self.splits["dev"]
         steps = len(planned_steps(train.examples, settings, seed))
 
         def log_step(step: int, report: StepReport, pace: float) -> None:
-            loss = report.losses.get("task")  # none of rows that have nothing to learn
+            loss = report.losses.get("task")  # None for rows without targets
             log.record("step", step + 1, loss=loss, gradient_norm=report.gradient_norm, skipped=report.skipped)
             log.progress(step, **{"loss": "none" if loss is None else f"{loss:.4f}", "tokens/s": f"{pace:,.0f}"})
 
         def stop() -> None:
-            if self.world.any(asked()):
-                log.say("stopped; the same command goes on from here")
+            if self.world.any(is_interrupted()):
+                log.say("stopped; the same command resumes from here")
                 interrupt.act()
 
         def evaluated(evaluation: Evaluation) -> None:
             log.record("evaluation", evaluation.step, epoch=evaluation.epoch, loss=evaluation.loss, **evaluation.scores)
 
-        def asked() -> bool:
+        def is_interrupted() -> bool:
             return interrupt.asked is not None
 
-        checkpoints = TrialCheckpoints(place, self.identity, self.config.save_minutes, asked, stop)
-        done, is_of_another = self.world.by_first("opening the trial", partial(_opened, place, checkpoints))
-        log = Log(place if self.world.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet)
+        checkpoints = TrialCheckpoints(trial_folder, self.identity, self.config.save_minutes, is_interrupted, stop)
+        done, is_foreign = self.world.on_rank0("opening the trial", partial(_open_trial, trial_folder, checkpoints))
+        log = Log(
+            trial_folder if self.world.is_first else None, steps, resume_at=done + 1 if done else 0, quiet=self.quiet
+        )
         if done:
-            log.say(f"{place.name}: goes on after step {done:,}")
-        elif is_of_another:
-            log.say(f"{place.name}: begins anew, for what was saved is of another configuration or other rows")
+            log.say(f"{trial_folder.name}: resumes after step {done:,}")
+        elif is_foreign:
+            log.say(f"{trial_folder.name}: starts over: the saved checkpoint is of another configuration or other rows")
         try:
             patient = self.world.layout.processes > 1
             with Interrupt(log.say, "finishing this step and saving", patient=patient) as interrupt:
-                found = finetune(
+                outcome = finetune(
                     ernie, self.task, train, dev, settings, seed, log_step, evaluated, self.world, checkpoints
                 )
                 stop()
-                return found
+                return outcome
         finally:
             log.close()
 
-    def with_its_model(self, result: Result, say: Callable[[str], None]) -> Result:
-        """The result, with the best trial's model in its place.
+    def with_best_model(self, result: Result, say: Callable[[str], None]) -> Result:
+        """Return the result, with the best trial's model in the run's folder.
 
-        A model is kept when its trial is the best so far.  When the medians of a grid, or fewer seeds, make an earlier
-        trial the best again, that one is trained once more.
+        A model is kept if its trial is the best so far.  When the medians of a grid, or fewer seeds, make an earlier
+        trial the best again, that trial is trained once more.
         """
         best = result.best
         if kept_trial(self.folder) == best.name:
             return result
-        say(f"{best.name}: is the best after all; training it again, for its model was not kept")
-        model, again = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
-        self.world.by_first("saving", lambda: _keep(model, again, self.folder))
-        trials = [again if trial is best else trial for trial in result.trials]
-        return Result(self.task, trials, result.point, again)
+        say(f"{best.name}: is the best after all; training it again, because its model was not kept")
+        model, retrained = self.train(dict(self.config.trials())[best.point], best.point, best.seed)
+        self.world.on_rank0("saving", lambda: _save_trial(model, retrained, self.folder))
+        trials = [retrained if trial is best else trial for trial in result.trials]
+        return Result(self.task, trials, result.point, retrained)
 
 
-def _opened(place: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:
-    """Make the folder of a trial: how many steps are done already, and whether what is saved there is none of its own.
+def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:
+    """Make the folder of a trial; return the number of steps done, and whether its checkpoint is of another trial.
 
-    What is in the folder stays where a checkpoint is gone on from.
+    The folder is emptied unless the trial resumes from its checkpoint.
     """
-    done, is_saved = checkpoints.step, (place / CHECKPOINTS).is_dir()
+    done, is_saved = checkpoints.step, (trial_folder / CHECKPOINTS).is_dir()
     if not done:
-        shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(trial_folder, ignore_errors=True)
+    trial_folder.mkdir(parents=True, exist_ok=True)
     return done, is_saved and not done
 
 
-def _is_judged(split: Prepared) -> bool:
+def _is_scored(split: Prepared) -> bool:
     return split.labelled and split.name != "train"

@@ -1,4 +1,4 @@
-"""Texts that are spoken, and their sound, which goes out while the rest of it is still to be made."""
+"""Speak texts into a file or a stream: audio is written while the rest is still being synthesized."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ernie.text.blank import is_blank
 from finetune.speaker import TextSpeaker
 
 
-def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, told: TextIO | None) -> None:
-    """Write the sound of texts, one after the other, in the format that the file's name ends with.
+def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, log: TextIO | None) -> None:
+    """Write the audio of texts, one after the other, in the format that the file's suffix names.
 
     Raises UserError for a file that cannot be written, and as `TextSpeaker.speak` does.
     """
@@ -28,7 +28,7 @@ def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, told: Text
         opened: list[Any] = []
 
         def write(samples: np.ndarray) -> None:
-            if not opened:  # not before there is something to write: another sound may be in the file
+            if not opened:  # only once there is audio: the file may hold another recording
                 try:
                     opened.append(stack.enter_context(soundfile.SoundFile(file, "w", speaker.rate, 1)))
                 except (OSError, TypeError, ValueError, soundfile.SoundFileError) as error:
@@ -36,23 +36,23 @@ def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, told: Text
                     raise UserError(f"{file}: cannot be written as sound: {reason.rstrip('.')}") from None
             opened[0].write(samples)
 
-        _say(speaker, texts, write, str(file), told)
+        _say(speaker, texts, write, str(file), log)
 
 
-def into_stream(speaker: TextSpeaker, texts: Iterable[str], out: BinaryIO, told: TextIO | None) -> None:
-    """Write the sound of texts as samples of 16 bits (little endian), as soon as they are made."""
+def into_stream(speaker: TextSpeaker, texts: Iterable[str], out: BinaryIO, log: TextIO | None) -> None:
+    """Write the audio of texts as 16-bit samples (little endian), as soon as they are synthesized."""
 
     def write(samples: np.ndarray) -> None:
         out.write((samples * 32767).round().astype("<i2").tobytes())
         out.flush()
 
-    _say(speaker, texts, write, "standard output", told)
+    _say(speaker, texts, write, "standard output", log)
 
 
 def _say(
-    speaker: TextSpeaker, texts: Iterable[str], write: Callable[[np.ndarray], None], name: str, told: TextIO | None
+    speaker: TextSpeaker, texts: Iterable[str], write: Callable[[np.ndarray], None], name: str, log: TextIO | None
 ) -> None:
-    samples, spent, first = 0, 0.0, 0.0
+    samples, seconds_spent, first_delay = 0, 0.0, 0.0
     for text in texts:
         if is_blank(text):
             continue
@@ -60,15 +60,15 @@ def _say(
         for piece in speaker.speak(text.strip()):
             write(piece)
             if not samples:
-                first = time.perf_counter() - began
+                first_delay = time.perf_counter() - began
             samples += len(piece)
-        spent += time.perf_counter() - began
+        seconds_spent += time.perf_counter() - began
     if not samples:
         raise UserError("there is nothing in the text that could be said")
-    if told is not None:
+    if log is not None:
         seconds = samples / speaker.rate
         print(
-            f"{name}: {seconds:.1f} s of sound in {spent:.2f} s, real-time factor {spent / seconds:.3f}, the first of "
-            f"it after {first:.2f} s",
-            file=told,
+            f"{name}: {seconds:.1f} s of sound in {seconds_spent:.2f} s, "
+            f"real-time factor {seconds_spent / seconds:.3f}, the first of it after {first_delay:.2f} s",
+            file=log,
         )

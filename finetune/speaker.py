@@ -1,4 +1,4 @@
-"""Speech from text as it comes in: words are pushed, sound comes back, a sentence at a time."""
+"""Streaming speech synthesis: push words, get audio sentence by sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.labelled.row import Row
-from ernie.decode.stream import one_model, text_of_each
+from ernie.decode.stream import check_texts, common_model
 from ernie.errors import Remark, UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
@@ -20,15 +20,15 @@ from ernie.text.sentences import detect_language, split_sentences
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
 
-_MARK = re.compile("[.!?…。！？；]")  # no sentence ends without one
-_SURE = 16  # characters behind a full stop, after which it is known whether it ends a sentence
+_MARK = re.compile("[.!?…。！？；]")  # every complete sentence has one
+_LOOK_AHEAD = 16  # characters after a full stop that decide whether it ends a sentence
 
 
 @dataclass(frozen=True)
-class Waiting:
+class TextSpeakerState:
     """The state of some streams: the text of each that was not spoken yet.
 
-    `model` tells the voice that they are of from others.
+    `model` identifies the voice that they belong to.
     """
 
     texts: tuple[str, ...]
@@ -36,64 +36,67 @@ class Waiting:
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
+        """The number of streams."""
         return len(self.texts)
 
-    def chosen(self, streams: Sequence[int]) -> Waiting:
-        """These streams only, in this order."""
-        return Waiting(tuple(self.texts[n] for n in streams), self.model)
+    def chosen(self, streams: Sequence[int]) -> TextSpeakerState:
+        """Return the state of these streams only, in this order."""
+        return TextSpeakerState(tuple(self.texts[n] for n in streams), self.model)
 
-    def with_others(self, others: Sequence[Waiting]) -> Waiting:
-        """The streams of this state and those of others, in their order."""
-        every = (self, *others)
-        return Waiting(tuple(text for state in every for text in state.texts), one_model(one.model for one in every))
+    def with_others(self, others: Sequence[TextSpeakerState]) -> TextSpeakerState:
+        """Concatenate the streams of this state and of others, in order."""
+        states = (self, *others)
+        texts = tuple(text for state in states for text in state.texts)
+        return TextSpeakerState(texts, common_model(state.model for state in states))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
+        """Return the whole state as arrays by name."""
         return {"texts": np.array(self.texts, str), "model": np.array(self.model)}
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Waiting:
-        """The state of which `arrays` gave these."""
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TextSpeakerState:
+        """Restore a state from its `arrays`."""
         return cls(tuple(map(str, arrays["texts"])), str(arrays.get("model", "")))
 
 
 class TextSpeaker:
-    """Speaks texts, `rate` samples a second.
+    """Speaks texts at `rate` samples per second.
 
-    `speak` gives the sound of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`) `push`
-    takes words and gives the sound of the sentences that are whole, `finish` that of the rest.  `vocoder` is another
-    than that which was learnt last: the `wavenet` that a `flow` learnt from is there still.  Raises UserError for a
-    model of another kind, and for a vocoder that it has not.
+    `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), `push`
+    takes words and returns the audio of the sentences that are complete, `finish` that of the rest.  `vocoder` selects
+    a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught it.  Raises
+    UserError for a model of another kind, and for a vocoder that the model lacks.
     """
 
     def __init__(self, model: FinetunedModel, vocoder: str | None = None, seed: int = 0):
         task = model.task
         if not isinstance(task, Synthesize):
-            raise UserError(f"this model is of the kind {task.variant_name}; those of the kind synthesize do")
+            raise UserError(
+                f"this model is of the kind {task.variant_name}; only those of the kind synthesize can speak"
+            )
         if vocoder == "flow" and task.vocoder != "flow":
-            raise UserError("vocoder: this voice has no flow; let one learn from it, with task.vocoder: flow")
+            raise UserError("vocoder: this voice has no flow; train one from it, with task.vocoder: flow")
         if seed < 0:
             raise UserError(f"seed: expected at least 0, found {seed}")
-        model.eval()  # one that was just trained would still drop some of what it makes
+        model.eval()  # dropout would still be on in a model that was just trained
         self.rate = task.features.rate
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
 
     @classmethod
     def load(cls, run: str | Path, vocoder: str | None = None, seed: int = 0) -> TextSpeaker:
-        """The speaker of a fine-tuning run."""
+        """Load the speaker of a fine-tuning run."""
         return cls(FinetunedModel.load(run), vocoder, seed)
 
     def speak(self, text: str) -> Iterator[np.ndarray]:
-        """The samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
+        """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
 
-        Raises UserError for a text without a word, one with characters that the vocabulary lacks, one that is too long,
-        and for what is no text.
+        Raises UserError for a text without a word, with characters that the vocabulary lacks, or that is too long, and
+        for anything that is not a text.
         """
-        yield from self._spoken(self._sayable(text))
+        yield from self._synthesize(self._tokenize(text))
 
-    def _sayable(self, text: str) -> np.ndarray:
-        """The tokens of a text.  Raises UserError for one that cannot be spoken."""
+    def _tokenize(self, text: str) -> np.ndarray:
+        """Return the tokens of a text.  Raises UserError for a text that cannot be spoken."""
         if not isinstance(text, str):
             raise UserError(f"expected a text, found {text!r:.60}")
         task, tokenizer = self._task, self._model.tokenizer
@@ -102,52 +105,55 @@ class TextSpeaker:
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
         if tokenizer.unk_id in sample.ids:
-            raise UserError(f"'{text:.60}' has characters that this voice has not learnt; write them as words")
+            raise UserError(f"'{text:.60}' has characters that this voice has not learned; write them as words")
         if example.cut:
             raise UserError(
-                f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice has learnt {task.max_len}; part "
-                "it into sentences"
+                f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice was trained on at most "
+                f"{task.max_len}; split it into sentences"
             )
         return sample.ids
 
-    def _spoken(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
-        of = self._model.ernie, self._model.head, ids_L, self._model.task_id
-        return self._task.spoken(*of, vocoder=self._vocoder, seed=self._seed)
+    def _synthesize(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
+        inputs = self._model.ernie, self._model.head, ids_L, self._model.task_id
+        return self._task.spoken(*inputs, vocoder=self._vocoder, seed=self._seed)
 
-    def begin(self, streams: int = 1) -> Waiting:
-        """The state of streams of which nothing has come yet."""
-        return Waiting(("",) * streams, self._identity)
+    def begin(self, streams: int = 1) -> TextSpeakerState:
+        """Return the state of streams before any text."""
+        return TextSpeakerState(("",) * streams, self._identity)
 
-    def push(self, state: Waiting, pieces: Sequence[str]) -> tuple[Waiting, list[np.ndarray]]:
-        """More text of each stream; the sound (S,) of its sentences that are whole now.
+    def push(self, state: TextSpeakerState, pieces: Sequence[str]) -> tuple[TextSpeakerState, list[np.ndarray]]:
+        """Take more text of each stream; return the audio (S,) of its sentences that are complete now.
 
-        One that cannot be spoken is left out with a warning, a Remark: the stream goes on behind it.  Raises UserError
-        for a state of another voice, and for what is no text.
+        A sentence that cannot be spoken is skipped with a warning (a Remark), and the stream continues after it.
+        Raises UserError for a state of another voice, and for anything that is not a text.
         """
-        one_model([state.model, self._identity])
-        cut = [_whole(before, piece) for before, piece in zip(state.texts, text_of_each(state, pieces), strict=True)]
-        return replace(state, texts=tuple(rest for _, rest in cut)), [self._sound(found) for found, _ in cut]
+        common_model([state.model, self._identity])
+        cut = [
+            _complete_sentences(before, piece)
+            for before, piece in zip(state.texts, check_texts(state, pieces), strict=True)
+        ]
+        return replace(state, texts=tuple(rest for _, rest in cut)), [self._speak_all(found) for found, _ in cut]
 
-    def finish(self, state: Waiting) -> tuple[Waiting, list[np.ndarray]]:
-        """All texts are over; the sound of the rest.  Raises as `push` does."""
-        one_model([state.model, self._identity])
-        return self.begin(state.streams), [self._sound(_sentences(text)) for text in state.texts]
+    def finish(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[np.ndarray]]:
+        """End all streams; return the audio of the rest.  Raises as `push` does."""
+        common_model([state.model, self._identity])
+        return self.begin(state.streams), [self._speak_all(_sentences(text)) for text in state.texts]
 
     @cached_property
     def _identity(self) -> str:
         return identity(self._model.ernie, self._model.head)
 
-    def _sound(self, texts: Sequence[str]) -> np.ndarray:
+    def _speak_all(self, texts: Sequence[str]) -> np.ndarray:
         pieces: list[np.ndarray] = []
         for text in texts:
             if is_blank(text):
                 continue
             try:
-                ids_L = self._sayable(text)
+                ids_L = self._tokenize(text)
             except UserError as error:
                 warnings.warn(f"left out: {error}", Remark, stacklevel=3)  # where push or finish is called
                 continue
-            pieces += self._spoken(ids_L)
+            pieces += self._synthesize(ids_L)
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
 
@@ -155,32 +161,32 @@ def _sentences(text: str) -> list[str]:
     return split_sentences(text, detect_language(text))
 
 
-def _whole(before: str, piece: str) -> tuple[list[str], str]:
-    """The sentences that are over once a piece has come after the text before, and the text behind them.
+def _complete_sentences(before: str, piece: str) -> tuple[list[str], str]:
+    """Return the sentences that are complete once `piece` follows the text `before`, and the rest of the text.
 
-    Letter by letter, so that what decides is the same in whatever pieces the text comes.
+    It works character by character, so that the result does not depend on how the text is cut into pieces.
     """
-    whole, text = [], before
+    complete, text = [], before
     for letter in piece:
         text += letter
         if letter == "\n":
-            whole += _sentences(text)
+            complete += _sentences(text)
             text = ""
-        while (cut := _first_over(text)) is not None:
+        while (cut := _first_complete(text)) is not None:
             sentence, text = cut
-            whole.append(sentence)
-    return whole, text
+            complete.append(sentence)
+    return complete, text
 
 
-def _first_over(text: str) -> tuple[str, str] | None:
-    """The first sentence of a text, and the text behind it, where it is over.
+def _first_complete(text: str) -> tuple[str, str] | None:
+    """Return the first sentence of a text and the text after it, or None if that sentence may not be complete.
 
-    What follows a full stop says whether it ends a sentence: a whole word, or some Chinese characters.
+    Whether a full stop ends a sentence depends on what follows: one whole word, or some Chinese characters.
     """
     if not _MARK.search(text):
         return None
     sentence = next(iter(_sentences(text)), "")
-    behind = text[text.index(sentence) + len(sentence) :].lstrip()
-    if len(behind) < _SURE and len(behind.split(maxsplit=1)) < 2 and not behind[-1:].isspace():
+    rest = text[text.index(sentence) + len(sentence) :].lstrip()
+    if len(rest) < _LOOK_AHEAD and len(rest.split(maxsplit=1)) < 2 and not rest[-1:].isspace():
         return None
-    return sentence, behind
+    return sentence, rest

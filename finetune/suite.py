@@ -1,4 +1,4 @@
-"""A suite of benchmarks: a folder of configurations, each task of it run where its data is on this machine."""
+"""A benchmark suite: a folder of configurations, whose tasks run if their data is on this machine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NOT_ASKED_FOR = "not asked for"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one task: its scores as in scores.json, or why there are none.
+    """The outcome of one task: its scores as in scores.json, or the `reason` why there are none.
 
-    `failed` says that it was begun; otherwise a task without scores has no data here, or was not asked for.  `notes`
-    are splits that were left out.
+    `failed` means that it was started; any other task without scores has no data here, or was not asked for.  `notes`
+    lists the splits that were left out.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Suite:
-    """The tasks of a folder by name, in the order of their names; `chosen` are those to be run."""
+    """The tasks of a folder by name, sorted; `chosen` are those to run."""
 
     name: str
     configs: dict[str, FinetuneConfig] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class Suite:
 
     @classmethod
     def read(cls, name: str, chosen: Sequence[str] = (), overrides: Sequence[str] = ()) -> Suite:
-        """Read the suite in a folder, or the one of that name that comes with the library.
+        """Read the suite in a folder, or the one of that name that ships with the library.
 
-        A file without `task` is what others include.  Raises UserError for a suite that is not there, a task that it
-        has not, and all mistakes of its files.
+        A file without `task` is one that others include.  Raises UserError for a missing suite, a task that it lacks,
+        and all mistakes in its files.
         """
-        folder = _folder(name)
+        folder = _find_suite(name)
         files = {file.stem: file for file in sorted(folder.glob("*.yaml")) if read(file).get("task")}
         for task in chosen:
             if task not in files:
@@ -61,8 +61,8 @@ class Suite:
         return cls(folder.name, {task: load(file, overrides) for task, file in files.items()}, tuple(chosen or files))
 
 
-def _folder(name: str) -> Path:
-    """A folder with configurations: one on the disk before one that comes with the library."""
+def _find_suite(name: str) -> Path:
+    """Return the folder of a suite: a folder on disk takes precedence over a suite that ships with the library."""
     shipped = configs()
     places = [Path(name), *([shipped / "finetune" / name] if shipped else [])]
     for place in places:
@@ -81,27 +81,27 @@ def run_suite(
     say: Callable[[str], None],
     quiet: bool = False,
 ) -> Iterator[Outcome]:
-    """Run the chosen tasks one after the other, each in a folder of its name; a finished one is not run again.
+    """Run the chosen tasks one after the other, each in a folder of its name, and yield the outcome of every task.
 
-    Those that are not chosen have an outcome too: their scores, where they were finished before.
-
-    A task that fails says so in its outcome and the others go on.  Raises UserError when there is no such model.
+    A finished task is not run again.  Tasks that are not chosen have an outcome too: their scores, if they finished
+    before.  A task that fails says so in its outcome, and the others still run.  Raises UserError when there is no such
+    model.
     """
     encoder = encoder_fingerprint(read_encoder(model))
-    for name, given in suite.configs.items():
-        config = replace(given, model=model, seeds=seeds or given.seeds, output=output / name)
-        tell = say if name in suite.chosen else _say_nothing
-        tell(f"--- {name}")
+    for name, base in suite.configs.items():
+        config = replace(base, model=model, seeds=seeds or base.seeds, output=output / name)
+        tell_chosen = say if name in suite.chosen else _say_nothing
+        tell_chosen(f"--- {name}")
         try:
-            found, notes = present(config, data)
+            available, notes = available_data(config, data)
         except UserError as error:
-            tell(f"is not here: {error}")
+            tell_chosen(f"not available: {error}")
             yield Outcome(name, config, reason=str(error) if name in suite.chosen else _NOT_ASKED_FOR)
             continue
-        config = replace(config, data=found)
-        scores = _finished(config, encoder, output / name)
+        config = replace(config, data=available)
+        scores = _finished_scores(config, encoder, output / name)
         if scores is not None:
-            tell("was done before")
+            tell_chosen("was done before")
             yield Outcome(name, config, scores, notes=notes)
             continue
         if name not in suite.chosen:
@@ -120,11 +120,11 @@ def _say_nothing(_: str) -> None:
     pass
 
 
-def present(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tuple[str, ...]]:
-    """Where the task's rows are: in the files under `data`, or else where the key `data` says.
+def available_data(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tuple[str, ...]]:
+    """Return where the task's rows are: in the files under `data`, or else where the key `data` says.
 
-    Returns it with a sentence for each further split that is not there and is left out.  Raises UserError when there
-    is nothing to learn from, or nothing to judge by.
+    Also returns a remark for each further split that is missing and left out.  Raises UserError when the train or the
+    dev split is missing.
     """
     places = [] if data is None else [(config.local or config.data).under(data)]
     if data is None or config.local is not None:
@@ -134,11 +134,11 @@ def present(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tupl
         splits = place.splits()
         if not all(name in splits for name in NEEDED):
             continue
-        lacking = next((reason for name in NEEDED if (reason := _missing(place, name))), "")
-        if lacking:
-            reasons.append(lacking)
+        problem = next((reason for name in NEEDED if (reason := _why_missing(place, name))), "")
+        if problem:
+            reasons.append(problem)
             continue
-        missing = {name: reason for name in splits if (reason := _missing(place, name))}
+        missing = {name: reason for name in splits if (reason := _why_missing(place, name))}
         kept = {name: sources for name, sources in splits.items() if name not in missing}
         return place.with_splits(kept), tuple(f"{name}: {reason}" for name, reason in missing.items())
     if not config.data.splits() and data is None:
@@ -146,8 +146,8 @@ def present(config: FinetuneConfig, data: Path | None) -> tuple[DataConfig, tupl
     raise UserError("; ".join(reasons) or "its configuration names no data for train and dev")
 
 
-def _missing(data: DataConfig, split: str) -> str:
-    """Why a split cannot be read, or nothing."""
+def _why_missing(data: DataConfig, split: str) -> str:
+    """Return why a split cannot be read, or an empty string."""
     for source in data.splits()[split]:
         if not source.startswith("hf:"):
             if not is_there(source):
@@ -160,15 +160,15 @@ def _missing(data: DataConfig, split: str) -> str:
     return ""
 
 
-def _finished(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
-    """The scores of a complete run of this very encoder, on these very rows, under this very configuration, or None."""
-    written, file = folder / CONFIG_FILE, folder / SCORES_FILE
-    if not file.is_file() or not written.is_file() or written.read_text(encoding="utf-8") != dump(config):
+def _finished_scores(config: FinetuneConfig, encoder: str, folder: Path) -> dict[str, Any] | None:
+    """Return the scores of a complete run with exactly this encoder, these rows and this configuration, or None."""
+    config_file, file = folder / CONFIG_FILE, folder / SCORES_FILE
+    if not file.is_file() or not config_file.is_file() or config_file.read_text(encoding="utf-8") != dump(config):
         return None
     try:
         scores = read_json(file, {"trials": (list,)}, "")
         if read_inputs(folder) != inputs_of(encoder, read_splits(config.data), config):
             return None
-    except UserError:  # written by something else, or not to its end
+    except UserError:  # another program's file, or incomplete
         return None
     return scores if len(scores["trials"]) == len(list(config.trials())) * config.seeds else None

@@ -1,6 +1,6 @@
-"""What a suite came to, as one table: our scores and the published ones, split by split and measure by measure.
+"""The results of a suite as one table: our scores and the published ones, by split and metric.
 
-Figures are times 100, as papers print them, but for errors, of which less is better.
+Figures are times 100, as papers print them, except for errors, where lower is better.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from ernie.metrics import LOWER_IS_BETTER
 from finetune.suite import Outcome
 
-Figures = Mapping[str, Mapping[str, float]]  # split -> measure -> figure
+Figures = Mapping[str, Mapping[str, float]]  # split -> metric -> figure
 
 
 def as_dict(suite: str, model: str, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """All of it as plain data, for results.json."""
+    """Return the results as plain data, for results.json."""
     return {
         "suite": suite,
         "model": model,
@@ -32,27 +32,27 @@ def as_dict(suite: str, model: str, outcomes: Sequence[Outcome]) -> dict[str, An
 
 
 def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
-    """All of it as a page of Markdown."""
+    """Return the results as a Markdown page."""
     models = list(dict.fromkeys(name for o in outcomes if o.scores for name in o.config.published))
     seeds = sorted({o.config.seeds for o in outcomes if o.scores})
     counts = " or ".join(map(str, seeds))
-    of = f"Median of {counts} seeds, lowest to highest in brackets. " if counts not in ("", "1") else ""
+    medians = f"Median of {counts} seeds, lowest to highest in brackets. " if counts not in ("", "1") else ""
     head = ["task", "split", "measure", model, *models]
-    lines = [f"# {suite}", "", f"{of}Figures of other models are those they published.", ""]
-    lines += [_line(head), f"|{'---|' * len(head)}"]
+    lines = [f"# {suite}", "", f"{medians}Figures of other models are those they published.", ""]
+    lines += [_table_line(head), f"|{'---|' * len(head)}"]
     for outcome in outcomes:
         if outcome.scores:
-            lines += [_line(cells) for cells in _rows(outcome, models)]
+            lines += [_table_line(cells) for cells in _rows(outcome, models)]
     averages = _averages(outcomes, model)
     for split in ("dev", "test"):
         cells = [_number(averages.get(name, {}).get(split)) for name in (model, *models)]
         if any(cells):
-            lines.append(_line([f"average of {len(outcomes)} tasks", split, "", *cells]))
-    without = [o for o in outcomes if not o.scores]
-    if without:
-        lines += ["", f"{len(without)} of {len(outcomes)} tasks have no scores, so ours have no average:", ""]
+            lines.append(_table_line([f"average of {len(outcomes)} tasks", split, "", *cells]))
+    unscored = [o for o in outcomes if not o.scores]
+    if unscored:
+        lines += ["", f"{len(unscored)} of {len(outcomes)} tasks have no scores, so ours have no average:", ""]
         reasons: dict[str, list[str]] = {}
-        for o in without:
+        for o in unscored:
             reasons.setdefault(f"{'failed: ' if o.failed else ''}{' '.join(o.reason.split())}", []).append(o.name)
         lines += [f"- {', '.join(names)}: {reason}" for reason, names in reasons.items()]
     notes = [f"- {o.name}: left out {note}" for o in outcomes for note in o.notes]
@@ -60,27 +60,27 @@ def markdown(suite: str, model: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _rows(outcome: Outcome, models: Sequence[str]) -> list[list[str]]:
-    """A row for each split and measure that has a score or a published figure."""
-    own, published = _scaled(outcome), outcome.config.published
-    pairs = [(split, name) for split, measures in own.items() for name in measures]
+    """Return a row for each split and metric that has a score or a published figure."""
+    ours, published = _scaled(outcome), outcome.config.published
+    pairs = [(split, name) for split, measures in ours.items() for name in measures]
     pairs += [(split, name) for figures in published.values() for split in figures for name in figures[split]]
     rows = []
-    for split, name in sorted(dict.fromkeys(pairs), key=lambda pair: _place(outcome, *pair)):
-        spread = own.get(split, {}).get(name)
+    for split, name in sorted(dict.fromkeys(pairs), key=lambda pair: _sort_key(outcome, *pair)):
+        spread = ours.get(split, {}).get(name)
         figures = [_number(published.get(model, {}).get(split, {}).get(name)) for model in models]
         rows.append([outcome.name, split, name, _spread(spread), *figures])
     return rows
 
 
-def _place(outcome: Outcome, split: str, name: str) -> tuple[int, str, int]:
-    """Where a row stands: dev before test, their further splits behind them, the deciding measure first."""
+def _sort_key(outcome: Outcome, split: str, name: str) -> tuple[int, str, int]:
+    """Return a row's sort key: dev before test, each with its variants, then others; the deciding metric first."""
     kinds = ("dev", "test")
     kind = next((i for i, prefix in enumerate(kinds) if split.startswith(prefix)), len(kinds))
     return kind, split, list(outcome.config.task.measures).index(name)
 
 
 def _scaled(outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
-    """The median, the lowest and the highest of each score."""
+    """Return the median, the lowest and the highest value of each score, scaled."""
     return {
         split: {
             name: {key: found[key] * _scale(name) for key in ("median", "lowest", "highest")}
@@ -90,13 +90,13 @@ def _scaled(outcome: Outcome) -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def _averages(outcomes: Sequence[Outcome], own: str) -> dict[str, dict[str, float]]:
-    """Model -> dev or test -> the mean over tasks, where all tasks have all their figures."""
+def _averages(outcomes: Sequence[Outcome], own_model: str) -> dict[str, dict[str, float]]:
+    """Return {model: {dev or test: mean over the tasks}}, for models with all figures of all tasks."""
     models = dict.fromkeys(name for o in outcomes for name in o.config.published)
     found: dict[str, dict[str, float]] = {}
-    for model in (own, *models):
+    for model in (own_model, *models):
         for split in ("dev", "test"):
-            tasks = [_task_mean(o, _figures(o, None if model == own else model), split) for o in outcomes]
+            tasks = [_task_mean(o, _figures(o, None if model == own_model else model), split) for o in outcomes]
             if tasks and None not in tasks:
                 found.setdefault(model, {})[split] = statistics.mean(mean for mean in tasks if mean is not None)
     return found
@@ -109,7 +109,7 @@ def _figures(outcome: Outcome, model: str | None) -> Figures:
 
 
 def _task_mean(outcome: Outcome, figures: Figures, prefix: str) -> float | None:
-    """A task's own mean, as GLUE takes it: over its measures, and over a split's variants (matched, mismatched)."""
+    """Return a task's mean as in GLUE: over its metrics and the variants of a split (matched, mismatched)."""
     wanted = [name for name in outcome.config.task.scored_by if name not in LOWER_IS_BETTER]
     splits = [found for split, found in figures.items() if split == prefix or split.startswith(f"{prefix}_")]
     if not wanted or not splits or not all(name in found for found in splits for name in wanted):
@@ -124,13 +124,13 @@ def _scale(name: str) -> float:
 def _spread(spread: Mapping[str, float] | None) -> str:
     if spread is None:
         return ""
-    one = spread["lowest"] == spread["highest"]
-    return _number(spread["median"]) + ("" if one else f" ({spread['lowest']:.1f} to {spread['highest']:.1f})")
+    is_single = spread["lowest"] == spread["highest"]
+    return _number(spread["median"]) + ("" if is_single else f" ({spread['lowest']:.1f} to {spread['highest']:.1f})")
 
 
 def _number(figure: float | None) -> str:
     return "" if figure is None else f"{figure:.1f}"
 
 
-def _line(cells: Sequence[str]) -> str:
+def _table_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"

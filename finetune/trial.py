@@ -1,4 +1,4 @@
-"""One fine-tuning with one setting under one seed, and how those of a run compare."""
+"""A trial, one fine-tuning with one setting and one seed, and the comparison of a run's trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ernie.beside import put_text
+from ernie.atomic import put_text
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
@@ -23,10 +23,10 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one fine-tuning: the scores of every labelled split at its best checkpoint, and the way there.
+    """The result of one fine-tuning: the scores of every labeled split at its best checkpoint, and its evaluations.
 
-    `point` says which combination of the grid it is ("" without a grid); `seconds` were spent on its steps; `tokens`
-    are those of one epoch; `curve` has a record for each evaluation.
+    `point` names the combination of the grid ("" without a grid); `seconds` is the time spent on its steps; `tokens`
+    counts those of one epoch; `curve` has a record for each evaluation.
     """
 
     point: str
@@ -44,23 +44,23 @@ class Trial:
         return trial_name(self.point, self.seed)
 
     def headline(self, metric: str) -> float:
-        """The deciding score on the dev split."""
+        """Return the deciding score on the dev split."""
         return self.scores["dev"][metric]
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write it as JSON, atomically."""
         put_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Trial:
-        """Read one that `write` wrote.  Raises UserError when it is damaged."""
+        """Read a trial that `write` wrote.  Raises UserError when the file is damaged."""
         data = read_json(path, _TYPES, "Remove it, and its trial is run again.")
         return cls(**{name: data[name] for name in _TYPES})
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A score over several seeds."""
+    """The values of a score over several seeds."""
 
     values: tuple[float, ...]
 
@@ -74,7 +74,7 @@ class Spread:
         return f"{self.median:.4f} ({min(self.values):.4f} to {max(self.values):.4f})"
 
     def as_dict(self) -> dict[str, Any]:
-        """Median, mean, sample standard deviation (0 for one value), lowest, highest, and every value."""
+        """Return median, mean, sample standard deviation (0 for one value), lowest, highest, and every value."""
         deviation = statistics.stdev(self.values) if len(self.values) > 1 else 0.0
         return {
             "median": self.median,
@@ -88,7 +88,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to: all its trials, the grid's best point, and the best trial at it."""
+    """The result of a run: all its trials, the best grid point, and the best trial at that point."""
 
     task: FinetuneTask
     trials: list[Trial]
@@ -97,33 +97,33 @@ class Result:
 
     @classmethod
     def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
-        """The result of trials, of which there is at least one."""
+        """Build the result from the trials, at least one."""
         metric = task.scored_by[0]
         return cls(task, trials, best_point(trials, metric), best_trial(trials, metric))
 
     @property
     def metric(self) -> str:
-        """The deciding measure."""
+        """The deciding metric."""
         return self.task.scored_by[0]
 
     @property
     def seeds(self) -> int:
-        """How many seeds its scores are of."""
+        """The number of seeds that its scores cover."""
         return sum(trial.point == self.point for trial in self.trials)
 
     def score_rows(self) -> list[list[str]]:
-        """The scores of every split as a table, its head first."""
+        """Return the scores of every split as rows of a table, its header first."""
         found = spreads(self.trials, self.point)
         rows = [[split, *map(str, measures.values())] for split, measures in found.items()]
         return [["split", *found["dev"]], *rows]
 
     def explained(self) -> str:
-        """What the figures of `score_rows` are."""
+        """Return a sentence that explains the figures of `score_rows`."""
         seeds = f"Medians over {self.seeds} seeds, lowest to highest in brackets" if self.seeds > 1 else "Of one seed"
         return f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
 
     def as_dict(self) -> dict[str, Any]:
-        """As it is written to scores.json."""
+        """Return the contents of scores.json."""
         found = spreads(self.trials, self.point)
         return {
             "metric": self.metric,
@@ -135,12 +135,12 @@ class Result:
 
 
 def trial_name(point: str, seed: int) -> str:
-    """The folder of a trial."""
+    """Return the name of a trial's folder."""
     return f"{point},seed={seed}".lstrip(",")
 
 
 def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
-    """The trial with the best deciding score on the dev split, of equals the first, at the grid's best point."""
+    """Return the trial with the best deciding score on dev at the best grid point; ties go to the first."""
     point = best_point(trials, metric)
     return max(
         (trial for trial in trials if trial.point == point), key=lambda trial: _sign(metric) * trial.headline(metric)
@@ -148,13 +148,13 @@ def best_trial(trials: Sequence[Trial], metric: str) -> Trial:
 
 
 def best_point(trials: Sequence[Trial], metric: str) -> str:
-    """The grid's point with the best median over its seeds, of equals the first."""
+    """Return the grid point with the best median over its seeds; ties go to the first."""
     points = dict.fromkeys(trial.point for trial in trials)
     return max(points, key=lambda point: _sign(metric) * _median(trials, point, metric))
 
 
 def spreads(trials: Sequence[Trial], point: str) -> dict[str, dict[str, Spread]]:
-    """Split -> measure -> its spread over the seeds of one point."""
+    """Return {split: {metric: spread over the seeds}} of one grid point."""
     chosen = [trial for trial in trials if trial.point == point]
     return {
         split: {name: Spread(tuple(trial.scores[split][name] for trial in chosen)) for name in measures}

@@ -1,1 +1,1 @@
-"""Pretraining: the corpus builder, the schedule of stages, the loop, its reports."""
+"""Pretraining: the corpus builder, the schedule of stages, the training loop and its reports."""

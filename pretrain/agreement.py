@@ -1,7 +1,7 @@
-"""Before the first step of a run on several processes: do they agree on what they are about to do?
+"""Check before the first step of a run on several processes that they agree on what they are about to do.
 
-Which task feeds which step, and which samples, is a pure function that each process computes by itself; processes of
-other configurations, corpora or versions would train on without an error, or wait for each other for ever.
+Which task feeds which step, with which samples, is a pure function that each process computes by itself.  Processes
+with different configurations, corpora or versions would train on without an error, or wait for each other forever.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ernie.config import dump
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.parallel.layout import ParallelConfig
-from ernie.parallel.timetable import Deadlock, simulate, timetable
+from ernie.parallel.timetable import Deadlock, pipeline_schedule, simulate
 from ernie.parallel.world import World
 from pretrain.config import PretrainConfig
 from pretrain.feeds import label_files
@@ -20,9 +20,9 @@ from pretrain.schedule import Schedule
 
 
 def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: int) -> None:
-    """Raise UserError in every process, naming the ranks that differ from the first one and in what.
+    """Raise UserError in every process if they differ, naming the ranks that differ from rank 0 and in what.
 
-    `step` is the one that a process goes on from.
+    `step` is the step that this process resumes from.
     """
     if world.layout.processes == 1:
         return
@@ -46,9 +46,12 @@ def check_agreement(world: World, config: PretrainConfig, corpus: Corpus, step: 
 
 
 def check_pipeline(layout: ParallelConfig, micro_batches: int) -> None:
-    """Go through a step of a pipeline without computing.  Raises UserError when its stages would wait for ever."""
-    each = max(micro_batches // layout.replicas, 2 * layout.pipeline if layout.virtual_stages > 1 else 1)
-    tables = [timetable(stage, layout.pipeline, each, layout.virtual_stages) for stage in range(layout.pipeline)]
+    """Simulate a step of a pipeline without computing.  Raises UserError if its stages would deadlock."""
+    per_replica = max(micro_batches // layout.replicas, 2 * layout.pipeline if layout.virtual_stages > 1 else 1)
+    tables = [
+        pipeline_schedule(stage, layout.pipeline, per_replica, layout.virtual_stages)
+        for stage in range(layout.pipeline)
+    ]
     unit = [1.0] * (layout.pipeline * layout.virtual_stages)
     try:
         simulate(tables, unit, unit)

@@ -1,4 +1,4 @@
-"""What can be found out about a pretraining run in some seconds: its corpus, what its tasks make of it, one step."""
+"""Checks of a pretraining run that take seconds: its corpus, the samples of its tasks, and one step of each."""
 
 from __future__ import annotations
 
@@ -32,19 +32,18 @@ from pretrain.probe import Probe
 from pretrain.schedule import Schedule
 from tasks.base import ClassifierTask, PretrainTask
 
-_LOOKED = 200  # documents that each task makes samples of
-_TOKENS = 1024  # of the batch that is tried
-_COMPARED = 5  # items of a task, held out and not
-_SHOWN = 40  # tokens of the sample that is shown
+_DOCUMENTS = 200  # that each task makes samples of
+_TOKENS = 1024  # of the batch for the trial step
+_COMPARED = 5  # training and held-out items of a task
+_SHOWN = 40  # tokens of the sample that is printed
 _CLASSES = 20  # at most, whose shares are listed
-_ONE_SIDED = 0.95  # the share of one class from which on there is little to learn from the others
-_SAME = 1e-4  # between two losses that are equal but for rounding
-_RARE = 0.5  # the share of documents that give nothing from which on it is worth a note
+_ONE_SIDED = 0.95  # the share of one class above which there is little to learn from the others
+_TOLERANCE = 1e-4  # relative, between two losses that are equal up to rounding
+_RARE = 0.5  # the share of documents without a sample above which that is worth a note
 
 
 def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
-    """Check corpus, tasks and one step of each; yields a line for each thing found.  Raises UserError for what is
-    wrong."""
+    """Check the corpus, the tasks and one step of each, yielding a line per finding.  Raises UserError for mistakes."""
     schedule = Schedule(config.schedule, config.train.micro_batches)
     yield (
         f"ok: {config.corpus}: {plural(len(corpus.train), 'document')} to learn from, {len(corpus.held_out):,} held "
@@ -60,77 +59,77 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     held_out = {source.name: source.items for source in sources(config, corpus, held_out=True)}
     for step, source in enumerate(sources(config, corpus, held_out=False)):
         yield f"{source.name}:"
-        if _same(source.items, held_out[source.name]):
-            yield "  note: its `items` gives the same held out and not, so that it is measured on what it has learnt"
-        yield from (f"  {line}" for line in _samples(source, model))
+        if _same_items(source.items, held_out[source.name]):
+            yield "  note: its `items` gives the same items held out and not, so it is measured on its training data"
+        yield from (f"  {line}" for line in _check_samples(source, model))
         batch = _small_batch(source, model.objectives[source.name])
-        yield f"  {_tried(config, source.name, batch, step, model, trainer)}"
+        yield f"  {_try_step(config, source.name, batch, step, model, trainer)}"
         measured = probe.measure(model, source.name, most=1)
         _check_loss(config, source.name, batch, model)
         yield f"  ok: measured on held-out documents by {', '.join(measured)}"
 
 
-def _same(items: Sequence[Any], held_out: Sequence[Any]) -> bool:
-    """Whether what is held out begins as what is learnt from does, as where a task does not look at `held_out`."""
+def _same_items(items: Sequence[Any], held_out: Sequence[Any]) -> bool:
+    """Whether the held-out items start like the training items, as when a task ignores `held_out`."""
     first = range(min(len(items), len(held_out), _COMPARED))
     return len(first) > 0 and all(_content(items[i]) == _content(held_out[i]) for i in first)
 
 
 def _content(item: Any) -> bytes | object:
-    """All of an item, to be compared; of what cannot be sent to workers something that nothing else equals."""
+    """Serialize an item for comparison; one that cannot be pickled becomes an object that nothing else equals."""
     try:
         return pickle.dumps(item)
     except (pickle.PicklingError, TypeError, AttributeError):
         return object()
 
 
-def _samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
-    """What a task makes of some documents, and whether it makes the same of them again."""
-    looked = min(_LOOKED, len(source.items))
-    source.items_per_block()  # raises where there are too few documents, or none that gives anything
-    drawn, again = (list(source.named_samples(0, 0, looked)) for _ in range(2))
-    if [_bytes(sample) for _, sample in drawn] != [_bytes(sample) for _, sample in again]:
+def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
+    """Describe the samples of a task from some documents, and check that it makes the same ones again."""
+    count = min(_DOCUMENTS, len(source.items))
+    source.items_per_block()  # raises if there are too few documents, or none gives a sample
+    named, again = (list(source.named_samples(0, 0, count)) for _ in range(2))
+    if [_bytes(sample) for _, sample in named] != [_bytes(sample) for _, sample in again]:
         raise UserError(
-            f"task '{source.name}': made twice of the same documents its samples are not the same, so that no run "
-            "could be repeated or gone on with. All randomness has to come from the generator that `samples` is given, "
-            "and nothing may be remembered between two calls"
+            f"task '{source.name}': its samples differ when they are made twice from the same documents, so no run "
+            "could be repeated or resumed. All randomness has to come from the generator that `samples` is given, "
+            "and no state may be kept between two calls"
         )
-    samples = [sample for _, sample in drawn]
+    samples = [sample for _, sample in named]
     if not samples:
-        yield f"note: none of {plural(looked, 'document')} gives a sample; others do"
+        yield f"note: none of {plural(count, 'document')} gives a sample; others do"
         return
     lengths = [len(sample) for sample in samples]
-    giving = len({index for (_, index, _), _ in drawn})
+    without = count - len({index for (_, index, _), _ in named})
     yield (
-        f"ok: {plural(looked, 'document')} give {plural(len(samples), 'sample')} of {min(lengths)} to {max(lengths)} "
-        f"tokens, {np.mean(lengths):.0f} in the mean, and the same ones when asked again"
+        f"ok: {plural(count, 'document')} give {plural(len(samples), 'sample')} of {min(lengths)} to {max(lengths)} "
+        f"tokens, {np.mean(lengths):.0f} on average, and the same ones when asked again"
     )
-    if looked - giving > _RARE * looked:
-        yield f"note: {looked - giving:,} of these documents give none"
+    if without > _RARE * count:
+        yield f"note: {without:,} of these documents give none"
     task = model.objectives[source.name]
     if isinstance(task, ClassifierTask):
-        yield from _classes(samples, task.class_count())
-    yield "one of them, as the model sees it, with what it is asked for:"
-    tells_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
-    usual = next(sample for sample in samples if len(sample) >= np.mean(lengths))
-    yield f"  {_shown(usual, source, tells_tokens)}"
+        yield from _check_classes(samples, task.class_count())
+    yield "one of them, as the model sees it, with its labels:"
+    predicts_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
+    typical = next(sample for sample in samples if len(sample) >= np.mean(lengths))
+    yield f"  {_formatted(typical, source, predicts_tokens)}"
 
 
 def _bytes(sample: Sample) -> list[bytes]:
-    """All of a sample, to be compared."""
+    """Serialize a sample for comparison."""
     labels = [name.encode() + np.asarray(sample.labels[name]).tobytes() for name in sorted(sample.labels)]
     return [sample.ids.tobytes(), sample.segments.tobytes(), *labels]
 
 
-def _classes(samples: list[Sample], count: int) -> Iterator[str]:
-    """How the labels fall on the classes."""
+def _check_classes(samples: list[Sample], count: int) -> Iterator[str]:
+    """Describe the distribution of the labels over the classes."""
     found: Counter[int] = Counter()
     for sample in samples:
         labels = np.atleast_1d(sample.labels["label"])
         found.update(labels[labels != IGNORE].tolist())
     total = sum(found.values())
     if not total:
-        yield "note: not one label in these samples"
+        yield "note: these samples have no label"
         return
     shares = ", ".join(f"{label} {percent(found[label] / total)}" for label in sorted(found)[:_CLASSES])
     yield f"ok: {plural(total, 'label')}: {shares}" + (" and more" if len(found) > _CLASSES else "")
@@ -143,75 +142,77 @@ def _classes(samples: list[Sample], count: int) -> Iterator[str]:
         yield f"note: {percent(most / total)} of the labels are {label}; there is little to learn from the others"
 
 
-def _shown(sample: Sample, source: Source, tells_tokens: bool) -> str:
-    """The beginning of a sample, a token's label behind it."""
+def _formatted(sample: Sample, source: Source, predicts_tokens: bool) -> str:
+    """Format the beginning of a sample, each token followed by its label."""
     words = [source.tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
-    told = []
+    sequence_labels = []
     for name, label in sample.labels.items():
         values = np.asarray(label)
         if values.shape != sample.ids.shape:
-            told.append(f"{name} {values.tolist()}")
+            sequence_labels.append(f"{name} {values.tolist()}")
             continue
-        for place in np.flatnonzero(values[:_SHOWN] != IGNORE):
-            wanted = source.tokenizer.tokens[int(values[place])] if tells_tokens else values[place]
-            words[place] = f"{words[place]}/{wanted}"
+        for i in np.flatnonzero(values[:_SHOWN] != IGNORE):
+            target = source.tokenizer.tokens[int(values[i])] if predicts_tokens else values[i]
+            words[i] = f"{words[i]}/{target}"
     more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
-    return " ".join(words) + more + (f": {', '.join(told)}" if told else "")
+    return " ".join(words) + more + (f": {', '.join(sequence_labels)}" if sequence_labels else "")
 
 
 def _small_batch(source: Source, task: PretrainTask) -> Packed:
-    """The first small batch of a task that has a label.  Raises UserError when there is none."""
+    """Return the first small batch of a task that has a label.  Raises UserError if there is none."""
     small = replace(source, budget=max(task.length, min(source.budget, _TOKENS)))
-    per_look = min(_LOOKED, len(source.items))
+    count = min(_DOCUMENTS, len(source.items))
     batches = (
         batch
-        for first in range(0, len(source.items), per_look)
-        for batch in small.batches(0, first, min(len(source.items), first + per_look))
+        for first in range(0, len(source.items), count)
+        for batch in small.batches(0, first, min(len(source.items), first + count))
     )
     batch = next((batch for batch in batches if batch.targets), None)
     if batch is None:
-        raise UserError(f"task '{source.name}': there is not one label to learn from in its samples")
+        raise UserError(f"task '{source.name}': its samples have no label to learn from")
     return batch
 
 
-def _tried(config: PretrainConfig, name: str, batch: Packed, step: int, model: MultiTaskModel, trainer: Trainer) -> str:
-    """One step of a task on a small batch."""
+def _try_step(
+    config: PretrainConfig, name: str, batch: Packed, step: int, model: MultiTaskModel, trainer: Trainer
+) -> str:
+    """Train one step of a task on a small batch, and describe it."""
     task = model.objectives[name]
-    began = time.monotonic()
+    started = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
         report = trainer.step(step, [(name, batch)], model.loss, config.train.rate.peak)
     loss = report.losses[name]
     if report.skipped:
         raise UserError(
             f"task '{name}': its first step has the loss {loss:g} and a gradient of the norm "
-            f"{report.gradient_norm:g}; is the model to start from damaged, or the task's own loss?"
+            f"{report.gradient_norm:g}; is the model to start from damaged, or the task's own loss wrong?"
         )
-    even = f" ({math.log(task.class_count()):.3f} if all were alike)" if isinstance(task, ClassifierTask) else ""
+    uniform = f" ({math.log(task.class_count()):.3f} for a uniform guess)" if isinstance(task, ClassifierTask) else ""
     return (
         f"ok: one step on {plural(batch.layout.tokens, 'token')}, {plural(batch.targets, 'label')}: loss {loss:.3f}"
-        f"{even}, {time.monotonic() - began:.1f} s"
+        f"{uniform}, {time.monotonic() - started:.1f} s"
     )
 
 
 def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTaskModel) -> None:
-    """Raise UserError for a loss that looks at vectors which are zero because `reads` leaves them out, or that is the
-    mean over its targets instead of the sum: both would be learnt without a word."""
+    """Raise UserError for a loss that uses vectors that are zero because `reads` leaves them out, or that is the mean
+    over its targets instead of the sum: neither would raise an error in training."""
 
-    def judged(task_reads: bool) -> Loss:
-        paddle.seed(config.seed)  # a loss may draw
-        if task_reads:
+    def compute(only_read: bool) -> Loss:
+        paddle.seed(config.seed)  # a loss may use random numbers
+        if only_read:
             return model.loss(name, batch)
         return model.judge(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
 
     with evaluating(model), computing("fp32"):
-        found, seeing_all = judged(True), judged(False)
-        if not math.isclose(float(found.total), float(seeing_all.total), rel_tol=_SAME):
+        loss, loss_of_all = compute(only_read=True), compute(only_read=False)
+        if not math.isclose(float(loss.total), float(loss_of_all.total), rel_tol=_TOLERANCE):
             raise UserError(
-                f"task '{name}': its loss looks at other tokens than its `reads` says, whose vectors are zero; have "
-                "`reads` give all that it looks at, or None for all there are"
+                f"task '{name}': its loss uses tokens that its `reads` leaves out, whose vectors are zero; have "
+                "`reads` return all tokens that the loss uses, or None for all there are"
             )
-        mean = float(F.cross_entropy(found.logits, paddle.to_tensor(found.labels)))
-    if found.count > 1 and math.isclose(float(found.total), mean, rel_tol=_SAME):
+        mean = float(F.cross_entropy(loss.logits, paddle.to_tensor(loss.labels)))
+    if loss.count > 1 and math.isclose(float(loss.total), mean, rel_tol=_TOLERANCE):
         raise UserError(
             f"task '{name}': the total of its loss is the mean over its targets; expected the sum, which the run "
             'divides by their number (reduction="sum")'

@@ -1,4 +1,4 @@
-"""The one schema of a pretraining run.  Its YAML has these keys and no others."""
+"""The schema of a pretraining run: its YAML has these keys and no others."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import Value, build, check_least, check_seed, read
 from ernie.data.stream import MIXED
 from ernie.errors import UserError, about, nearest
-from ernie.kernels.precision import Level, Wanted
+from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.model.published import hub
-from ernie.model.published.folder import recognise
+from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
@@ -23,14 +23,14 @@ from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask
 
-SHORTEST_MAX_LEN = 8  # below this a pair of sentences has no room left
+SHORTEST_MAX_LEN = 8  # a pair of sentences does not fit into less
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The encoder: the name of a preset or the folder of a model to go on from, and what to change of the preset.
+    """The encoder: the name of a preset or the folder of a model to start from, and changes to the preset.
 
-    The vocabulary's size is the tokenizer's, `vocab_size` only when it is to be larger.
+    The vocabulary size is the tokenizer's; `vocab_size` is needed only to make it larger.
     """
 
     preset: str = "small"
@@ -51,21 +51,21 @@ class ModelConfig:
             EncoderConfig.preset(self.preset)
 
     def changes(self) -> dict[str, object]:
-        """What the file changes of the preset."""
+        """Return the keys of the preset that the configuration changes, with their values."""
         given = {item.name: getattr(self, item.name) for item in fields(self)[2:]}
         return {name: value for name, value in given.items() if value is not None}
 
     def shape(self, vocab_size: int | None) -> EncoderConfig:
-        """The shape of the encoder; `vocab_size` is the tokenizer's, or None where there is none yet.
+        """Return the shape of the encoder; `vocab_size` is the tokenizer's, or None if there is none yet.
 
-        That of a published model stands partly in its weights: it is loaded for it, which takes Paddle.  Raises
-        UserError where a model to start from cannot be read, or has another shape than the file asks for.
+        The shape of a published model depends on its weights too, so the model is loaded, which needs Paddle.  Raises
+        UserError if a model to start from cannot be read, or has another shape than the file asks for.
         """
         if self.start_from is None:
             known = {} if vocab_size is None else {"vocab_size": vocab_size}
             return replace(EncoderConfig.preset(self.preset), **{**known, **self.changes()})  # type: ignore[arg-type]
         folder = model_folder(hub.find(self.start_from))
-        if recognise(folder) == "ernie":
+        if detect_format(folder) == "ernie":
             shape = EncoderConfig.read(folder / CONFIG_FILE)
         else:
             from ernie.model.ernie import ErnieModel
@@ -75,7 +75,7 @@ class ModelConfig:
         return shape
 
     def check(self, shape: EncoderConfig) -> None:
-        """Raise UserError when the file asks for another shape than that of the model to start from."""
+        """Raise UserError if the file asks for another shape than that of the model to start from."""
         for name, value in self.changes().items():
             if getattr(shape, name) != value:
                 raise UserError(
@@ -86,12 +86,12 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """How the corpus becomes batches: the longest sample, the tokens of a micro-batch, and worker processes.
+    """How the corpus becomes batches: the maximum sample length, the tokens of a micro-batch, and worker processes.
 
-    Samples are drawn from `mixed` tokens of documents at a time (16 micro-batches at least), whose order is drawn anew
-    each epoch.  Of the training documents only a `share` is learnt from, chosen by chance; a smaller one lies in every
-    larger one.
-    With 0 `workers` a thread makes the batches, which is enough wherever a step takes longer than its data.
+    Batches are mixed from `mixed` tokens of documents at a time (at least 16 micro-batches); the documents are
+    reshuffled every epoch.  Training uses only a random `share` of the training documents; a smaller share is a subset
+    of every larger one.
+    With 0 `workers` a thread makes the batches, which is enough whenever a step takes longer than its data.
     """
 
     max_len: int = DEFAULT_MAX_LEN
@@ -114,11 +114,11 @@ class DataConfig:
 class TrainConfig:
     """The step: its learning rate, optimizer, micro-batches, clipping, precision, and when to give up.
 
-    `micro_batches` are accumulated into one step.  With `moments: each_task` every task has AdamW's moments of its own,
-    by which none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055), and which take as
-    many times the memory.  After `patience` steps in a row that were not finite the run stops.  Products are computed
-    in `precision`, with `auto` the fastest that the machine has; `amp_level` says how much besides them is on a GPU
-    (see ernie.kernels.precision).
+    The gradients of `micro_batches` are accumulated into one step.  With `moments: each_task` every task has its own
+    AdamW moments, so that none is slowed by the larger gradients of another (Yang et al., 2023, arXiv 2211.15055); they
+    take as many times the memory.  The run stops after `patience` consecutive steps that were not finite.  Matrix
+    products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what else is, on a
+    GPU (see ernie.kernels.precision).
     """
 
     rate: RateConfig = field(default_factory=RateConfig)
@@ -127,7 +127,7 @@ class TrainConfig:
     micro_batches: int = 1
     clip: float = 1.0
     patience: int = 20
-    precision: Wanted = "auto"
+    precision: PrecisionChoice = "auto"
     amp_level: Level = "O1"
 
     def __post_init__(self) -> None:
@@ -136,9 +136,9 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """Checkpoints: every so many steps and after each stage; how many are kept.
+    """Checkpoints: saved every `every` steps and after each stage, and how many of them are kept.
 
-    The best one, of those whose step was also measured, is the highest in the sum of its tasks' headline metrics
+    The best one, among those whose step was also measured, has the highest sum of its tasks' headline metrics
     (`pretrain.run.overall`).
     """
 
@@ -152,7 +152,7 @@ class SaveConfig:
 
 @dataclass(frozen=True)
 class ProbeConfig:
-    """Measuring on held-out documents: every so many steps (0: only after each stage), on how many batches a task."""
+    """Evaluation on held-out documents: every `every` steps (0: only after each stage), `batches` batches per task."""
 
     every: int = 0
     batches: int = 16
@@ -165,9 +165,9 @@ class ProbeConfig:
 class PretrainConfig:
     """A pretraining run.
 
-    `corpus` is a folder that `ernie data build` wrote; `output` the folder of the run.  `objectives` sets the fields
-    of tasks, and may give one task several names (`task:`); those the schedule names without an entry have their
-    defaults, and those that it never draws are left out but for the heads that others share.
+    `corpus` is a folder that `ernie data build` wrote, `output` the folder of the run.  `objectives` sets the fields
+    of tasks, and may give one task several names (`task:`).  Scheduled tasks without an entry have their defaults;
+    entries that are never scheduled are dropped, unless others share their head.
     """
 
     corpus: Path
@@ -206,10 +206,10 @@ class PretrainConfig:
 
     @property
     def remarks(self) -> list[str]:
-        """What is odd about a run that can be made."""
+        """Notes on what is unusual about a valid run."""
         stages = [sum(stage.values()) for stage in self.schedule.table]
-        odd = self.train.rate.remark(min(stages) if self.train.rate.each_stage else sum(stages))
-        return [odd] if odd else []
+        remark = self.train.rate.remark(min(stages) if self.train.rate.each_stage else sum(stages))
+        return [remark] if remark else []
 
     def _check_head(self, name: str, task: PretrainTask) -> None:
         key, owner = f"objectives.{name}.head_of", self.objectives.get(task.head_of)
@@ -225,7 +225,7 @@ class PretrainConfig:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
-    """Read a run's YAML, or the one of that name that comes with the library, such as ernie2-en.
+    """Read a run's YAML from a path, or by the name of one that comes with the library, such as ernie2-en.
 
     Raises ConfigError with every mistake in it.
     """
@@ -237,7 +237,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
 
 
 def complete(config: PretrainConfig) -> PretrainConfig:
-    """The configuration with the objectives that are learnt, each with its `max_len` written out."""
+    """Return the configuration with only the objectives that are trained, each with its `max_len` filled in."""
     scheduled = set(config.schedule.task_names)
     heads = {config.objectives[name].head_of for name in scheduled}
     objectives = {
@@ -249,7 +249,7 @@ def complete(config: PretrainConfig) -> PretrainConfig:
 
 
 def _with_scheduled(tree: Value) -> Value:
-    """The tree with an `objectives` entry for every task that the schedule names, in the schedule's order first."""
+    """Return the tree with an `objectives` entry for every scheduled task, in the schedule's order first."""
     schedule = tree.data.get("schedule")
     if schedule is None or not isinstance(schedule.data, dict):
         return tree
@@ -258,7 +258,7 @@ def _with_scheduled(tree: Value) -> Value:
         entries = schedule.data.get(key)
         for entry in entries.data if entries is not None and isinstance(entries.data, list) else []:
             names = entry.data if isinstance(entry.data, dict) else [entry.data]
-            for name in names if not isinstance(entry.data, list) else ():  # which is told as what it is
+            for name in names if not isinstance(entry.data, list) else ():  # reported by `build`
                 where = names[name].where if isinstance(names, dict) else entry.where
                 named.setdefault(str(name), Value(None, where))
     given = tree.data.get("objectives")
@@ -266,8 +266,8 @@ def _with_scheduled(tree: Value) -> Value:
     objectives: dict[str, Value] = {}
     for name, value in named.items():
         objectives[name] = entry = written.get(name, value)
-        # One whose head it trains may never be drawn by itself: it comes here, so that a task that is appended to the
-        # schedule has a task id behind it.
+        # The owner of a shared head may never be scheduled itself: it is inserted here, so that tasks appended to the
+        # schedule get later task ids.
         owner = entry.data.get("head_of") if isinstance(entry.data, dict) else None
         if owner is not None and str(owner.data) in written:
             objectives.setdefault(str(owner.data), written[str(owner.data)])

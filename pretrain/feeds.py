@@ -1,4 +1,4 @@
-"""The streams of a run: one for each objective, from the corpus of its configuration."""
+"""The data streams of a run: one per objective, from the corpus of its configuration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ernie.errors import UserError, about
 from pretrain.config import PretrainConfig
 from tasks.base import ClassifierTask, PretrainTask
 
-_FEW = 5  # classes that a message names
+_LISTED = 5  # classes in an error message, at most
 
 
 def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[Source]:
-    """What each scheduled objective learns from (or is measured on).  Raises UserError when one cannot be learnt."""
-    split = corpus.held_out if held_out else learnt(config, corpus)
+    """Return what each scheduled objective trains on, or is measured on.  Raises UserError if one cannot be trained."""
+    split = corpus.held_out if held_out else training_split(config, corpus)
     found = []
     for name in config.schedule.task_names:
         task = config.objectives[name].measured if held_out else config.objectives[name]
@@ -27,30 +27,30 @@ def sources(config: PretrainConfig, corpus: Corpus, *, held_out: bool) -> list[S
             raise UserError(
                 f"task '{name}': its `items` gives a {type(items).__name__}; expected a sequence, such as a list"
             )
-        seed = config.seed + (1 << 32) * held_out  # other samples than in training, also where the splits share text
-        mixed = MIXED if held_out else config.data.mixed  # measured by the same samples, however they are learnt from
+        seed = config.seed + (1 << 32) * held_out  # not the samples of training, even if the splits share text
+        mixed = MIXED if held_out else config.data.mixed  # the same measurement whatever `data.mixed` is
         found.append(Source(name, task, items, corpus.tokenizer, seed, config.data.batch_tokens, mixed))
     return found
 
 
 def _check_classes(task: PretrainTask, owner: PretrainTask | None, name: str) -> None:
-    """Raise UserError for a task that trains the head of another one, whose classes are others."""
+    """Raise UserError for a task that shares the head of another one with different classes."""
     if not isinstance(task, ClassifierTask) or not isinstance(owner, ClassifierTask):
         return
     ours, theirs = list(task.class_names()), list(owner.class_names())
     if ours != theirs:
         raise UserError(
-            f"head_of: {name} has {_told(theirs)}, this one {_told(ours)}; tasks that share a head have the same "
+            f"head_of: {name} has {_listed(theirs)}, this one {_listed(ours)}; tasks that share a head have the same "
             "classes in the same order"
         )
 
 
-def _told(classes: list[str]) -> str:
-    return f"{len(classes)} classes ({', '.join(classes[:_FEW])}{', ...' if len(classes) > _FEW else ''})"
+def _listed(classes: list[str]) -> str:
+    return f"{len(classes)} classes ({', '.join(classes[:_LISTED])}{', ...' if len(classes) > _LISTED else ''})"
 
 
 def label_files(config: PretrainConfig) -> dict[str, str]:
-    """The files that scheduled objectives bring along, with a checksum of each.
+    """Return the data files of scheduled objectives, each with its checksum.
 
     Raises UserError for one that cannot be read.
     """
@@ -61,12 +61,12 @@ def label_files(config: PretrainConfig) -> dict[str, str]:
         raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
 
-def learnt(config: PretrainConfig, corpus: Corpus) -> Split | Share:
-    """The documents that a run learns from."""
+def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
+    """Return the documents that a run trains on."""
     return corpus.train if config.data.share == 1 else Share(corpus.train, config.data.share)
 
 
 def open_streams(config: PretrainConfig, corpus: Corpus) -> tuple[Feed, dict[str, Stream]]:
-    """The training streams by objective, at their beginning, and the feed that makes their batches."""
+    """Return the feed that makes training batches, and the streams by objective, at their beginning."""
     feed = Feed(sources(config, corpus, held_out=False), config.data.workers)
     return feed, {name: feed.stream(name) for name in config.schedule.task_names}

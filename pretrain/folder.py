@@ -1,4 +1,4 @@
-"""The folder of a run: what is written beside the checkpoints, and whether a configuration may go on from them."""
+"""The folder of a run: the files beside its checkpoints, and whether a configuration may resume from these."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.beside import PARTIAL, put_text
+from ernie.atomic import PARTIAL, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
-from ernie.errors import UserError, check_there, nearest
+from ernie.errors import UserError, check_exists, nearest
 from ernie.registry import plugin_sources
 from ernie.saved import read_json
-from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints
+from ernie.train.lock import LOCK, run_lock
 from ernie.train.origin import origin
 from pretrain.config import PretrainConfig, load
-from pretrain.feeds import label_files, learnt
+from pretrain.feeds import label_files, training_split
 from pretrain.schedule import Schedule
 
 CONFIG, ORIGIN, CHECKPOINTS, MODEL, CARD = "config.yaml", "origin.json", "checkpoints", "model", "README.md"
@@ -33,32 +33,31 @@ _ORIGIN_KEYS = {
     "versions": (dict,),
     "machine": (str,),
 }
-# Keys that change nothing of what is learnt, nor of how it is measured: a resumed run may have others.
-_PLUGINS, _OURS = "plugins", "tasks"
+# Keys that affect neither training nor measurement: a resumed run may change them.
+_PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
 _FREE = ("output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
 @contextmanager
-def opened(
+def open_run(
     config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str], layout: str
 ) -> Iterator[None]:
-    """The run's folder, made ready for a fresh start or to go on, and kept from other processes meanwhile.
+    """Prepare the run's folder for a fresh start or a resume, and lock it against other processes meanwhile.
 
-    `layout` says in words how the run is spread over processes.  Where nothing was saved yet, a run begins anew.
-    Raises UserError when the folder holds something else, when another process is at work on it, or when it has saved
-    something under another configuration or of another corpus; `may_change` names the keys (or key prefixes) that may
-    differ.
+    `layout` says in words how the run is spread over processes.  If nothing was saved yet, the run starts from scratch.
+    Raises UserError if the folder holds something else, if another process uses it, or if its checkpoints are from
+    another configuration or corpus; `may_change` names the keys (or key prefixes) that may differ.
     """
     if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
+    with run_lock(folder):
         _prepare(config, corpus, folder, may_change, layout)
         yield
 
 
 def _is_foreign(path: Path) -> bool:
-    """Whether a run that was killed while it began would not have left this behind."""
+    """Whether this cannot have been left behind by a run that was killed during its start."""
     return path.name != LOCK and path.suffix != PARTIAL
 
 
@@ -73,50 +72,50 @@ def _prepare(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: S
         check_same(config, corpus, folder, may_change)
     elif (folder / MODEL).is_dir():
         raise UserError(
-            f"{folder}: holds a model, but no checkpoint to go on from; choose another --output, or move the folder "
-            "away to begin anew"
+            f"{folder}: holds a model, but no checkpoint to resume from; choose another --output, or move the folder "
+            "away to start from scratch"
         )
     corpus.verify()
     if saved:
         return
-    made = {
+    record = {
         "corpus": corpus.fingerprint,
-        **_learns_from(config, corpus),
+        **_training_data(config, corpus),
         "layout": layout,
     }
-    # The origin first: by it the folder is known as that of a run, whenever this is killed.
-    put_text(folder / ORIGIN, json.dumps({**made, **origin(), "resumed": []}, indent=2) + "\n")
+    # The origin first: it marks the folder as that of a run, whenever this process is killed.
+    put_text(folder / ORIGIN, json.dumps({**record, **origin(), "resumed": []}, indent=2) + "\n")
     put_text(folder / CONFIG, dump(config))
 
 
 def _keys(tree: Any, path: str = "") -> Iterator[str]:
-    """The paths of all keys of a plain tree, those of mappings too."""
+    """Yield the paths of all keys of a nested dict, including those of inner dicts."""
     for key, value in tree.items() if isinstance(tree, dict) else ():
         yield path + key
         yield from _keys(value, f"{path}{key}.")
 
 
-def resumed(config: PretrainConfig, corpus: Corpus, folder: Path, layout: str) -> Path | None:
-    """Write down that a run goes on, under which configuration, by what, and which keys are others now.
+def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: str) -> Path | None:
+    """Record that a run is resumed: its configuration, the origin of the resume, and the keys that changed.
 
-    `layout` says in words how it is spread over processes.  Of a run that was done, and whose schedule has become
-    longer, encoder and card are not those of the run any more: they are put aside, into the folder that is returned.
+    `layout` says in words how the run is spread over processes.  If the run was finished and its schedule has been
+    extended, its encoder and card are outdated: they are moved aside, into the folder that is returned.
     """
     before = read_config(folder)
-    changed = sorted(_changed(config, folder, ()))
-    made = read_origin(folder)
-    if _other_plugins(config, made):
+    changed = sorted(_changed_keys(config, folder, ()))
+    record = read_origin(folder)
+    if _changed_plugins(config, record):
         changed.append(_PLUGINS)
-    files = made.get("files", {})
-    made |= _learns_from(config, corpus)
-    made["files"] |= files  # also of tasks that were dropped
+    files = record.get("files", {})
+    record |= _training_data(config, corpus)
+    record["files"] |= files  # including those of tasks that were dropped
     put_text(folder / CONFIG, dump(config))
-    made["resumed"] = [*made.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
-    put_text(folder / ORIGIN, json.dumps(made, indent=2) + "\n")
-    return _put_aside(folder, len(Schedule(before.schedule)))
+    record["resumed"] = [*record.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
+    put_text(folder / ORIGIN, json.dumps(record, indent=2) + "\n")
+    return _move_model_aside(folder, len(Schedule(before.schedule)))
 
 
-def _put_aside(folder: Path, steps: int) -> Path | None:
+def _move_model_aside(folder: Path, steps: int) -> Path | None:
     if not (folder / MODEL).is_dir():
         return None
     aside = folder / f"{MODEL}-step-{steps:08d}"
@@ -127,18 +126,18 @@ def _put_aside(folder: Path, steps: int) -> Path | None:
     return aside
 
 
-def drawn_otherwise(config: PretrainConfig, folder: Path, steps: int) -> int | None:
-    """The first of the `steps` that a run has done, from 0, for which the schedule draws other tasks by now; None if
-    there is none."""
-    before, now = (Schedule(given.schedule, given.train.micro_batches) for given in (read_config(folder), config))
+def first_changed_step(config: PretrainConfig, folder: Path, steps: int) -> int | None:
+    """Return the first of a run's `steps` completed steps, from 0, for which the schedule now draws other tasks, if
+    any."""
+    before, now = (Schedule(each.schedule, each.train.micro_batches) for each in (read_config(folder), config))
     if before.digest() == now.digest():
         return None
-    both = range(min(steps, len(before), len(now)))
-    return next((step for step in both if before[step].draws != now[step].draws), None)
+    common = range(min(steps, len(before), len(now)))
+    return next((step for step in common if before[step].draws != now[step].draws), None)
 
 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
-    """The configuration and the corpus of an existing run.  Raises UserError when the folder is none."""
+    """Return the configuration and the corpus of an existing run.  Raises UserError if the folder is not a run's."""
     config = read_config(folder)
     corpus = Corpus.open(config.corpus)
     _check_unchanged(config, corpus, folder)
@@ -146,55 +145,54 @@ def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
 
 
 def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> None:
-    """Raise UserError unless a run has learnt from this very corpus and these very files of labels."""
-    made = read_origin(folder)
-    if corpus.fingerprint != made["corpus"]:
+    """Raise UserError unless a run was trained on this very corpus and these very files of labels."""
+    record = read_origin(folder)
+    if corpus.fingerprint != record["corpus"]:
         raise UserError(
-            f"{config.corpus}: is not the corpus that the run in {folder} learnt from, it was rebuilt since; "
+            f"{config.corpus}: is not the corpus that the run in {folder} was trained on, it was rebuilt since; "
             "choose another --output"
         )
-    found, known = label_files(config), made.get("files", {})
+    found, known = label_files(config), record.get("files", {})
     for file, checksum in found.items():
         if known.get(file, checksum) != checksum:
             raise UserError(
-                f"{file}: was changed since the run in {folder} began, which learns its rows in another order now; "
-                "put it back, or choose another --output"
+                f"{file}: was changed since the run in {folder} began, which would now read its rows in another order; "
+                "restore it, or choose another --output"
             )
 
 
 def read_config(folder: Path) -> PretrainConfig:
-    """The configuration of an existing run.  Raises UserError when the folder is none."""
-    check_there(folder)
+    """Return the configuration of an existing run.  Raises UserError if the folder is not a run's."""
+    check_exists(folder)
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
     config = load(folder / CONFIG)
-    # A run is written with all keys; one from before there was this key mixed no more than it had to.
+    # A run is saved with all keys; one from before `data.mixed` existed mixed no more than it had to.
     written = read_tree(folder / CONFIG).get("data") or {}
     return config if "mixed" in written else replace(config, data=replace(config.data, mixed=0))
 
 
 def read_origin(folder: Path) -> dict[str, Any]:
-    """What the run was made with: the corpus's fingerprint, and what `ernie.train.origin` tells."""
+    """Return the origin of a run: the corpus's fingerprint, and what `ernie.train.origin` records."""
     return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
 
 
-def _learns_from(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
-    """What a run learns from, besides which corpus it is."""
-    return {"files": label_files(config), "plugins": _code(config), "data": _counts(config, corpus)}
+def _training_data(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
+    """Describe what a run trains on, besides the corpus's fingerprint."""
+    return {"files": label_files(config), "plugins": _plugin_digests(config), "data": _counts(config, corpus)}
 
 
-def _code(config: PretrainConfig) -> dict[str, str]:
-    """The SHA-256 of the source of each plug-in: the modules that are listed, and those of tasks that came by an entry
-    point."""
-    brought = {type(task).__module__ for task in config.objectives.values()}
-    listed = (*config.plugins, _OURS)
-    more = [name for name in sorted(brought) if not any(f"{name}.".startswith(f"{package}.") for package in listed)]
+def _plugin_digests(config: PretrainConfig) -> dict[str, str]:
+    """Return the SHA-256 of the source of each plug-in: the listed modules, and those of tasks from entry points."""
+    used = {type(task).__module__ for task in config.objectives.values()}
+    listed = (*config.plugins, _OWN_PACKAGE)
+    more = [name for name in sorted(used) if not any(f"{name}.".startswith(f"{package}.") for package in listed)]
     return plugin_sources([*config.plugins, *more])
 
 
 def _counts(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
-    """How much of what the run learns from, for people; the fingerprint says which."""
-    split = learnt(config, corpus)
+    """Return the amounts of training data, for people; the fingerprint identifies the data."""
+    split = training_split(config, corpus)
     return {
         "language": corpus.language,
         "documents": len(split),
@@ -205,8 +203,8 @@ def _counts(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def _changed(config: PretrainConfig, folder: Path, may_change: Sequence[str]) -> dict[str, tuple[Any, Any]]:
-    """What is another than in the configuration of a run, by key: before and now."""
+def _changed_keys(config: PretrainConfig, folder: Path, may_change: Sequence[str]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that differ from the configuration of a run, each with its old and new value."""
     return {
         key: values
         for key, values in differences(to_dict(read_config(folder)), to_dict(config)).items()
@@ -215,29 +213,29 @@ def _changed(config: PretrainConfig, folder: Path, may_change: Sequence[str]) ->
 
 
 def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change: Sequence[str] | None = ()) -> None:
-    """Raise UserError unless a run has this configuration, but for the keys that `may_change`, and this corpus.
+    """Raise UserError unless a run has this configuration, except for the keys that `may_change`, and this corpus.
 
-    None for `may_change` means that no key may, whatever is asked for: the message does not offer it.
+    With None for `may_change` no key may differ, and the message does not offer to allow it.
     """
     offered = may_change is not None
     may_change = may_change or ()
-    if changed := _changed(config, folder, may_change):
+    if changed := _changed_keys(config, folder, may_change):
         lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
         flags = " ".join(f"--allow-change {key}" for key in changed)
         raise UserError(
             f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output"
             + (f", or name the keys that may differ: {flags}" if offered else "")
         )
-    if _PLUGINS not in may_change and (others := _other_plugins(config, read_origin(folder))):
+    if _PLUGINS not in may_change and (others := _changed_plugins(config, read_origin(folder))):
         raise UserError(
-            f"plugins: the code of {', '.join(others)} was changed since the run in {folder} began, so that what it "
-            "has learnt and what it would learn are not the same; put it back, or choose another --output"
-            + (f", or go on with --allow-change {_PLUGINS}" if offered else "")
+            f"plugins: the code of {', '.join(others)} was changed since the run in {folder} began, so that it "
+            "would go on training with other code; restore it, or choose another --output"
+            + (f", or resume with --allow-change {_PLUGINS}" if offered else "")
         )
     _check_unchanged(config, corpus, folder)
 
 
-def _other_plugins(config: PretrainConfig, made: Mapping[str, Any]) -> list[str]:
-    """The plug-ins whose code is another than when the run last began."""
-    known = made.get("plugins", {})  # by name; a run from before they were written down has none
-    return [name for name, digest in _code(config).items() if known.get(name, digest) != digest]
+def _changed_plugins(config: PretrainConfig, record: Mapping[str, Any]) -> list[str]:
+    """Return the plug-ins whose code has changed since the run was last started."""
+    known = record.get("plugins", {})  # by name; a run from before they were recorded has none
+    return [name for name, digest in _plugin_digests(config).items() if known.get(name, digest) != digest]

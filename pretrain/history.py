@@ -1,6 +1,6 @@
-"""What a run logged, read back from its metrics.jsonl: arrays over its steps, and its measurements.
+"""The log of a run, read back from its metrics.jsonl: arrays over its steps, and its measurements.
 
-Legend: S steps that were logged.
+Legend: S logged steps.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """A run's steps as arrays (S,), the losses as one array (S,) a task (NaN where a step had none of it), and the
+    """A run's steps as arrays (S,), the losses as one array (S,) per task (NaN where a step did not train it), and the
     measurements in order.
 
-    `seconds` and `waited` are seconds; `padding` is a share; `skipped` says which steps changed nothing.
+    `seconds` and `waited` are in seconds; `padding` is a share; `skipped` marks steps that updated no weights.
     """
 
     steps: np.ndarray
@@ -49,22 +49,22 @@ class History:
 
     @property
     def done(self) -> int:
-        """How many steps the run has done."""
+        """The number of steps that the run has done."""
         return int(self.steps[-1]) + 1 if len(self.steps) else 0
 
     @property
     def waiting(self) -> float:
-        """The share of the time that went into waiting for data, the first step aside: nothing was made ahead of it."""
+        """The share of time spent waiting for data, without the first step, for which nothing was prefetched."""
         rest = slice(1, None) if len(self.steps) > 1 else slice(None)
         return float(self.waited[rest].sum() / self.seconds[rest].sum())
 
     def measured(self, task: str) -> list[Measurement]:
-        """The measurements of one task."""
-        return [found for found in self.measurements if found.task == task]
+        """Return the measurements of one task."""
+        return [measurement for measurement in self.measurements if measurement.task == task]
 
 
 def read_history(folder: Path) -> History:
-    """The history of the run in `folder`.  Raises UserError when its metrics file is missing or damaged."""
+    """Return the history of the run in `folder`.  Raises UserError if its metrics file is missing or damaged."""
     records = read_records(folder)
     try:
         return _history(records)

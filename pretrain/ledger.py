@@ -1,7 +1,7 @@
-"""The forgetting ledger: how well every task learnt so far is still done after each stage.
+"""The forgetting ledger: the score of every task learned so far after each stage.
 
-A matrix with a row for each finished stage and a column for each task.  Continual learning is judged by what becomes
-of its columns: a task that later stages do not rehearse falls from its own best.
+A matrix with a row per finished stage and a column per task.  Continual learning is judged by its columns: the score of
+a task that later stages do not rehearse falls below its own best.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from pretrain.history import Measurement
 
 @dataclass(frozen=True)
 class Ledger:
-    """`cells[row][column]` is the score of `tasks[column]` after stage `stages[row]` (from 0); None where the task
-    had not arrived."""
+    """`cells[row][column]` is the score of `tasks[column]` after stage `stages[row]` (from 0); None before the task
+    arrived."""
 
     tasks: list[str]
     stages: list[int]
     cells: list[list[Score | None]]
 
     def column(self, task: str) -> list[Score | None]:
-        """The scores of a task, stage by stage."""
-        place = self.tasks.index(task)
-        return [row[place] for row in self.cells]
+        """Return the scores of a task, stage by stage."""
+        index = self.tasks.index(task)
+        return [row[index] for row in self.cells]
 
     def shortfalls(self, task: str) -> list[float | None]:
-        """How far the task stood below its own best so far after each stage, as a share of that best: 0 at a new
+        """Return how far the task is below its own best so far after each stage, as a share of that best: 0 at a new
         best."""
-        seen: list[Score] = []
-        found: list[float | None] = []
+        scores: list[Score] = []
+        shares: list[float | None] = []
         for score in self.column(task):
             if score is not None:
-                seen.append(score)
-            found.append(None if score is None else shortfall(score, best(seen)))
-        return found
+                scores.append(score)
+            shares.append(None if score is None else shortfall(score, best(scores)))
+        return shares
 
     def forgetting(self, task: str) -> float | None:
-        """(best over the stages - last) / best, the other way round where lower is better; None before the task's
-        first measurement."""
-        measured = [found for found in self.shortfalls(task) if found is not None]
+        """Return (best over the stages - last) / best, with the sign reversed where lower is better; None before the
+        task's first measurement."""
+        measured = [share for share in self.shortfalls(task) if share is not None]
         return measured[-1] if measured else None
 
     def has_forgotten(self, task: str) -> bool:
-        """Whether something learnt was lost: the best score beat the majority, and the last one is worse whichever
-        documents are drawn (but for 2.5 % of the draws)."""
+        """Whether something learned was lost: the best score beat the majority, and the last one is worse in all but
+        2.5 % of the bootstrap draws of documents."""
         measured = [score for score in self.column(task) if score is not None]
         if not measured:
             return False
@@ -55,7 +55,7 @@ class Ledger:
         return beats_majority(top) and last.is_worse_than(top)
 
     def as_dict(self) -> dict[str, Any]:
-        """The ledger as plain data; stages count from 1, as people do."""
+        """Return the ledger as plain data; stages count from 1."""
         return {
             "tasks": self.tasks,
             "stages": [stage + 1 for stage in self.stages],
@@ -65,7 +65,7 @@ class Ledger:
         }
 
     def rows(self) -> list[list[str]]:
-        """The ledger as a table of text: a head, the metrics, a row for each stage, and what was forgotten."""
+        """Return the ledger as a text table: a header, the metrics, a row per stage, and what was forgotten."""
         columns = [[score for score in self.column(task) if score is not None] for task in self.tasks]
         return [
             ["after stage", *self.tasks],
@@ -83,30 +83,30 @@ class Ledger:
 
 
 def make_ledger(measurements: Iterable[Measurement], tasks: Sequence[str]) -> Ledger:
-    """The ledger of the measurements that end a stage; `tasks` are the columns, in order of arrival."""
-    found = {(m.stage, m.task): m.score for m in measurements if m.ends_stage}
-    columns = list(dict.fromkeys([*tasks, *(task for _, task in found)]))  # also those a changed schedule dropped
-    stages = sorted({stage for stage, _ in found})
-    return Ledger(columns, stages, [[found.get((stage, task)) for task in columns] for stage in stages])
+    """Make the ledger of the measurements that end a stage; `tasks` are the columns, in order of arrival."""
+    scores = {(m.stage, m.task): m.score for m in measurements if m.ends_stage}
+    columns = list(dict.fromkeys([*tasks, *(task for _, task in scores)]))  # including those a changed schedule dropped
+    stages = sorted({stage for stage, _ in scores})
+    return Ledger(columns, stages, [[scores.get((stage, task)) for task in columns] for stage in stages])
 
 
 def best(scores: Iterable[Score]) -> Score:
-    """The best of a task's scores, the earliest where several are equal."""
+    """Return the best of a task's scores, the earliest of several equal ones."""
     return max(scores, key=lambda score: -score.value if score.lower_is_better else score.value)
 
 
 def shortfall(score: Score, top: Score) -> float:
-    """How far a score is from a better one, as a share of the better one; 0 where that is 0."""
+    """Return how far a score is from a better one, as a share of the better one; 0 if that is 0."""
     return abs(top.value - score.value) / abs(top.value) if top.value else 0.0
 
 
 def beats_majority(score: Score) -> bool:
-    """Whether the whole interval is better than always answering the most frequent label."""
+    """Whether the whole interval is better than always predicting the most frequent label."""
     return score.high < score.majority if score.lower_is_better else score.low > score.majority
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown, its columns padded so that it also reads well as plain text."""
+    """Format a table in Markdown, its columns padded so that it also reads well as plain text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows

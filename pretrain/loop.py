@@ -1,4 +1,4 @@
-"""The pretraining loop.  Order is a pure function of (seed, step); all state stands in `Run.save`."""
+"""The pretraining loop.  Order is a pure function of (seed, step); `Run.save` writes all state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pretrain.run import Run
 
 
 def train(run: Run) -> bool:
-    """Train from the run's step to the end of its schedule.  False when a signal ended it early, after saving."""
+    """Train from the run's step to the end of its schedule.  Returns False if a signal ended it early, after saving."""
     config, schedule = run.config, run.schedule
     patient = run.world.layout.processes > 1
     with Interrupt(run.log.say, "finishing this step and saving", patient=patient) as interrupt:
@@ -17,17 +17,17 @@ def train(run: Run) -> bool:
             slot = schedule[step]
             started = time.perf_counter()
             batches = [(task, next(run.streams[task])) for task in slot.draws]
-            fed = time.perf_counter()
+            fetched = time.perf_counter()
             report = run.trainer.step(step, batches, run.model.loss, run.rate(step))
             run.step = step + 1
-            run.seen(step, slot, batches, report, waited=fed - started, took=time.perf_counter() - started)
+            run.log_step(step, slot, batches, report, waited=fetched - started, took=time.perf_counter() - started)
 
-            last, asked = run.step == len(schedule), run.world.any(interrupt.asked is not None)
+            last, interrupted = run.step == len(schedule), run.world.any(interrupt.asked is not None)
             if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
                 run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
-            if last or asked or schedule.ends_stage(step) or run.step % config.save.every == 0:
+            if last or interrupted or schedule.ends_stage(step) or run.step % config.save.every == 0:
                 run.save()
-            if asked:
-                run.log.say(f"stopped and saved after step {run.step}; the same command goes on from there")
+            if interrupted:
+                run.log.say(f"stopped and saved after step {run.step}; run the same command again to resume")
                 return last
     return True

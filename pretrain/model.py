@@ -1,4 +1,4 @@
-"""The encoder with a head for each objective."""
+"""The encoder with one head per objective."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from paddle import Tensor, nn
 from ernie.data.batch import Packed
 from ernie.errors import UserError, about
 from ernie.kernels.mask import Mask
-from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
+from ernie.model.initialization import initialize
 from ernie.model.losses import Loss
 from ernie.model.weights import arrays, set_weights
 from ernie.report.words import plural
@@ -23,7 +23,7 @@ from tasks.base import PretrainTask
 
 
 class MultiTaskModel(nn.Layer):
-    """One encoder, one head an objective; objectives with `head_of` share the head and the task id of another."""
+    """An encoder and one head per objective; objectives with `head_of` share the head and task id of another."""
 
     def __init__(self, ernie: ErnieModel, objectives: dict[str, PretrainTask]):
         super().__init__()
@@ -35,52 +35,52 @@ class MultiTaskModel(nn.Layer):
         initialize(self.heads, ernie.config.initializer_range)
 
     def loss(self, name: str, batch: Packed) -> Loss:
-        """The loss of one batch of the objective `name`."""
+        """Return the loss of one batch of the objective `name`."""
         needed = self.objectives[name].reads(batch)
-        with about(f"task '{name}'"):  # whose samples may have segments that the encoder has not
+        with about(f"task '{name}'"):  # its samples may have segments that the encoder lacks
             hidden_TD = self.ernie.encode_packed(batch, self.task_embedding(name), needed)
         return self.judge(name, hidden_TD, batch)
 
     def task_embedding(self, name: str) -> int:
-        """The task embedding of an objective."""
+        """Return the task id of an objective, which selects its task embedding."""
         return self.task_ids[name]
 
     def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
-        """What the encoder sees of a batch: all of it, each token the whole of its sequence."""
+        """Return what the encoder sees of a batch: all of it, without a mask inside sequences."""
         return batch, None
 
     def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The loss of one batch of the objective `name`, from the encoder's vectors.
+        """Return the loss of one batch of the objective `name`, given the encoder's hidden states.
 
-        Raises UserError when it is no Loss, or not the sum over all labels of the batch, by whose number it is to be
+        Raises UserError if it is no Loss, or not the sum over all labels of the batch, by whose number it will be
         divided.
         """
         task = self.objectives[name]
-        found = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
-        if not isinstance(found, Loss) or not isinstance(found.total, Tensor) or math.prod(found.total.shape) != 1:
+        loss = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
+        if not isinstance(loss, Loss) or not isinstance(loss.total, Tensor) or math.prod(loss.total.shape) != 1:
             raise UserError(
-                f"task '{name}': its `loss` gives {_told(found)}; expected a Loss (of ernie.model.losses), whose "
+                f"task '{name}': its `loss` gives {_described(loss)}; expected a Loss (of ernie.model.losses), whose "
                 "`total` is a tensor of one number"
             )
-        if found.count != batch.targets:
+        if loss.count != batch.targets:
             labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
             raise UserError(
-                f"task '{name}': its loss is a sum over {plural(found.count, 'target')}, and a batch of its samples "
+                f"task '{name}': its loss is a sum over {plural(loss.count, 'target')}, and a batch of its samples "
                 f"has {plural(batch.targets, 'label')} ({labels}), by whose number the sum is divided: give samples no "
                 "labels but those that the loss counts"
             )
-        return found
+        return loss
 
     def adopt_masked_head(self) -> None:
-        """Have the first objective that predicts masked tokens train the encoder's head for them.
+        """Make the head of the first masked-token objective the encoder's own masked-token head.
 
-        It goes on from what that head knows, where the encoder came with one.
+        If the encoder came with such a head, training continues from its weights.
         """
-        known, self.ernie.masked_head = self.ernie.masked_head, None
+        loaded, self.ernie.masked_head = self.ernie.masked_head, None
         for name, head in self.heads.items():
             if isinstance(head, MaskedTokenHead):
-                if known is not None:
-                    set_weights(head, arrays(known), "the model to start from")
+                if loaded is not None:
+                    set_weights(head, arrays(loaded), "the model to start from")
                 head.task_id = self.task_ids[name]
                 self.ernie.masked_head = head
                 return
@@ -93,18 +93,18 @@ def _head(name: str, task: PretrainTask, ernie: ErnieModel) -> nn.Layer:
     return head
 
 
-def _told(found: object) -> str:
-    """What a loss is that is none."""
-    if not isinstance(found, Loss):
-        return f"a {type(found).__name__}"
-    total = f"of the shape {list(found.total.shape)}" if isinstance(found.total, Tensor) else type(found.total).__name__
+def _described(loss: object) -> str:
+    """Describe a loss that is invalid."""
+    if not isinstance(loss, Loss):
+        return f"a {type(loss).__name__}"
+    total = f"of the shape {list(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
     return f"a Loss with a total {total}"
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:
-    """The model of a run, with its first weights: drawn from the run's seed, or those of `model.start_from`.
+    """Build the model of a run with its initial weights: random, from the run's seed, or those of `model.start_from`.
 
-    Raises UserError when the model has too few tokens, positions or task ids for the run.
+    Raises UserError if the model has too few tokens, positions or task ids for the run.
     """
     paddle.seed(config.seed)
     if config.model.start_from is not None:

@@ -1,4 +1,4 @@
-"""Measuring objectives on held-out documents."""
+"""Evaluation of objectives on held-out documents."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HOLD_OUT = "Or hold out more when the corpus is built (held_out: 0.05)."
 
 
 class Probe:
-    """A fixed set of held-out batches for each objective: the same at every measurement of a run.
+    """A fixed set of held-out batches per objective, the same at every measurement of a run.
 
-    Raises UserError when an objective has nothing to be measured on.
+    Raises UserError if an objective has nothing to be measured on.
     """
 
     def __init__(self, config: PretrainConfig, corpus: Corpus):
@@ -38,39 +38,37 @@ class Probe:
                     raise UserError(f"{error} {_HOLD_OUT}") from None
             if not any(batch.targets for batch in batches):
                 raise UserError(
-                    f"task '{source.name}' has samples of held-out documents, and not one label in them to be measured "
+                    f"task '{source.name}' has samples of held-out documents, but not one label in them to be measured "
                     f"by. Take the task out of the schedule. {_HOLD_OUT}"
                 )
             self._batches[source.name] = batches
             _check_metrics(source.name, config.objectives[source.name])
 
     def measure(self, model: MultiTaskModel, name: str, most: int | None = None) -> dict[str, Score]:
-        """The objective's metrics, by name, the headline first; of the first batches only, if `most` says how many."""
+        """Return the objective's metrics by name, the headline first, on at most `most` batches if given."""
         batches = [batch for batch in self._batches[name] if batch.targets][:most]
-        return evaluate(model, partial(_classified, model, name), batches, model.objectives[name].metrics)
+        return evaluate(model, partial(_checked_loss, model, name), batches, model.objectives[name].metrics)
 
 
-def _classified(model: MultiTaskModel, name: str, batch: Packed) -> Loss:
-    """The loss of a batch.  Raises UserError unless it tells logits (P, C) and labels (P,), classes both, of which
-    metrics are made."""
-    found = model.loss(name, batch)
-    labels, shape = found.labels, None if found.logits is None else tuple(found.logits.shape)
+def _checked_loss(model: MultiTaskModel, name: str, batch: Packed) -> Loss:
+    """Return the loss of a batch.  Raises UserError unless it has the logits (P, C) and the labels (P,), classes, that
+    metrics need."""
+    loss = model.loss(name, batch)
+    labels, shape = loss.labels, None if loss.logits is None else tuple(loss.logits.shape)
     if not isinstance(labels, np.ndarray):
-        raise UserError(
-            f"task '{name}': the labels that its loss tells are a {type(labels).__name__}; expected a NumPy array"
-        )
+        raise UserError(f"task '{name}': the labels of its loss are a {type(labels).__name__}; expected a NumPy array")
     if shape is None or len(shape) != 2 or labels.shape != shape[:1] or labels.dtype.kind not in "iu":
-        told = "no logits" if shape is None else f"logits of the shape {shape}"
+        logits = "no logits" if shape is None else f"logits of the shape {shape}"
         raise UserError(
-            f"task '{name}': its loss tells {told} and labels of the shape {labels.shape}, type {labels.dtype}. "
-            "Metrics compare classes: they need logits (P, C) and P whole numbers below C. A number can be learnt as "
+            f"task '{name}': its loss has {logits} and labels of the shape {labels.shape}, type {labels.dtype}. "
+            "Metrics compare classes: they need logits (P, C) and P whole numbers below C. A number can be learned as "
             "the class of its range"
         )
-    return found
+    return loss
 
 
 def _check_metrics(name: str, task: PretrainTask) -> None:
-    """Raise UserError for metrics that there are not: else a stage would be learnt before it is told."""
+    """Raise UserError for unknown metrics, which would otherwise fail only after a stage of training."""
     metrics: Sequence[str] = task.metrics
     if isinstance(metrics, str) or not metrics:
         raise UserError(f"task '{name}': expected names of metrics, as (\"accuracy\",), found {metrics!r}")
@@ -84,12 +82,12 @@ def _check_metrics(name: str, task: PretrainTask) -> None:
         )
 
 
-def first_batches(source: Source, wanted: int) -> list[Packed]:
-    """The first batches of a source's first epoch: as many as are wanted, or as there are."""
+def first_batches(source: Source, count: int) -> list[Packed]:
+    """Return the first `count` batches of a source's first epoch, or all if there are fewer."""
     per_block = source.items_per_block()
-    found: list[Packed] = []
+    batches: list[Packed] = []
     for first in range(0, len(source.items), per_block):
-        found += source.batches(0, first, min(len(source.items), first + per_block))
-        if len(found) >= wanted:
+        batches += source.batches(0, first, min(len(source.items), first + per_block))
+        if len(batches) >= count:
             break
-    return found[:wanted]
+    return batches[:count]

@@ -1,4 +1,4 @@
-"""A run: everything that training needs, made from its configuration, and everything that a resume needs."""
+"""A run: everything that training needs, built from its configuration, and everything that a resume needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ernie.beside import beside, put, room
+from ernie.atomic import disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
@@ -41,10 +41,11 @@ HEADS, OPTIMIZER, STATE = "heads.safetensors", "optimizer.safetensors", "state.j
 class Run:
     """The state of a pretraining run: model, trainer, streams and the next step.
 
-    It begins anew, or goes on from `checkpoint`; all that a checkpoint holds is written by `save`.  `world` are the
-    processes that train together: each has a Run of its own, `model` being its part; `whole` is the whole model, which
-    the first of them has.  That the checkpoint is whole (`ernie.train.checkpoint.check`) is for the caller to see to,
-    once for all of them.  Raises UserError when it has other tasks, or the model cannot be spread as is asked.
+    It starts from scratch or resumes from `checkpoint`; `save` writes everything that a checkpoint holds.  `world` is
+    the group of processes that train together: each has its own Run, whose `model` is its part of the model; `whole` is
+    the whole model, on rank 0 only.  The caller must check that the checkpoint is intact
+    (`ernie.train.checkpoint.check`), once for all processes.  Raises UserError if the checkpoint has other tasks, or
+    the model cannot be distributed as requested.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Run:
         self.world.layout.check(Sizes.of(self.model.ernie.config, config.train.micro_batches))
         self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
         if self.world.splits:
-            self.world.by_first("building the whole model", partial(self._build_whole, corpus.tokenizer, checkpoint))
+            self.world.on_rank0("building the whole model", partial(self._build_whole, corpus.tokenizer, checkpoint))
         self.world.split(self.model)
         train = config.train
         self.trainer = Trainer(
@@ -75,29 +76,29 @@ class Run:
             patience=train.patience,
             seed=config.seed,
             loss_scale=LossScale() if train.precision == "fp16" else None,
-            moments_apart=train.moments == "each_task",
+            separate_moments=train.moments == "each_task",
             world=self.world,
         )
         self._probe: Probe | None = None
-        self.world.by_first("making held-out batches", partial(self._hold_out, corpus))
+        self.world.on_rank0("making held-out batches", partial(self._hold_out, corpus))
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
-        self._measured: tuple[int, float] | None = None  # the step of the last measurement, and what came out
+        self._measured: tuple[int, float] | None = None  # step and overall score of the last measurement
         self.log = log
         self._meter = Meter()
         if checkpoint is not None:
-            self._go_on_from(checkpoint)
+            self._resume(checkpoint)
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
+        """Return the learning rate of a step."""
         rate, schedule = self.config.train.rate, self.schedule
         if not rate.each_stage:
             return rate.at(step, len(schedule))
         stage = schedule.stage_of(step)
         return rate.at(step - schedule.stage_start(stage), schedule.stage_length(stage))
 
-    def seen(
+    def log_step(
         self,
         step: int,
         slot: Slot,
@@ -107,7 +108,7 @@ class Run:
         waited: float,
         took: float,
     ) -> None:
-        """Log a step that was done."""
+        """Log a completed step."""
         self._meter.step(took)
         self.skipped += report.skipped
         tokens = sum(batch.layout.tokens for _, batch in batches)
@@ -139,9 +140,9 @@ class Run:
         self.log.progress(step, **shown)
 
     def probe(self, stage: int, *, ends_stage: bool) -> None:
-        """Measure every task that has had a step so far on held-out documents, and log it."""
+        """Measure every task that has had a step so far on held-out documents, and log the scores."""
         self._gather()
-        self.world.by_first("measuring", lambda: self._measure(stage, ends_stage))
+        self.world.on_rank0("measuring", lambda: self._measure(stage, ends_stage))
 
     def _measure(self, stage: int, ends_stage: bool) -> None:
         assert self._probe is not None and self.whole is not None
@@ -166,24 +167,24 @@ class Run:
         self._measured = self.step, overall(headlines)
 
     def save(self) -> None:
-        """Write a checkpoint of the present state; it has a score if this very state was measured."""
+        """Write a checkpoint of the current state; it has a score if this very state was measured."""
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
         self._gather()
         optimizer = self.trainer.optimizer.state()
-        self.world.by_first("saving", lambda: self.checkpoints.save(self.step, partial(self._write, optimizer), score))
+        self.world.on_rank0("saving", lambda: self.checkpoints.save(self.step, partial(self._write, optimizer), score))
 
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
-        """The whole model, as it begins or as the checkpoint has it."""
+        """Build the whole model, with its initial weights or those of the checkpoint."""
         model = build_model(self.config, tokenizer)
         owners = {name: self.config.objectives[name].head_of or name for name in self.streams}
-        for name, head in model.heads.items():  # of one that is never drawn, from what those learn from that share it
-            learns = next(task for task, owner in owners.items() if owner == name)
-            self.config.objectives[name].begin(head, self.streams[learns].source.items)
+        for name, head in model.heads.items():  # its owner may never be scheduled: find a task that trains it
+            trained_by = next(task for task, owner in owners.items() if owner == name)
+            self.config.objectives[name].begin(head, self.streams[trained_by].source.items)
         model.adopt_masked_head()
         if checkpoint is not None:
             self._check_tasks(model, read_state(checkpoint))
             load_weights(model.ernie, checkpoint / MODEL / "model.safetensors")
-            # A schedule that was extended has heads that the checkpoint does not know: those begin as they are.
+            # An extended schedule has heads that the checkpoint lacks: they keep their initial weights.
             heads = {**arrays(model.heads), **read_arrays(checkpoint / HEADS)}
             set_weights(model.heads, heads, str(checkpoint / HEADS))
         return model
@@ -195,18 +196,18 @@ class Run:
         self._probe = Probe(self.config, corpus)
 
     def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
-        """Raise UserError unless what a checkpoint has learnt is there still, under the same task ids."""
+        """Raise UserError unless every task of a checkpoint is still there, under the same task id."""
         for name in state["streams"]:
             if name not in self.streams:
                 raise UserError(
-                    f"schedule: the run has learnt {name}, which is not in it any more; a schedule can be extended. To "
-                    "take a task out, begin another run with model.start_from"
+                    f"schedule: the run has learned {name}, which is not in it any more; a schedule can be extended. "
+                    "To take a task out, start another run with model.start_from"
                 )
         for name, number in state.get("task_ids", {}).items():
             if model.task_ids.get(name) != number:
                 raise UserError(
-                    f"schedule: {name} has learnt with the task id {number}, and would get another one; name new tasks "
-                    "after those that have been learnt"
+                    f"schedule: {name} has learned with the task id {number}, and would get another one; name new "
+                    "tasks after those that have been learned"
                 )
         if state["step"] > len(self.schedule):
             raise UserError(
@@ -215,12 +216,12 @@ class Run:
             )
 
     def _gather(self) -> None:
-        """Give `whole` the weights that the processes have; every process has to ask."""
+        """Collect the weights of all processes in `whole`; every process has to call this."""
         self._meter.pause()
         if self.world.splits:
             self.world.gather(self.whole, self.model)
 
-    def _go_on_from(self, path: Path) -> None:
+    def _resume(self, path: Path) -> None:
         state = read_state(path)
         self.trainer.optimizer.set_state(read_arrays(path / OPTIMIZER))
         self.trainer.bad_steps = state["bad_steps"]
@@ -231,15 +232,15 @@ class Run:
             self.streams[name].seek(position)
 
     def finish(self) -> Path:
-        """Put the encoder at `model/` of the run's folder, as `ErnieModel.from_pretrained` wants it."""
+        """Write the encoder to `model/` in the run's folder, for `ErnieModel.from_pretrained`."""
         self._gather()
-        return self.world.by_first("saving", self._finish)
+        return self.world.on_rank0("saving", self._finish)
 
     def _finish(self) -> Path:
         assert self.whole is not None
         final = self.folder / MODEL
-        unfinished = beside(final)
-        with room(final, "the model was not written; the checkpoints are untouched"):
+        unfinished = partial_folder(final)
+        with disk_guard(final, "the model was not written; the checkpoints are untouched"):
             try:
                 self.whole.ernie.save_pretrained(unfinished)
                 put(unfinished, final)
@@ -248,7 +249,7 @@ class Run:
         return final
 
     def score(self) -> None:
-        """Log what steps took, beside what the plan says; every process has to ask."""
+        """Log the measured step times beside the planner's prediction; every process has to call this."""
         score = self._meter.score(self.config, self.model.ernie.config, self.world)
         if score is not None:
             self.log.record("layout", self.step - 1, layout=self.world.layout.described(), **score.as_dict())
@@ -278,15 +279,15 @@ class Run:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says of the run besides its weights.  Raises UserError when that cannot be used."""
+    """Return the state in a checkpoint besides the weights.  Raises UserError if it cannot be used."""
     keys = {"step": (int,), "skipped": (int,), "bad_steps": (int,), "streams": (dict,)}
-    return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to go on from an earlier checkpoint.")
+    return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to resume from an earlier checkpoint.")
 
 
 def overall(headlines: Sequence[Score]) -> float:
-    """One figure for a measurement, by which the best checkpoint is known: the sum of goodness over a run's tasks.
+    """Return the score by which the best checkpoint is chosen: the sum of goodness over a run's tasks.
 
-    One that has not arrived counts as 0, so that the first stages, which measure the fewest tasks, do not look best;
-    nor do those of a run whose schedule was shorter then.
+    A task that has not arrived counts as 0, so that neither the first stages, which measure the fewest tasks, look
+    best, nor checkpoints from before the schedule was extended.
     """
     return sum(score.goodness for score in headlines)

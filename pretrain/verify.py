@@ -17,7 +17,7 @@ from pretrain.feeds import open_streams
 from pretrain.run import read_state
 from pretrain.schedule import Schedule
 
-_SHOWN = 10  # differences: one early in a run makes one of every step after it
+_SHOWN = 10  # differences, at most: one early in a run causes one at every later step
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Certificate:
         return not self.differences
 
     def text(self) -> str:
-        """The certificate for people."""
+        """Return the certificate as text for people."""
         lines = [f"{name}: {what}" for name, what in self.consumed.items()]
         if self.holds:
             verdict = (
@@ -48,10 +48,10 @@ class Certificate:
 
 
 def verify(folder: Path, quiet: bool = False) -> Certificate:
-    """Make the run's order of samples again and compare.
+    """Recompute the run's order of samples and compare.
 
-    Raises UserError when the folder is no run, or its corpus is damaged: samples are known by their names, not by what
-    is in them.
+    Raises UserError if the folder is not a run's, or its corpus is damaged: samples are compared by name, not by
+    content.
     """
     config, corpus = run_folder.read(folder)
     corpus.verify()
@@ -65,25 +65,25 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
             f"step {len(schedule)}: the schedule in {run_folder.CONFIG} ends here, but the run has come to step {end}"
         )
     feed, streams = open_streams(config, corpus)
-    ledgers = {name: _Ledger() for name in streams}
+    consumed = {name: _ConsumedSamples() for name in streams}
     try:
         for step in tqdm(range(min(end, len(schedule))), unit="step", disable=quiet or None):
             draws = schedule[step].draws
             for name in draws:
-                ledgers[name].add(next(streams[name]).samples)
+                consumed[name].add(next(streams[name]).samples)
             _compare_step(certificate, step, steps.get(step), {name: streams[name] for name in draws})
             if step + 1 in saved:
                 _compare_checkpoint(certificate, step + 1, saved[step + 1], streams)
     finally:
         feed.close()
     certificate.steps = end
-    for name, ledger in ledgers.items():
-        certificate.consumed[name] = ledger.summary(streams[name])
-        certificate.differences += [f"{name}: {problem}" for problem in ledger.problems(streams[name])]
+    for name, samples in consumed.items():
+        certificate.consumed[name] = samples.summary(streams[name])
+        certificate.differences += [f"{name}: {problem}" for problem in samples.problems(streams[name])]
     return certificate
 
 
-class _Ledger:
+class _ConsumedSamples:
     """The names of all samples that a task consumed."""
 
     def __init__(self) -> None:
@@ -96,17 +96,17 @@ class _Ledger:
         if not self._names:
             return []
         names = np.concatenate(self._names)
-        found = []
+        problems = []
         for epoch in range(stream.position.epoch + 1):
-            here = names[names[:, 0] == epoch]
-            repeated = len(here) - len(np.unique(here, axis=0))
+            in_epoch = names[names[:, 0] == epoch]
+            repeated = len(in_epoch) - len(np.unique(in_epoch, axis=0))
             if repeated:
-                found.append(f"epoch {epoch}: {plural(repeated, 'sample')} consumed twice")
+                problems.append(f"epoch {epoch}: {plural(repeated, 'sample')} consumed twice")
             if epoch < stream.position.epoch:
-                every = sum(1 for _ in stream.source.named_samples(epoch, 0, len(stream.source.items)))
-                if len(here) != every:
-                    found.append(f"epoch {epoch}: {every - len(here):,} of {plural(every, 'sample')} missed")
-        return found
+                total = sum(1 for _ in stream.source.named_samples(epoch, 0, len(stream.source.items)))
+                if len(in_epoch) != total:
+                    problems.append(f"epoch {epoch}: {total - len(in_epoch):,} of {plural(total, 'sample')} missed")
+        return problems
 
     def summary(self, stream: Stream) -> str:
         samples = sum(map(len, self._names))
@@ -115,13 +115,13 @@ class _Ledger:
 
 
 def _saved_positions(folder: Path) -> dict[int, dict]:
-    """The stream positions in each checkpoint, after its checksums were compared."""
+    """Return the stream positions in each checkpoint, after verifying its checksums."""
     checkpoints = Checkpoints(folder / run_folder.CHECKPOINTS)
-    found = {}
+    positions = {}
     for step in checkpoints.steps():
         check(checkpoints.path(step))
-        found[step] = read_state(checkpoints.path(step))["streams"]
-    return found
+        positions[step] = read_state(checkpoints.path(step))["streams"]
+    return positions
 
 
 def _compare_step(certificate: Certificate, step: int, record: dict | None, streams: dict[str, Stream]) -> None:
@@ -138,7 +138,7 @@ def _compare_checkpoint(
     certificate: Certificate, step: int, saved: dict[str, dict], streams: dict[str, Stream]
 ) -> None:
     for name, stream in streams.items():
-        # A task that the schedule got after the checkpoint has not begun in it.
+        # A task added to the schedule after the checkpoint is at its beginning.
         position = saved.get(name, asdict(Position()))
         if position != stream.state():
             certificate.differences.append(

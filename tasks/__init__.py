@@ -1,1 +1,1 @@
-"""What is learnt: pretraining objectives and kinds of fine-tuning task."""
+"""What models are trained on: pretraining objectives and kinds of fine-tuning task."""

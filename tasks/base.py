@@ -1,10 +1,10 @@
-"""What a pretraining task is: how it makes samples from documents, and what is learnt from them.
+"""The interface of pretraining tasks: how a task makes samples from documents, and the loss on these samples.
 
-A task is a frozen dataclass whose fields are its YAML keys.  Most subclass SequenceTask (one label a sequence) or
-TokenTask (one label a token) and write nothing but `samples`.  Making samples needs no Paddle: data workers import
-only this.
+A task is a frozen dataclass whose fields are its YAML keys.  Most tasks subclass SequenceTask (one label per sequence)
+or TokenTask (one label per token) and implement only `samples`.  Making samples needs no Paddle, so data workers do not
+import it.
 
-Legend: T tokens of a packed batch, N sequences, D width, C classes, P targets.
+Legend: T tokens of a packed batch, N sequences, D hidden size, C classes, P targets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Sample, Tokens
 from ernie.errors import UserError
 from ernie.registry import Registry
-from ernie.text.frame import frame, kept
+from ernie.text.frame import frame, truncated_lengths
 from ernie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -35,91 +35,94 @@ DEFAULT_MAX_LEN = 128
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainTask(ABC):
-    """The base of all pretraining tasks.
+    """The base class of all pretraining tasks.
 
-    `max_len` is the longest sample in tokens, special tokens included; left out, it is the run's `data.max_len`.
+    `max_len` is the maximum sample length in tokens, special tokens included; by default the run's `data.max_len`.
     `head_of` names another objective of the run whose head and task id this one trains too: two entries of one task
-    that differ in their fields make a curriculum.
+    with different fields make a curriculum.
     """
 
     max_len: int = 0
     head_of: str = ""
 
-    window: ClassVar[int] = 1  # how many items `samples` gets at a time; the first is the one the samples are about
+    window: ClassVar[int] = 1  # items passed to `samples` at a time; the samples are about the first one
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first is the headline
 
     @property
     def variant_name(self) -> str | None:
-        """The name under which its class is registered."""
+        """The name under which the task's class is registered."""
         return pretrain_tasks.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[PretrainTask], set[str]]:
-        """The registered task that the YAML entry `key` means: its `task:`, or the key itself."""
+        """Return the task class of the YAML entry `key` (its `task:`, or the key itself), and the keys this used up."""
         return pretrain_tasks[given.get("task", key)], {"task"}
 
     @property
     def length(self) -> int:
-        """The longest sample in tokens."""
+        """The maximum sample length in tokens."""
         return self.max_len or DEFAULT_MAX_LEN
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of its own that it learns from."""
+        """The task's own data files: the fields that are paths."""
         return tuple(value for field in fields(self) if isinstance(value := getattr(self, field.name), Path))
 
     @property
     def measured(self) -> PretrainTask:
-        """The task as it is on held-out documents, where it is measured: the same, but for what helps learning only."""
+        """The task as measured on held-out documents: the same, without what only helps training."""
         return self
 
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
-        """What the samples are made from: the documents of a split, unless a task brings its own file."""
+        """Return what samples are made from: the documents of a split, unless the task brings its own file."""
         return documents
 
     def check(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most tasks can work with any tokenizer
-        """Raise UserError when the task cannot be learnt with this tokenizer."""
+        """Raise UserError if the task cannot be trained with this tokenizer."""
 
     @abstractmethod
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
-        """Samples about items[0]; the rest of the window supplies strangers.  All randomness comes from `rng`."""
+        """Yield samples about items[0]; the other items of the window supply negatives.
+
+        All randomness must come from `rng`.
+        """
 
     def check_sample(self, sample: Sample) -> None:
-        """Raise UserError for a sample that cannot be learnt from."""
+        """Raise UserError for a sample that cannot be trained on."""
         if len(sample) > self.length:
             raise UserError(f"a sample has {len(sample)} tokens, and none may have more than `length`, {self.length}")
 
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
-        """What turns the encoder's output into logits."""
+        """Make the layer that turns the encoder's output into logits."""
 
     def begin(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
-        """Give a fresh head what can be known of its labels before training."""
+        """Initialize a fresh head from what is known about its labels before training."""
 
     def reads(self, batch: Packed) -> np.ndarray | None:
-        """The tokens, ascending, whose vectors `loss` looks at; None for all of them.
+        """Return the tokens whose vectors `loss` uses, in ascending order, or None for all of them.
 
-        The encoder's last layer computes no others, which saves most of it; their vectors are zero.
+        The encoder's last layer computes only these, which saves most of its cost; all other vectors are zero.
         """
         return None
 
     @abstractmethod
     def loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The sum of the loss over the batch's targets, with their number and the logits."""
+        """Return the sum of the loss over the batch's targets, with their number and the logits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifierTask(PretrainTask):
-    """A task with one label called "label", of a fixed number of classes."""
+    """A task with one label, named "label", and a fixed number of classes."""
 
     classes: ClassVar[int] = 0
 
     def class_count(self) -> int:
-        """How many classes there are: `classes`, unless it depends on the fields."""
+        """Return the number of classes: `classes`, unless it depends on the fields."""
         return self.classes
 
     def class_names(self) -> Sequence[str]:
-        """What the classes are, in the order of their numbers: by these, unless a task names them."""
+        """Return the names of the classes in order; by default these are their numbers."""
         return [str(number) for number in range(self.class_count())]
 
     def check_sample(self, sample: Sample) -> None:
@@ -134,24 +137,24 @@ class ClassifierTask(PretrainTask):
             raise UserError(f"labels are of the type {labels.dtype}; expected integers, from 0")
         values = labels[labels != IGNORE]
         if values.size and not 0 <= values.min() <= values.max() < self.class_count():
-            odd = values.min() if values.min() < 0 else values.max()
-            ignored = f"; that of a token that is not scored is IGNORE, {IGNORE}, of ernie.data.document"
+            invalid = values.min() if values.min() < 0 else values.max()
+            hint = f"; a token that is not scored has the label IGNORE, {IGNORE}, of ernie.data.document"
             raise UserError(
-                f"a label is {odd}, and the task has {self.class_count()} classes; labels count from 0, and `classes` "
-                f"of the task says how many there are{ignored if odd < 0 else ''}"
+                f"a label is {invalid}, and the task has {self.class_count()} classes; labels count from 0, and "
+                f"`classes` of the task says how many there are{hint if invalid < 0 else ''}"
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceTask(ClassifierTask):
-    """A task with one label a sequence: a classifier on [CLS]."""
+    """A task with one label per sequence: a classifier on [CLS]."""
 
     def check_sample(self, sample: Sample) -> None:
         super().check_sample(sample)
         if (shape := np.shape(sample.labels["label"])) != ():
             raise UserError(f"a label has the shape {shape}; a SequenceTask has one label a sequence, a number")
         if sample.labels["label"] == IGNORE:
-            raise UserError("a label is IGNORE; of a sequence without a label a SequenceTask gives no sample")
+            raise UserError("a label is IGNORE; for a sequence without a label a SequenceTask must yield no sample")
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
@@ -169,14 +172,14 @@ class SequenceTask(ClassifierTask):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenTask(ClassifierTask):
-    """A task with one label a token: a classifier on the labelled tokens."""
+    """A task with one label per token: a classifier on the labeled tokens."""
 
     def check_sample(self, sample: Sample) -> None:
         super().check_sample(sample)
         if (shape := np.shape(sample.labels["label"])) != sample.ids.shape:
             raise UserError(
-                f"the labels have the shape {shape}, and the sample {len(sample)} tokens; a TokenTask has a label a "
-                "token, IGNORE (of ernie.data.document) for those that count for nothing"
+                f"the labels have the shape {shape}, and the sample {len(sample)} tokens; a TokenTask has one label "
+                "per token, IGNORE (of ernie.data.document) for tokens that are not scored"
             )
 
     def head(self, model: ErnieModel) -> nn.Layer:
@@ -196,35 +199,35 @@ class TokenTask(ClassifierTask):
 
 pretrain_tasks: Registry[type[PretrainTask]] = Registry("pretraining task", "ernie.pretrain_tasks", PretrainTask)
 
-pretrain_task = pretrain_tasks.register  # class decorator: enters one under the name that YAML uses
+pretrain_task = pretrain_tasks.register  # class decorator: registers a task under its name in YAML
 
 
 def single(tokenizer: Tokenizer, tokens: Tokens | np.ndarray, **labels: int | Sequence[int] | np.ndarray) -> Sample:
-    """[CLS] tokens [SEP] as one sample.
+    """Return [CLS] tokens [SEP] as one sample.
 
-    Labels (n,) of the tokens get IGNORE at the special tokens; an array (1, C) of the whole sample stays as it is.
+    Per-token labels (n,) get IGNORE at the special tokens; an array (1, C) for the whole sample is kept as it is.
     """
-    return Sample(*frame(tokenizer, _ids(tokens)), {key: _framed(label) for key, label in labels.items()})
+    return Sample(*frame(tokenizer, _ids(tokens)), {key: _pad_labels(label) for key, label in labels.items()})
 
 
 def pair(
     tokenizer: Tokenizer, first: Tokens | np.ndarray, second: Tokens | np.ndarray, max_len: int, **labels: int
 ) -> Sample:
-    """[CLS] first [SEP] second [SEP] as one sample of at most `max_len` tokens; the longer side is cut at its end."""
-    one, two = _ids(first), _ids(second)
-    keep_one, keep_two = kept(len(one), len(two), max_len)
-    return Sample(*frame(tokenizer, one[:keep_one], two[:keep_two]), dict(labels))
+    """Return [CLS] first [SEP] second [SEP] as one sample, cutting the longer side's end to fit `max_len` tokens."""
+    first_ids, second_ids = _ids(first), _ids(second)
+    first_length, second_length = truncated_lengths(len(first_ids), len(second_ids), max_len)
+    return Sample(*frame(tokenizer, first_ids[:first_length], second_ids[:second_length]), dict(labels))
 
 
 def _ids(tokens: Tokens | np.ndarray) -> np.ndarray:
     return tokens.ids if isinstance(tokens, Tokens) else tokens
 
 
-def _framed(label: int | Sequence[int] | np.ndarray) -> int | np.ndarray:
+def _pad_labels(label: int | Sequence[int] | np.ndarray) -> int | np.ndarray:
     if isinstance(label, Sequence):
         label = np.asarray(label)
     if not isinstance(label, np.ndarray) or label.ndim != 1:
         return label
-    # Of booleans, and of integers without a sign, IGNORE would become a class.
+    # In booleans and unsigned integers, IGNORE would turn into a class.
     signed = label.astype(np.int64) if label.dtype.kind in "biu" else label
     return np.pad(signed, 1, constant_values=IGNORE)

@@ -1,15 +1,15 @@
 """Explicit discourse connectives that open a sentence, by the relation they mark.
 
 The relations are the coarse senses of the Penn Discourse Treebank's annotation manual (Prasad et al., 2007); only
-connectives that a sentence can begin with, and that mark one relation nearly always, are listed.  One that ends in a
-comma counts only with it.
+connectives that can open a sentence and nearly always mark a single relation are listed.  One listed with a comma
+counts only with that comma.
 """
 
 from __future__ import annotations
 
 RELATIONS = ("contrast", "result", "addition", "example", "time", "restatement", "alternative", "emphasis")
 
-# With one of these behind it, an English connective governs a noun: "Instead of a car".
+# Followed by one of these, an English connective governs a noun: "Instead of a car".
 PREPOSITIONS = ("of", "to", "than", "with")
 
 ENGLISH: dict[str, str] = {

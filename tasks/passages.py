@@ -1,4 +1,4 @@
-"""Ways of cutting a document into stretches of whole sentences, which several objectives share."""
+"""Splitting a document into spans of whole sentences, shared by several objectives."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import numpy as np
 from ernie.data.document import Document
 
 
-def stretches(document: Document, room: int) -> list[tuple[int, int]]:
-    """Cut a document's tokens into stretches [start, stop) of at most `room` tokens, at sentence ends where possible.
+def stretches(document: Document, max_tokens: int) -> list[tuple[int, int]]:
+    """Split a document's tokens into spans [start, stop) of at most `max_tokens`, at sentence ends where possible.
 
-    A sentence longer than `room` is cut inside.  Every token lies in exactly one stretch.
+    A sentence longer than `max_tokens` is split.  Every token lies in exactly one span.
     """
-    total, start, found = len(document.ids), 0, []
+    total, start, spans = len(document.ids), 0, []
     while start < total:
-        last = int(np.searchsorted(document.ends, start + room, side="right"))
-        stop = int(document.ends[last - 1]) if last and document.ends[last - 1] > start else start + room
-        found.append((start, min(stop, total)))
-        start = found[-1][1]
-    return found
+        last = int(np.searchsorted(document.ends, start + max_tokens, side="right"))
+        stop = int(document.ends[last - 1]) if last and document.ends[last - 1] > start else start + max_tokens
+        spans.append((start, min(stop, total)))
+        start = spans[-1][1]
+    return spans
 
 
-def sentence_groups(document: Document, room: int) -> Iterator[tuple[int, int]]:
-    """Consecutive sentences [first, last) of at most `room` tokens in sum; a longer sentence stands alone."""
+def sentence_groups(document: Document, max_tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield groups of consecutive sentences [first, last) of at most `max_tokens` in total.
+
+    A longer sentence is a group of its own.
+    """
     first = 0
     while first < len(document):
         start = int(document.ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(document.ends, start + room, side="right")))
+        last = max(first + 1, int(np.searchsorted(document.ends, start + max_tokens, side="right")))
         yield first, last
         first = last

@@ -35,7 +35,7 @@ def run(name: str, cwd: Path, *arguments: str) -> str:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_runs_without_a_model_and_says_what_it_uses(name: str, tmp_path: Path) -> None:
     output = run(name, tmp_path)
-    assert "has learnt nothing" in output
+    assert "untrained" in output
     assert EXAMPLES[name] in output
 
 
@@ -44,9 +44,9 @@ def test_an_example_uses_the_model_it_is_given(name: str, tmp_path: Path) -> Non
     tokenizer = WordPiece([*SPECIAL_TOKENS, "return", "the", "of", "a", "list", "numbers", ".", "only"])
     model = ErnieModel(EncoderConfig(tokenizer.vocab_size, 16, 1, 2, 32))
     model.tokenizer, model.masked_head = tokenizer, MaskedTokenHead(model)
-    model.masked_head.begin_at(np.where(np.arange(tokenizer.vocab_size) == tokenizer.vocab_size - 1, 1.0, 1e-6))
+    model.masked_head.initialize_bias(np.where(np.arange(tokenizer.vocab_size) == tokenizer.vocab_size - 1, 1.0, 1e-6))
     model.save_pretrained(tmp_path / "mine")
     output = run(name, tmp_path, "mine")
-    assert "has learnt nothing" not in output
+    assert "untrained" not in output
     assert EXAMPLES[name] in output
     assert name != "fill_mask" or "Return the only of a list" in output

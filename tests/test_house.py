@@ -16,7 +16,7 @@ PACKAGES = ("ernie", "tasks", "pretrain", "finetune")
 ABOVE = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "finetune": ("ernie", "tasks")}
 # The floors inside ernie, from the ground up; the command line and the package's own face are the roof.
 FLOORS = (
-    ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments", "beside", "saved", "shipped"),
+    ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments", "atomic", "saved", "shipped"),
     ("report",),
     ("text", "audio"),
     ("data",),

@@ -74,7 +74,7 @@ def test_an_interval_leaves_out_one_draw_in_forty_on_either_side() -> None:
 @pytest.mark.parametrize(("name", "expected"), [("accuracy", (0.025, 0.975)), ("perplexity", (-0.975, -0.025))])
 def test_how_much_better_a_score_is_than_another_is_told_draw_by_draw(name: str, expected: tuple) -> None:
     other = replace(score(name, LABELS, LABELS, LOSSES), draws=np.linspace(3, 9, 201))
-    assert replace(other, draws=np.linspace(3, 10, 201)).beyond(other) == pytest.approx(expected)
+    assert replace(other, draws=np.linspace(3, 10, 201)).improvement_over(other) == pytest.approx(expected)
 
 
 def test_the_interval_of_a_single_item_is_over_its_targets() -> None:

@@ -1,1 +1,1 @@
-"""Waveforms, and the frames of features that an encoder hears of them.  Needs no Paddle."""
+"""Waveforms and the feature frames that an encoder gets.  Needs no Paddle."""

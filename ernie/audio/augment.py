@@ -1,4 +1,4 @@
-"""Changes of sound that leave what is said as it is: so that a model does not learn single recordings by heart.
+"""Data augmentation of sound, which keeps a model from memorizing single recordings.
 
 Legend: S samples of sound, F frames, M features of a frame.
 """
@@ -16,11 +16,11 @@ from ernie.errors import UserError
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """What is changed of the recordings to learn from, anew in every epoch.
+    """The augmentation of training recordings, sampled anew in every epoch.
 
-    `speed`: faster or slower by up to this share, drawn for each (Ko et al., 2015).  `time_masks` stretches of up to
-    `time` frames, and `bands` of up to `band` features, are blanked out (SpecAugment: Park et al., 2019,
-    arXiv 1904.08779).
+    `speed`: the maximum relative change of speed, sampled for each recording (Ko et al., 2015).  `time_masks` spans of
+    up to `time` frames, and `bands` bands of up to `band` features, are masked (SpecAugment: Park et al., 2019, arXiv
+    1904.08779).
     """
 
     speed: float = 0.0
@@ -38,36 +38,36 @@ class AugmentConfig:
 
     @property
     def hundredths(self) -> int:
-        """The speed in the steps that it is drawn in: a resampler needs whole numbers."""
+        """The speed in hundredths, the unit of sampling: the resampler needs integer rates."""
         return round(100 * self.speed)
 
 
-def perturbed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Samples (S,) that are played a little faster or slower."""
+def perturb_speed(samples: np.ndarray, rate: int, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
+    """Play samples (S,) a little faster or slower."""
     if not config.speed:
         return samples
-    drawn = 100 + int(rng.integers(-config.hundredths, config.hundredths + 1))
-    return samples if drawn == 100 else resample(samples, rate * drawn, rate * 100)
+    percent = 100 + int(rng.integers(-config.hundredths, config.hundredths + 1))
+    return samples if percent == 100 else resample(samples, rate * percent, rate * 100)
 
 
-def masked(
+def mask_spectrum(
     features_FM: np.ndarray, config: AugmentConfig, rng: np.random.Generator, mean: np.ndarray | float = 0.0
 ) -> np.ndarray:
-    """Features (F, M) with stretches and bands blanked out; at most a third of either in sum.
+    """Mask time spans and frequency bands of features (F, M), at most a third of each axis in total.
 
-    What is blanked out has the `mean` (M,), zero where features are normalized: another value would be something to
-    hear (Park et al., 2019, section 2).
+    Masked values are set to the `mean` (M,), which is zero for normalized features: any other value would be a signal
+    (Park et al., 2019, section 2).
     """
-    found_FM = features_FM.copy()
-    mean_FM = np.broadcast_to(mean, found_FM.shape)
-    for turned, blank, count, most in (
-        (found_FM, mean_FM, config.time_masks, config.time),
-        (found_FM.T, mean_FM.T, config.bands, config.band),  # views: what is blanked out there is blanked out here
+    masked_FM = features_FM.copy()
+    mean_FM = np.broadcast_to(mean, masked_FM.shape)
+    for target, fill, count, max_width in (
+        (masked_FM, mean_FM, config.time_masks, config.time),
+        (masked_FM.T, mean_FM.T, config.bands, config.band),  # views: masking them masks the originals
     ):
-        size = len(turned)
-        most = min(most, size // (3 * count)) if count else 0
+        size = len(target)
+        max_width = min(max_width, size // (3 * count)) if count else 0
         for _ in range(count):
-            width = int(rng.integers(0, most + 1))
+            width = int(rng.integers(0, max_width + 1))
             first = int(rng.integers(0, size - width + 1))
-            turned[first : first + width] = blank[first : first + width]
-    return found_FM
+            target[first : first + width] = fill[first : first + width]
+    return masked_FM

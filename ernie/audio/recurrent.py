@@ -9,7 +9,7 @@ from ernie.config import check_least
 
 @dataclass(frozen=True)
 class RecurrentConfig:
-    """`layers` of `units` gated units; of sound that is heard in chunks the last one looks `ahead` vectors on."""
+    """`layers` of `units` gated units; for chunked sound, the last layer has a look-ahead of `ahead` vectors."""
 
     layers: int = 3
     units: int = 256

@@ -1,4 +1,4 @@
-"""The shape of a voice: what makes sound of an encoder's vectors."""
+"""The shape of a voice, which turns the encoder's vectors into sound."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ernie.config import check_least
 
 @dataclass(frozen=True)
 class WaveNetConfig:
-    """The size of a WaveNet: `stacks` of layers whose dilations go from 1 to 2^(depth - 1), each seeing `taps` samples.
+    """The size of a WaveNet: `stacks` of layers with dilations from 1 to 2^(depth - 1) and kernels of `taps` samples.
 
-    `channels` are those of its vectors.
+    `channels` is the width of its hidden vectors.
     """
 
     channels: int = 64
@@ -29,16 +29,16 @@ class WaveNetConfig:
 
     @property
     def context(self) -> int:
-        """How many samples before the one that it tells a network sees."""
+        """The receptive field: how many samples before the predicted one the network sees."""
         return (self.taps - 1) * sum(self.dilations) + 1
 
 
 @dataclass(frozen=True)
 class VoiceConfig:
-    """The decoder makes `reduction` frames at a time; `conditioner` features of each sample tell the networks of them.
+    """The decoder predicts `reduction` frames at a time, from which `conditioner` features condition each sample.
 
-    `wavenet` makes one sample after the other; `flows` networks of the shape `flow`, one after the other, make all
-    samples at once.
+    `wavenet` is the autoregressive network; `flows` networks of the shape `flow`, one after the other, generate all
+    samples in parallel.
     """
 
     reduction: int = 4

@@ -20,9 +20,9 @@ SUMMARY = "convert an encoder from or to Hugging Face's and PaddleNLP's formats,
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("source", metavar="SRC", help="a folder, or a name on the hub")
-    parser.add_argument("target", type=Path, metavar="DST", help="the folder to write, which must not be there")
+    parser.add_argument("target", type=Path, metavar="DST", help="the folder to write, which must not exist")
     parser.add_argument("--to", required=True, choices=("ernie", "hf", "paddlenlp"), help="the format of DST")
     parser.add_argument(
         "--task",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Convert: 0 when DST was written, 1 when the differences were too large."""
+    """Convert; return 0 if DST was written, 1 if the differences were too large."""
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
 

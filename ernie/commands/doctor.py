@@ -27,16 +27,16 @@ _WIDTH = 14
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Look, measure, print.  Raises UserError with the install commands where Paddle is missing."""
+    """Inspect, measure and print.  Raises UserError with the install commands if Paddle is missing."""
     from ernie.doctor import machine, stack
     from ernie.runtime import require_paddle
 
-    show = _nothing if arguments.json else _show
+    show = _show_nothing if arguments.json else _show
     here = machine.find()
     show(_machine(here))
     if find_spec("paddle") is None and arguments.json:
@@ -60,12 +60,12 @@ def _dump(tree: dict[str, Any]) -> None:
     print(json.dumps(tree, indent=2))
 
 
-def _nothing(lines: Iterator[tuple[str, str]]) -> None:
+def _show_nothing(lines: Iterator[tuple[str, str]]) -> None:
     pass
 
 
 def _show(lines: Iterator[tuple[str, str]]) -> None:
-    """Print lines as soon as they are known: what follows may take seconds."""
+    """Print each line as soon as it is known: the next may take seconds."""
     for label, text in lines:
         print(f"{label:<{_WIDTH}}{text}".rstrip(), flush=True)
 

@@ -1,1 +1,1 @@
-"""From files to batches: documents, memory-mapped shards, packing, and streams that resume where they stopped."""
+"""Files to batches: documents, memory-mapped shards, packing, and resumable streams."""

@@ -1,6 +1,6 @@
-"""A batch without padding.
+"""Packed batches, which have no padding.
 
-Legend: T tokens of the batch, N sequences, P labelled tokens, U tokens that are written, F frames, M features of one.
+Legend: T tokens of the batch, N sequences, P labeled tokens, U decoder tokens, F frames, M features per frame.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ernie.data.document import IGNORE, Sample
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the sequences of a packed batch begin: offsets (N + 1,), the last one being T."""
+    """The sequence boundaries of a packed batch: start offsets (N + 1,), of which the last is T."""
 
     offsets: np.ndarray
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | np.ndarray) -> Layout:
-        """The layout of sequences of these lengths, one after the other."""
+        """Build the layout of consecutive sequences of the given lengths."""
         return cls(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
 
     @property
@@ -44,47 +44,48 @@ class Layout:
 
     @property
     def starts(self) -> np.ndarray:
-        """The first token of each sequence, (N,): where [CLS] stands."""
+        """The index of each sequence's first token, [CLS], (N,)."""
         return self.offsets[:-1]
 
     @cached_property
     def positions(self) -> np.ndarray:
-        """Each token's place in its own sequence, (T,)."""
+        """Each token's position within its sequence, (T,)."""
         return np.arange(self.tokens) - np.repeat(self.starts, self.lengths)
 
     def sequences_of(self, tokens: np.ndarray | None) -> np.ndarray:
-        """The sequence that each of some tokens is in; each sequence once where `tokens` is None."""
+        """Return the sequence index of each of the given tokens, or every sequence once if `tokens` is None."""
         if tokens is None:
             return np.arange(self.sequences)
         return np.searchsorted(self.offsets, tokens, side="right") - 1
 
     @cached_property
     def slots(self) -> np.ndarray:
-        """Each token's place in the padded batch (N * longest), (T,)."""
+        """Each token's index in the flattened padded batch (N * longest), (T,)."""
         return np.repeat(np.arange(self.sequences) * self.longest, self.lengths) + self.positions
 
     def followed_by(self, more: Layout) -> Layout:
-        """Where each sequence is followed by as many tokens more as it has in `more`."""
+        """Return the layout in which each sequence is extended by its length in `more`."""
         return Layout(self.offsets + more.offsets)
 
     @property
     def is_rectangular(self) -> bool:
-        """Whether all sequences have the same length, so that a padded batch would hold no padding."""
+        """Whether all sequences have the same length, so that a padded batch would have no padding."""
         return self.tokens == self.sequences * self.longest
 
 
 class Labels(NamedTuple):
-    """Targets (P,), or (P, C) for several at once, and the tokens (P,) they belong to.
+    """Targets (P,), or (P, C) with C targets each, and the indices (P,) of their tokens.
 
-    `positions` is None for one target a sequence (N,); where some sequences have none, it holds those that have one.
+    `positions` is None with one target per sequence (N,); if some sequences lack one, it holds the indices of the
+    sequences that have one.
     """
 
     values: np.ndarray
     positions: np.ndarray | None
 
 
-class Written(NamedTuple):
-    """What a decoder is given (U,), one sequence for each of the batch, and what it is to write next each time (U,)."""
+class DecoderTokens(NamedTuple):
+    """The input ids (U,) of a decoder, one sequence per sequence of the batch, and the next token at each (U,)."""
 
     ids: np.ndarray
     next: np.ndarray
@@ -92,7 +93,7 @@ class Written(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """What is heard: features (F, M), one sequence of them for each of the batch."""
+    """Acoustic features (F, M), one sequence of frames per sequence of the batch."""
 
     features: np.ndarray
     layout: Layout
@@ -100,10 +101,10 @@ class Frames(NamedTuple):
 
 @dataclass(frozen=True)
 class Packed:
-    """Samples of one task, one after the other.
+    """Concatenated samples of one task.
 
-    `ids` and `segments` are (T,).  `samples` (N, 3) names each sample: epoch, item, number within the item.  `written`
-    is there where a decoder is to write.  Of speech, `sounds` are N waveforms, and `frames` what is made of them.
+    `ids` and `segments` are (T,).  `samples` (N, 3) identifies each sample: epoch, item, number within the item.
+    `decoder_tokens` is set for tasks with a decoder.  For speech, `sounds` are N waveforms and `frames` their features.
     """
 
     ids: np.ndarray
@@ -111,19 +112,19 @@ class Packed:
     layout: Layout
     labels: dict[str, Labels]
     samples: np.ndarray
-    written: Written | None = None
+    decoder_tokens: DecoderTokens | None = None
     sounds: tuple[np.ndarray, ...] = ()
     frames: Frames | None = None
 
     @property
     def targets(self) -> int:
-        """How many targets the loss of this batch sums over."""
-        written = 0 if self.written is None else len(self.written.next)
-        return written + sum(len(labels.values) for labels in self.labels.values())
+        """The number of targets that the loss of this batch sums over."""
+        decoded = 0 if self.decoder_tokens is None else len(self.decoder_tokens.next)
+        return decoded + sum(len(labels.values) for labels in self.labels.values())
 
     @property
     def padding(self) -> float:
-        """The share of a padded batch that would be padding."""
+        """The share of padding that a padded batch would have."""
         return 1.0 - self.layout.tokens / (self.layout.sequences * self.layout.longest)
 
 
@@ -136,16 +137,16 @@ def pack(samples: Sequence[Sample], names: np.ndarray | None = None) -> Packed:
         layout=layout,
         labels={key: _labels([sample.labels[key] for sample in samples]) for key in samples[0].labels},
         samples=np.zeros((len(samples), 3), np.int64) if names is None else names,
-        written=_written([sample.written for sample in samples if sample.written is not None]),
+        decoder_tokens=_decoder_tokens([sample.decoder_ids for sample in samples if sample.decoder_ids is not None]),
         sounds=tuple(sample.sound() for sample in samples if sample.sound is not None),
     )
 
 
 def plan(lengths: Sequence[int], budget: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Which samples go together: index arrays, in a random order, none with more than `budget` tokens in sum.
+    """Group samples into batches of at most `budget` tokens: index arrays, in random order.
 
-    Each sample stands in exactly one batch.  A batch closes when the next sample would not fit; the last two share
-    what they hold, so that no step rests on a handful of samples.
+    Each sample is in exactly one batch.  A batch closes when the next sample would not fit; the last two batches are
+    balanced, so that no step depends on a handful of samples.
     """
     too_long = [i for i, length in enumerate(lengths) if length > budget]
     assert not too_long, f"sample {too_long[0]} has {lengths[too_long[0]]} tokens, the budget is {budget}"
@@ -158,9 +159,9 @@ def plan(lengths: Sequence[int], budget: int, rng: np.random.Generator) -> list[
 
 
 def plan_by_length(lengths: Sequence[int], budget: int) -> list[np.ndarray]:
-    """As `plan`, but the longest together first, so that a batch holds samples of about one length.
+    """Like `plan`, but sorted by length, longest first, so that a batch holds samples of similar length.
 
-    A sample longer than the budget has a batch of its own.
+    A sample longer than the budget gets a batch of its own.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
@@ -179,23 +180,23 @@ def _fill(order: np.ndarray, sizes: np.ndarray, budget: int) -> list[np.ndarray]
 
 
 def _halve(indices: np.ndarray, lengths: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Two batches of the samples that filled two, as even as the budget lets them be."""
+    """Split the samples of two batches into two of sizes as equal as the budget allows."""
     ends = np.cumsum(lengths[indices])
     cut = int(np.searchsorted(ends, ends[-1] / 2, side="right"))
-    # Before the cut is no more than half of all.  Where too much is behind it, the next sample moves over: it was in
-    # the first of the two that were filled, so that it fits.
+    # At most half of the tokens are before the cut.  If those after it exceed the budget, move the next sample to the
+    # first batch: it was in the first of the two original batches, so it fits.
     before = int(ends[cut - 1]) if cut else 0
     if ends[-1] - before > budget:
         cut += 1
     return [indices[:cut], indices[cut:]]
 
 
-def _written(texts: Sequence[np.ndarray]) -> Written | None:
-    if not texts:
+def _decoder_tokens(sequences: Sequence[np.ndarray]) -> DecoderTokens | None:
+    if not sequences:
         return None
-    before, after = (np.concatenate([text[part] for text in texts]) for part in (slice(-1), slice(1, None)))
-    return Written(
-        before.astype(np.int64), after.astype(np.int64), Layout.of_lengths([len(text) - 1 for text in texts])
+    inputs, targets = (np.concatenate([ids[part] for ids in sequences]) for part in (slice(-1), slice(1, None)))
+    return DecoderTokens(
+        inputs.astype(np.int64), targets.astype(np.int64), Layout.of_lengths([len(ids) - 1 for ids in sequences])
     )
 
 

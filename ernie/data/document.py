@@ -1,4 +1,4 @@
-"""The nouns of the data pipeline: Tokens, Document, Sample."""
+"""The basic types of the data pipeline: Tokens, Document, Sample."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-IGNORE = -1  # a label that takes no part in loss and metric
+IGNORE = -1  # a label that losses and metrics skip
 
 
 class Flag(IntFlag):
-    """What the corpus knows of one token; one byte each in the shards."""
+    """Properties of one token of the corpus; stored as one byte in the shards."""
 
     CONTINUES_WORD = 1  # not the first token of its word
-    CASED = 2  # its word has a letter that could be upper or lower case
-    CAPITALIZED = 4  # its word begins with a capital, seen before lower-casing
+    CASED = 2  # its word has a letter of a script with upper and lower case
+    CAPITALIZED = 4  # its word begins with a capital in the original text
     BEGINS_PHRASE = 8
     CONTINUES_PHRASE = 16
     BEGINS_ENTITY = 32
@@ -25,7 +25,7 @@ class Flag(IntFlag):
 
 
 class Mark(IntFlag):
-    """What the corpus knows of one sentence; one byte each in the shards."""
+    """Properties of one sentence of the corpus; stored as one byte in the shards."""
 
     BEGINS_PARAGRAPH = 1
     TITLE = 2  # the document's title
@@ -33,13 +33,13 @@ class Mark(IntFlag):
 
 
 class Tokens(NamedTuple):
-    """A run of tokens: ids (n,) and their flags (n,), see Flag."""
+    """Consecutive tokens: ids (n,) and their flags (n,), see Flag."""
 
     ids: np.ndarray
     flags: np.ndarray
 
     def cut(self, start: int, stop: int) -> Tokens:
-        """The tokens [start, stop)."""
+        """Return the tokens [start, stop)."""
         return Tokens(self.ids[start:stop], self.flags[start:stop])
 
 
@@ -47,8 +47,8 @@ class Tokens(NamedTuple):
 class Document:
     """One document of a corpus.
 
-    `ids` (n,) and `flags` (n,) hold all its tokens, `ends` (s,) where each sentence stops, `marks` (s,) what is known
-    of each sentence (see Mark).  `index` is its place in the corpus.
+    `ids` (n,) and `flags` (n,) hold all its tokens, `ends` (s,) the end offset of each sentence, `marks` (s,) the
+    properties of each sentence (see Mark).  `index` is its position in the corpus.
     """
 
     index: int
@@ -66,17 +66,17 @@ class Document:
         return Tokens(self.ids, self.flags)
 
     def run(self, first: int, last: int) -> Tokens:
-        """The tokens of the sentences [first, last)."""
+        """Return the tokens of the sentences [first, last)."""
         start = int(self.ends[first - 1]) if first > 0 else 0
         stop = int(self.ends[last - 1]) if last > first else start
         return self.tokens.cut(start, stop)
 
     def sentence(self, i: int) -> Tokens:
-        """The tokens of sentence `i`."""
+        """Return the tokens of sentence `i`."""
         return self.run(i, i + 1)
 
     def body(self) -> Document:
-        """The document without its title and headings; sentence numbers count anew."""
+        """Return the document without its title and headings; the remaining sentences are renumbered."""
         keep = (self.marks & (Mark.TITLE | Mark.HEADING)) == 0
         if keep.all():
             return self
@@ -92,22 +92,21 @@ class Sample:
     """One unpadded training example.
 
     `ids` (n,) and `segments` (n,) are the model's input.  A label is a number for the sequence, an array (1, C) with
-    several, or an array (n,) with one a token; IGNORE where a token or a sequence takes no part.  `written` (m,) is
-    what a decoder is to write: the token that it begins with, and those that follow.  Of speech, `sound` gives what is
-    heard, (s,), read anew each time: hours of it would not fit into memory.  `ids` are then n zeros, one for each
-    vector that the encoder gets of it.
+    several, or an array (n,) with one per token; IGNORE excludes a token or a sequence.  `decoder_ids` (m,) is the
+    target sequence of a decoder, including the start token.  For speech, `sound` reads the waveform (s,) on every call,
+    since hours of audio would not fit into memory; `ids` are then n zeros, one per input vector of the encoder.
     """
 
     ids: np.ndarray
     segments: np.ndarray
     labels: Mapping[str, int | float | np.ndarray] = field(default_factory=dict)
-    written: np.ndarray | None = None
+    decoder_ids: np.ndarray | None = None
     sound: Callable[[], np.ndarray] | None = None
 
     @property
     def size(self) -> int:
-        """All its tokens, those of a decoder among them."""
-        return len(self.ids) + (0 if self.written is None else len(self.written) - 1)
+        """The number of tokens, including those the decoder predicts."""
+        return len(self.ids) + (0 if self.decoder_ids is None else len(self.decoder_ids) - 1)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -1,4 +1,4 @@
-"""The index of a corpus, corpus.json: what it holds, and how it is read back."""
+"""The index of a corpus, corpus.json: its schema and how to read it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Splits:
 
 @dataclass(frozen=True)
 class _Index:
-    """What stands in a corpus.json: every one that is read is held against this."""
+    """The schema of corpus.json, which `read_index` validates against."""
 
     format: int
     language: str
@@ -52,7 +52,7 @@ class _Index:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The index of the corpus in `folder`.  Raises UserError when there is none that this version can read."""
+    """Read the index of the corpus in `folder`.  Raises UserError when there is none that this version can read."""
     path = folder / "corpus.json"
     if not path.is_file():
         raise UserError(
@@ -69,5 +69,5 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def damaged(path: Path, what: str) -> UserError:
-    """The error for a file of a corpus that is not as it was written."""
+    """Return the error for a corrupted or modified file of a corpus."""
     return UserError(f"{path}: {what}. {_REBUILD}")

@@ -1,6 +1,6 @@
-"""Order as a pure function: keyed permutations and random generators, with no state to save.
+"""Keyed permutations and random generators: shuffling as a pure function, with no state to save.
 
-Everything random in the data comes from here, keyed by (seed, task, epoch, item), so that neither the number of
+All randomness in the data pipeline comes from here, keyed by (seed, task, epoch, item), so that neither the number of
 workers nor an interruption can change it.
 """
 
@@ -14,21 +14,21 @@ _ROUNDS = 6
 
 
 def key(*parts: int | str) -> int:
-    """A 128-bit key that depends on every part and on their order."""
+    """Return a 128-bit key that depends on every part and on their order."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
 def generator(*parts: int | str) -> np.random.Generator:
-    """A random generator for exactly these parts (Philox, counter-based: streams of different keys are independent)."""
+    """Return the random generator of these parts (Philox, counter-based: different keys give independent streams)."""
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
 def permute(positions: np.ndarray, size: int, key: int) -> np.ndarray:
-    """The items at `positions` in a random order of range(size), in constant memory whatever the size.
+    """Return the items at `positions` of a random permutation of range(size), in memory independent of `size`.
 
-    A Feistel network over the next even number of bits, walking cycles that leave the range (Black and Rogaway,
-    2002, "Ciphers with Arbitrary Finite Domains").  Bijective for every key.
+    Uses a Feistel network over the next even number of bits with cycle walking for values outside the range (Black and
+    Rogaway, 2002, "Ciphers with Arbitrary Finite Domains").  Bijective for every key.
     """
     values = np.asarray(positions, dtype=np.uint64)
     if size <= 1:

@@ -1,4 +1,4 @@
-"""A document as it was read, before any tokenizer has seen it; and what could not be read."""
+"""Documents as read, before tokenization, and documents that could not be read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ernie.text.segment.base import Kind
-from ernie.text.whole import printable
+from ernie.text.surrogates import printable
 
-SPAN_KINDS = tuple(kind.name.lower() for kind in Kind)  # the names of spans in a file
-_OBJECT = 256  # characters' worth of memory that a document takes besides its text
+SPAN_KINDS = tuple(kind.name.lower() for kind in Kind)  # the names of span kinds in files
+_OVERHEAD = 256  # memory of a document besides its text, in characters
 
 
 class Place(NamedTuple):
-    """Where a document was read: a file (or data set) and the line (or row) it begins at, counted from 1."""
+    """The source of a document: a file (or data set) and the line (or row) it begins at, counted from 1."""
 
     file: str
     line: int
@@ -25,11 +25,11 @@ class Place(NamedTuple):
 
 
 class RawDocument(NamedTuple):
-    """The text of one document, with a paragraph a line.
+    """The text of one document, one paragraph per line.
 
     `headings` are the numbers of the lines that are headings.  `spans` (k, 3) marks words, phrases and entities of
-    pre-annotated text: first character, past-last character (of `text`) and kind.  `annotated` are the kinds that
-    the annotation decides; the segmenters mark the others.
+    pre-annotated text: first character, past-last character (of `text`) and kind.  `annotated` are the kinds covered
+    by the annotation; segmenters mark the others.
     """
 
     place: Place
@@ -41,12 +41,12 @@ class RawDocument(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many characters' worth of memory it takes: even one without text takes some."""
-        return _OBJECT + len(self.text) + len(self.title)
+        """The approximate memory use, in characters, including the overhead of an empty document."""
+        return _OVERHEAD + len(self.text) + len(self.title)
 
 
 class Dropped(NamedTuple):
-    """A document that could not be read: `reason` for counting, `detail` for a person."""
+    """A document that could not be read: `reason` is a short key for counting, `detail` a message for the user."""
 
     place: Place
     reason: str
@@ -54,18 +54,18 @@ class Dropped(NamedTuple):
 
     @property
     def size(self) -> int:
-        """As of a RawDocument."""
-        return _OBJECT + len(self.detail)
+        """As for RawDocument."""
+        return _OVERHEAD + len(self.detail)
 
 
 @dataclass(frozen=True)
 class Fields:
     """The names of the fields (or columns) that hold a document in JSON lines, Parquet and data sets.
 
-    A row has `text` (a string with a paragraph a line) or `paragraphs` (a list of strings); the rest is optional.
-    `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and
-    entities: each is [start, end, kind], or {start, end, kind}, with kind "word", "phrase" or "entity", in characters
-    of the text; of paragraphs, in characters of the paragraphs joined by a line break each.
+    A row has `text` (a string with one paragraph per line) or `paragraphs` (a list of strings); the rest is optional.
+    `headings` are the numbers of the paragraphs that are headings, from 0.  `spans` mark words, phrases and entities:
+    each is [start, end, kind], or {start, end, kind}, with kind "word", "phrase" or "entity", in characters of the
+    text, or of the paragraphs joined by line breaks.
     """
 
     text: str = "text"
@@ -77,12 +77,12 @@ class Fields:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files are read.
+    """Options for reading files.
 
-    `format` of text files: as their first lines are ("auto"), "tagged" if they are of `word/POS` tokens whatever those
-    look like, "plain" if they are to be taken as they stand.  `titles`: take a short first paragraph without a full
-    stop for the title of a plain text document.  `strict`: stop at the first document that cannot be read instead of
-    dropping it.
+    `format` is that of text files: "auto" detects it from the first lines, "tagged" reads `word/POS` tokens regardless
+    of how those look, "plain" reads the text as it is.  `titles`: take a short first paragraph without a full stop as
+    the title of a plain text document.  `strict`: stop at the first document that cannot be read instead of dropping
+    it.
     """
 
     format: Literal["auto", "tagged", "plain"] = "auto"

@@ -1,4 +1,4 @@
-"""Whether the hub can be reached."""
+"""Detection of whether the Hugging Face hub can be reached."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.request import getproxies
 
 @cache
 def offline_unless_reachable() -> None:
-    """Without a connection let the hub's library look into its cache only, where it would ask again and again.
+    """Set the hub's library to offline mode if there is no connection, so that it does not retry again and again.
 
-    To be called before that library is imported, which is when it reads the setting.
+    Call this before that library is imported, since it reads the setting at import.
     """
-    place = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    endpoint = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     if getproxies():
-        return  # names are the proxy's to find
+        return  # the proxy resolves names
     try:
-        port = place.port or (80 if place.scheme == "http" else 443)
-        socket.create_connection((place.hostname, port), timeout=5).close()
+        port = endpoint.port or (80 if endpoint.scheme == "http" else 443)
+        socket.create_connection((endpoint.hostname, port), timeout=5).close()
     except OSError:
         os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,4 +1,4 @@
-"""Lines of a text file, plain or gzipped, with their numbers, in bounded memory."""
+"""Numbered lines of a text file, plain or gzipped, read in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import BinaryIO, NamedTuple, cast
 from ernie.data.raw import Dropped, Place
 from ernie.errors import UserError
 
-NOT_UTF8 = "invalid UTF-8"  # the reason, for counting
-MAX_LINE = 1 << 24  # bytes; a longer line is not held in memory
+NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
+MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
 
 class Line(NamedTuple):
     """One line without its line break; `text` is None when it could not be read.
 
-    `reason` and `problem` then say why: a few words for counting, and a sentence.
+    `reason` and `problem` then say why: a short key for counting, and a message.
     """
 
     number: int
@@ -28,12 +28,12 @@ class Line(NamedTuple):
     problem: str = ""
 
     def dropped(self, file: str) -> Dropped:
-        """A document of `file` that cannot be used because of this line."""
+        """Return the Dropped for a document of `file` that contains this unreadable line."""
         return Dropped(Place(file, self.number), self.reason, self.problem)
 
 
 class LineFile:
-    """The lines of a file.  `bytes_read` tells how far it has got in the file as it lies on the disk."""
+    """The lines of a file.  `bytes_read` is the position in the file on disk, compressed or not."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -45,12 +45,12 @@ class LineFile:
         return self._end if self._raw is None or self._raw.closed else self._raw.tell()
 
     def __iter__(self) -> Iterator[Line]:
-        """Raises UserError when the file cannot be read, or is gzipped and breaks off."""
+        """Yield the lines.  Raises UserError when the file cannot be read, or is a damaged or truncated gzip file."""
         number = 0
         try:
             with self.path.open("rb") as self._raw:
-                zipped = self.path.suffix == ".gz"
-                file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if zipped else self._raw
+                gzipped = self.path.suffix == ".gz"
+                file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if gzipped else self._raw
                 for line in decoded(file):
                     number = line.number
                     yield line
@@ -66,13 +66,13 @@ class LineFile:
 
 
 def decoded(file: BinaryIO) -> Iterator[Line]:
-    """The lines of an open file, each as soon as it is there."""
+    """Yield the lines of an open file, each as soon as it is available."""
     for number, content in enumerate(_bounded(file), start=1):
         yield _line(number, content)
 
 
 def _bounded(file: BinaryIO) -> Iterator[bytes | None]:
-    """Raw lines; None for one longer than MAX_LINE."""
+    """Yield raw lines; None for one longer than MAX_LINE."""
     while content := file.readline(MAX_LINE):
         if len(content) < MAX_LINE or content.endswith(b"\n"):
             yield content

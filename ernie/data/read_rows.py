@@ -1,4 +1,4 @@
-"""Documents of rows with named fields: JSON lines, Parquet files and data sets of the `datasets` library."""
+"""Documents from rows with named fields: JSON lines, Parquet files and data sets of the `datasets` library."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ernie.data.read_lines import NOT_UTF8, Line
 from ernie.data.tables import load_saved, parquet_rows, saved_rows
 from ernie.errors import UserError, nearest
 from ernie.text.segment.base import Kind
-from ernie.text.whole import HALF, is_whole, printable
+from ernie.text.surrogates import LONE_SURROGATE, is_encodable, printable
 
 
 def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """One document a line; blank lines are skipped."""
+    """Yield one document per line, skipping blank lines."""
     for line in lines:
         place = Place(file, line.number)
         if line.text is None:
@@ -27,7 +27,7 @@ def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> I
         elif line.text.strip():
             try:
                 row = json.loads(line.text)
-            except (ValueError, RecursionError) as error:  # of a number with thousands of digits no JSONDecodeError
+            except (ValueError, RecursionError) as error:  # huge numbers raise ValueError, not JSONDecodeError
                 yield Dropped(place, "not JSON", f"the line is not JSON: {error}")
                 continue
             yield _document(row, place, options.fields)
@@ -36,7 +36,7 @@ def read_json_lines(file: str, lines: Iterable[Line], options: ReadOptions) -> I
 def read_parquet(
     path: Path, options: ReadOptions, progress: Callable[[float], None]
 ) -> Iterator[RawDocument | Dropped]:
-    """One document a row, in batches, so that memory stays bounded; `progress` is told the share of the rows read.
+    """Yield one document per row, reading in bounded memory; `progress` is called with the share of rows read so far.
 
     Raises UserError when the file is damaged or has no column for the text.
     """
@@ -47,7 +47,7 @@ def read_parquet(
 
 
 def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote; all splits, in their own order."""
+    """Yield the documents of all splits, in order, of a folder that `save_to_disk` of the `datasets` library wrote."""
     import datasets
 
     loaded = load_saved(folder)
@@ -57,7 +57,7 @@ def read_saved_dataset(folder: Path, options: ReadOptions) -> Iterator[RawDocume
 
 
 def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """A data set by its name: `hf:NAME[:CONFIG][:SPLIT]`, streamed; the split is "train" unless given.
+    """Stream the documents of a hub data set, `hf:NAME[:CONFIG][:SPLIT]`; the default split is "train".
 
     Raises UserError when it cannot be loaded, for instance without a connection.
     """
@@ -70,7 +70,7 @@ def read_hub_dataset(name: str, options: ReadOptions) -> Iterator[RawDocument | 
     config, split = (*parts[1:], "", "")[:2]
     try:
         rows = datasets.load_dataset(parts[0], config or None, split=split or "train", streaming=True)
-    except Exception as error:  # the library raises whatever its parts raise
+    except Exception as error:  # the library documents no set of exceptions
         raise UserError(
             f"{name}: the data set cannot be loaded: {error}. Check the name, the configuration, the split and the "
             "connection; without one, save the data set to a folder elsewhere and give that folder."
@@ -88,17 +88,17 @@ def _read_dataset(name: str, rows: Any, options: ReadOptions) -> Iterator[RawDoc
         for number, row in enumerate(saved_rows(rows) if saved else rows, start=1):
             place = Place(name, number)
             yield Dropped(place, NOT_UTF8, row) if isinstance(row, str) else _document(row, place, options.fields)
-    except OSError as error:  # of a connection that breaks, too
+    except OSError as error:  # also raised when the connection is lost
         raise UserError(f"{name}: breaks off after row {number:,}: {error}. Try again, or fetch it first.") from error
-    except UnicodeDecodeError:  # of what is streamed
+    except UnicodeDecodeError:  # only while streaming
         raise UserError(
-            f"{name}: text behind row {number:,} is not UTF-8, and what is streamed cannot go on behind it. Save the "
-            "data set to a folder with save_to_disk, and give that folder: of it such rows alone are left out."
+            f"{name}: text after row {number:,} is not UTF-8, and streaming cannot continue past it. Save the data set "
+            "to a folder with save_to_disk, and give that folder: then only such rows are left out."
         ) from None
 
 
 def _columns(name: str, present: list[str], fields: Fields) -> list[str]:
-    """The columns to read, so that others cost nothing.  Raises UserError when there is none for the text."""
+    """Select the columns to read, so that others cost nothing.  Raises UserError when there is none for the text."""
     if fields.text not in present and fields.paragraphs not in present:
         raise UserError(
             f"{name}: there is no column '{fields.text}' and none '{fields.paragraphs}'; its columns are "
@@ -124,12 +124,12 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     if not isinstance(title, str):
         return Dropped(place, "wrong fields", f"'{fields.title}' is not text")
     title = " ".join(title.split())
-    if not (is_whole(text) and is_whole(title)):
-        return Dropped(place, NOT_UTF8, f"the text holds {HALF}")
+    if not (is_encodable(text) and is_encodable(title)):
+        return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
     headings = row.get(fields.headings) or []
     if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
-    document = RawDocument(place, text, title, _lines_of(row.get(fields.paragraphs), headings))
+    document = RawDocument(place, text, title, _heading_lines(row.get(fields.paragraphs), headings))
     if row.get(fields.spans) is None:
         return document
     spans = _spans(row[fields.spans], len(text))
@@ -148,23 +148,23 @@ def _text(row: Mapping[str, Any], fields: Fields) -> str | None:
     return None
 
 
-def _lines_of(paragraphs: Any, numbers: list[int]) -> frozenset[int]:
-    """The lines of the text that some paragraphs begin at: one may hold line breaks of its own."""
+def _heading_lines(paragraphs: Any, numbers: list[int]) -> frozenset[int]:
+    """Map numbers of paragraphs to the lines they begin at: a paragraph may contain line breaks."""
     if not isinstance(paragraphs, list):
         return frozenset(numbers)
-    begins = [0]
+    first_lines = [0]
     for paragraph in paragraphs:
-        begins.append(begins[-1] + 1 + str(paragraph).count("\n"))
-    return frozenset(begins[number] for number in numbers if 0 <= number < len(paragraphs))
+        first_lines.append(first_lines[-1] + 1 + str(paragraph).count("\n"))
+    return frozenset(first_lines[number] for number in numbers if 0 <= number < len(paragraphs))
 
 
-def _spans(given: Any, size: int) -> np.ndarray | str:
-    """Spans as an array (k, 3), or what is wrong with them."""
-    if not isinstance(given, list):
+def _spans(value: Any, size: int) -> np.ndarray | str:
+    """Convert spans to an array (k, 3), or return what is wrong with them."""
+    if not isinstance(value, list):
         return "expected a list of [start, end, kind]"
     spans = []
-    for span in given:
-        if isinstance(span, Mapping):  # Parquet's lists hold one type only, so a span there is a struct
+    for span in value:
+        if isinstance(span, Mapping):  # lists in Parquet hold a single type, so a span there is a struct
             span = [span.get(name) for name in ("start", "end", "kind")]
         if not isinstance(span, (list, tuple)) or len(span) != 3 or span[2] not in SPAN_KINDS:
             return f"expected [start, end, kind] with kind {', '.join(SPAN_KINDS)}, found {span!r}"

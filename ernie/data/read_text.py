@@ -1,4 +1,4 @@
-"""Documents of text files: paragraphs between blank lines, WikiExtractor's blocks, or words with tags."""
+"""Documents of text files: plain text with blank lines in between, WikiExtractor's output, or words with POS tags."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ernie.text.sentences import detect_language
 
 MAX_DOCUMENT = 1 << 22  # characters; a longer document is cut between two lines, so that memory stays bounded
 
-_FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # what a title does not end with
+_FINAL = frozenset(".!?…。！？；;:：,，、\"'”’」』》)）]】")  # characters that do not end a title
 _TITLE_LENGTH = 100  # characters
-_LOOKED_AT = 5  # lines that tell what a file is
+_PROBE_LINES = 5  # used to detect the format
 
 
 def read_text(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """The documents of a text file, in whichever of the three forms it is, by its first lines if not as is asked."""
-    waiting = iter(lines)
-    first = list(islice((line for line in waiting if line.text is None or line.text.strip()), 1))
-    first += islice(waiting, _LOOKED_AT - 1)
+    """Yield the documents of a text file; unless `options.format` is set, its first lines decide the format."""
+    remaining = iter(lines)
+    first = list(islice((line for line in remaining if line.text is None or line.text.strip()), 1))
+    first += islice(remaining, _PROBE_LINES - 1)
     read = _read_plain
     if options.format == "tagged" or (options.format == "auto" and _are_tagged(first)):
         read = _read_tagged
     elif options.format == "auto" and first and first[0].text is not None and _WIKI_OPEN.match(first[0].text):
         read = _read_wiki
-    yield from read(file, chain(first, waiting), options)
+    yield from read(file, chain(first, remaining), options)
 
 
 class _Gathered:
@@ -58,7 +58,7 @@ class _Gathered:
         self.size += len(line.text)
 
     def take(self) -> tuple[Place, list[str], str] | Dropped | None:
-        """What was gathered; None when it is nothing.  Begins anew, for all it knows in the same document."""
+        """Return and clear what was gathered, or None if nothing; keeps the title for the rest of a cut document."""
         place, texts, title, dropped = Place(self._file, self.first), self.texts, self.title, self._dropped
         self.clear()
         self.title = title
@@ -72,7 +72,7 @@ class _Gathered:
 
 def _read_plain(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
     gathered = _Gathered(file)
-    continued = False  # what a document that is cut goes on with has no title
+    continued = False  # the rest of a document that was cut has no title
     for line in chain(lines, [_BLANK]):
         blank = line.text is not None and not line.text.strip()
         if not blank:
@@ -97,11 +97,11 @@ def _is_title(text: str) -> bool:
 # ------------------------------------------------------------------------------------------------- wiki
 
 _WIKI_OPEN = re.compile(r"<doc\b.*>")
-# A title may hold quotes, and > too: it ends before another attribute, or with the tag.
+# A title may contain quotes and >: it ends before the next attribute or the end of the tag.
 _WIKI_TITLE = re.compile(r'\btitle="(.*?)"(?=\s+[\w:-]+="|\s*>)')
 _HEADING_LENGTH = 80  # characters
 _HEADING_WORDS = 10
-# Words that a sentence has and a heading seldom.
+# Words that are frequent in sentences and rare in headings.
 _SENTENCE_WORD = re.compile(
     r"\b(?:is|are|was|were|be|been|has|have|had|did|does|can|could|will|would|may|might|must|became|becomes|"
     r"he|she|it|they|we|you)\b"
@@ -126,9 +126,9 @@ def _read_wiki(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterat
 def _wiki(place: Place, texts: list[str], title: str) -> RawDocument:
     if texts and texts[0].strip() == title:
         texts = texts[1:]
-    # An article opens with its lead, and a heading has something under it.
+    # The first paragraph is the lead, and the last cannot be a heading: nothing follows it.
     headings = frozenset(i for i in range(1, len(texts) - 1) if _is_wiki_heading(texts[i]))
-    # WikiExtractor ends headings with a full stop that the article has not.
+    # WikiExtractor adds a full stop to headings.
     texts = [text[:-1] if i in headings else text for i, text in enumerate(texts)]
     return RawDocument(place, "\n".join(texts), title=title, headings=headings)
 
@@ -142,11 +142,11 @@ def _is_wiki_heading(text: str) -> bool:
 # ------------------------------------------------------------------------------------------------ tagged
 
 _WITH_TAG = re.compile(r"\S+/[A-Za-z]{1,4}(?:\][A-Za-z]{1,4})?")
-_LEAST_TAGGED = 5  # tokens in the lines looked at
+_MIN_TAGGED = 5  # tokens in the first lines
 _ARTICLE = re.compile(r"(\d{8}-\d\d-\d{3})-\d{3}/m\s*")  # date-page-article, then the paragraph's number
 _ENTITY_TAGS = frozenset(("nr", "ns", "nt", "nz"))
-_TELLING = 10_000  # characters of a document that tell its language
-# What has no space before it, n't among them, which treebanks part from its verb; and what has none behind it.
+_LANGUAGE_CHARACTERS = 10_000  # of a document, used to detect its language
+# Tokens without a space before them (including n't, which treebanks split from its verb) and without one after them.
 _CLOSING = (*".,:;!?%)]}'’”…", "n't", "n’t")
 _OPENING = tuple("([{$#“‘`")
 _SPACELESS = re.compile(f"[{NO_SPACES}]")
@@ -154,7 +154,7 @@ _BLANK = Line(0, "")
 
 
 def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iterator[RawDocument | Dropped]:
-    """A document ends at a blank line, where the article's number changes, and before a title after a full stop."""
+    """Yield documents; each ends at a blank line, at a new article number, or before a title after a full stop."""
     gathered = _Gathered(file)
     article, finished, continued = "", False, False
     for line in chain(lines, [_BLANK]):
@@ -177,9 +177,9 @@ def _read_tagged(file: str, lines: Iterable[Line], options: ReadOptions) -> Iter
 
 
 def _are_tagged(lines: Sequence[Line]) -> bool:
-    """Whether every word of some lines has a tag, which no other text has."""
+    """Whether every word of the given lines has a tag, which only tagged text does."""
     tokens = [token for line in lines for token in (line.text or "").split()]
-    return len(tokens) >= _LEAST_TAGGED and all(map(_WITH_TAG.fullmatch, tokens))
+    return len(tokens) >= _MIN_TAGGED and all(map(_WITH_TAG.fullmatch, tokens))
 
 
 def _untagged(text: str) -> str:
@@ -187,7 +187,7 @@ def _untagged(text: str) -> str:
 
 
 def _tag(token: str) -> tuple[str, str]:
-    """The word and the tag of `word/tag`; brackets around a compound ([word/n word/n]nt) are left out."""
+    """Split `word/tag`, dropping the brackets around a compound ([word/n word/n]nt)."""
     word, slash, tag = token.rpartition("/")
     if not slash:
         return token, ""
@@ -195,7 +195,7 @@ def _tag(token: str) -> tuple[str, str]:
 
 
 def _tagged(place: Place, texts: list[str], titles: bool) -> RawDocument:
-    chinese = detect_language(_untagged(" ".join(texts)[:_TELLING])) == "zh"
+    chinese = detect_language(_untagged(" ".join(texts)[:_LANGUAGE_CHARACTERS])) == "zh"
     title = ""
     if titles and len(texts) > 1 and _is_title(_untagged(texts[0])):
         title, texts = _joined([word for word, _ in map(_tag, texts[0].split())], not chinese)[0], texts[1:]
@@ -213,26 +213,26 @@ def _tagged(place: Place, texts: list[str], titles: bool) -> RawDocument:
         "\n".join(paragraphs),
         title=title,
         spans=np.asarray(spans, dtype=np.int64).reshape(-1, 3),
-        # The tags of other languages name no entities.
+        # The tag sets of other languages do not mark entities.
         annotated=(Kind.WORD, Kind.ENTITY) if chinese else (Kind.WORD,),
     )
 
 
 def _joined(words: list[str], spaces: bool) -> tuple[str, list[int]]:
-    """Words as text, with spaces between them or not, and where each begins."""
-    parts = [f" {word}" if spaces and _parted(before, word) else word for before, word in pairwise(["", *words])]
+    """Join words into text, with or without spaces between them, and return it with the start of each word."""
+    parts = [f" {word}" if spaces and _needs_space(left, word) else word for left, word in pairwise(["", *words])]
     ends = accumulate(map(len, parts))
     return "".join(parts), [end - len(word) for end, word in zip(ends, words, strict=True)]
 
 
-def _parted(left: str, right: str) -> bool:
-    """Whether there is a space between two words of a language that writes spaces."""
-    beside = left[-1:] + right[:1]
-    return bool(left) and not (left.endswith(_OPENING) or right.startswith(_CLOSING) or _SPACELESS.search(beside))
+def _needs_space(left: str, right: str) -> bool:
+    """Whether a language written with spaces has one between two words."""
+    boundary = left[-1:] + right[:1]
+    return bool(left) and not (left.endswith(_OPENING) or right.startswith(_CLOSING) or _SPACELESS.search(boundary))
 
 
 def _tagged_spans(tokens: list[tuple[str, str]], starts: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Words and entities of one paragraph.  Neighbours tagged nr are one person: family name and given name."""
+    """Yield the words and entities of one paragraph; adjacent nr tags are one person: family name and given name."""
     person = -1
     for i, ((word, tag), at) in enumerate(zip(tokens, starts, strict=True)):
         end = at + len(word)

@@ -1,4 +1,4 @@
-"""Writing a corpus: beside its final place, and moved there in one step when it is whole."""
+"""Atomic writing of a corpus: into a temporary folder, renamed to its final name when complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.beside import beside, check_free, disk_full, put
+from ernie.atomic import check_free, disk_full, partial_folder, put
 from ernie.data.document import Document
 from ernie.data.index import FORMAT
 from ernie.data.shards import SPLITS, SUFFIXES, dtypes, file_sha256, shard_stem
@@ -25,7 +25,7 @@ DEFAULT_SHARD_TOKENS = 50_000_000
 
 
 class Documents(NamedTuple):
-    """Documents one after the other, as they go into a shard.
+    """Concatenated documents in the layout of a shard.
 
     ids (n,), flags (n,); ends (s,) counted from the document's first token; marks (s,); docs (d, 4) with the columns
     of `shards.DOC_COLUMNS`, counted from the first of these documents.
@@ -39,7 +39,7 @@ class Documents(NamedTuple):
 
     @classmethod
     def join(cls, documents: Sequence[Document], sources: Sequence[tuple[int, int]]) -> Documents:
-        """Documents with the (source, line) of each; at least one."""
+        """Concatenate documents (at least one) with the (source, line) of each."""
         token_ends = np.cumsum([len(document.ids) for document in documents])
         sentence_ends = np.cumsum([len(document) for document in documents])
         docs = np.column_stack((token_ends, sentence_ends, np.asarray(sources, np.int64)))
@@ -52,24 +52,24 @@ class Documents(NamedTuple):
         )
 
     def take(self, keep: np.ndarray) -> Documents:
-        """The documents where `keep` (d,) holds."""
+        """Return the documents for which `keep` (d,) is true."""
         if keep.all():
             return self
         tokens, sentences = np.diff(self.docs[:, :2], axis=0, prepend=0).T
-        of_tokens, of_sentences = np.repeat(keep, tokens), np.repeat(keep, sentences)
+        keep_token, keep_sentence = np.repeat(keep, tokens), np.repeat(keep, sentences)
         docs = self.docs[keep]
         docs[:, 0], docs[:, 1] = np.cumsum(tokens[keep]), np.cumsum(sentences[keep])
         return Documents(
-            self.ids[of_tokens], self.flags[of_tokens], self.ends[of_sentences], self.marks[of_sentences], docs
+            self.ids[keep_token], self.flags[keep_token], self.ends[keep_sentence], self.marks[keep_sentence], docs
         )
 
 
 class CorpusWriter:
-    """Writes a corpus into `output`; a context manager.
+    """A context manager that writes a corpus to `output`.
 
-    Everything goes into `output.partial-PID` first, which `finish` moves into place and any error removes; what a
-    killed process left there is cleared away.  A shard is closed when it holds `shard_tokens` tokens or more.  Raises
-    UserError when `output` exists and may not be replaced, and when the disk is full.
+    Everything is written to `output.partial-PID` first, which `finish` renames and any error removes; leftovers of
+    killed processes are deleted.  A shard is closed when it holds `shard_tokens` tokens or more.  Raises UserError when
+    `output` exists and may not be replaced, and when the disk is full.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CorpusWriter:
         overwrite: bool = False,
     ):
         self.output = Path(output)
-        self._folder = beside(self.output)
+        self._folder = partial_folder(self.output)
         self._check = partial(check_output, self.output, overwrite)
         self._check()
         self._tokenizer = tokenizer
@@ -103,14 +103,14 @@ class CorpusWriter:
             self._discard(error)
 
     def write(self, split: str, documents: Documents) -> None:
-        """Append documents to the split "train" or "held_out"."""
+        """Append documents to the split `split`, "train" or "held_out"."""
         self._splits[split].write(documents)
 
     def finish(self, sources: Sequence[str], *, language: str, report: dict[str, Any] | None = None) -> None:
-        """Close the files, write the index and move the corpus into place.
+        """Close the files, write the index and rename the folder to `output`.
 
-        `sources` are the names that the documents' source numbers mean.  Raises UserError when `output` may no longer
-        be replaced; the corpus is kept beside it.
+        `sources` are the names that the documents' source numbers refer to.  Raises UserError when `output` may no
+        longer be replaced; the corpus is then kept in the temporary folder.
         """
         for split in self._splits.values():
             split.close()
@@ -148,7 +148,7 @@ def check_output(output: Path, overwrite: bool) -> None:
 
 
 class _SplitWriter:
-    """The shards of one split.  `shards` counts what each closed shard holds, `files` gets the sums of its files."""
+    """Writes the shards of one split.  `shards` has the counts of each closed shard, `files` gets file checksums."""
 
     def __init__(
         self, folder: Path, name: str, types: dict[str, np.dtype[Any]], shard_tokens: int, files: dict[str, Any]
@@ -197,10 +197,10 @@ class _SplitWriter:
 
 
 class _File:
-    """A file that knows the size and the sum of what was written to it."""
+    """A file that tracks the size and checksum of what was written to it."""
 
     def __init__(self, path: Path):
-        # Unbuffered, so that a full disk shows at the write that meets it and closing has nothing left to fail on.
+        # Unbuffered, so that a full disk fails in `write` and leaves nothing to fail in `close`.
         self._file = path.open("wb", buffering=0)
         self._digest = hashlib.sha256()
         self._bytes = 0
@@ -222,7 +222,7 @@ class _File:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    # A file's name need not be UTF-8, and neither need what a row calls its cells.
+    # Neither file names nor the column names of rows need be UTF-8.
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         json.dump(content, file, ensure_ascii=False, indent=1)
         file.flush()

@@ -1,9 +1,9 @@
-"""A corpus on disk: flat files of tokens, mapped into memory and read one document at a time.
+"""A corpus on disk: flat files of tokens, memory-mapped and read one document at a time.
 
 A corpus is a folder with `corpus.json`, `sources.json`, a copy of the tokenizer in `tokenizer/`, and the splits
 `train/` and `held_out/`.  Shard 7 of a split is five files without headers: `shard-00007.ids` (uint16, or uint32 for
-vocabularies above 65,536), `.flags` (a byte a token), `.ends` (int32: where each sentence stops, counted from its
-document's first token), `.marks` (a byte a sentence) and `.docs` (int64, a row of DOC_COLUMNS a document).
+vocabularies above 65,536), `.flags` (one byte per token), `.ends` (int32: the end of each sentence, counted from its
+document's first token), `.marks` (one byte per sentence) and `.docs` (int64, one row of DOC_COLUMNS per document).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ernie.text.tokenizer import Tokenizer
 
 SPLITS = ("train", "held_out")
 SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
-# Where the document stops among the shard's tokens and sentences; where it was read: a name in sources.json, a line.
+# The document's end offsets in tokens and sentences of the shard; its source: index into sources.json, and line.
 DOC_COLUMNS = ("token_end", "sentence_end", "source", "line")
 
 
 def dtypes(vocab_size: int) -> dict[str, np.dtype[Any]]:
-    """The type of the numbers in each file of a shard, little-endian on every machine."""
+    """Return the dtype of each file of a shard, little-endian on every machine."""
     ids = "<u2" if vocab_size <= 2**16 else "<u4"
     return {suffix: np.dtype(code) for suffix, code in zip(SUFFIXES, (ids, "u1", "<i4", "u1", "<i8"), strict=True)}
 
 
 class Corpus:
-    """What `ernie data build` wrote: two splits of documents, and the tokenizer that made them.
+    """A corpus written by `ernie data build`: two splits of documents and the tokenizer used to build them.
 
-    Open one with `Corpus.open`.  Nothing but counts is held in memory; a pickled corpus is reopened by its path.
+    Open one with `Corpus.open`.  Only counts are held in memory; unpickling reopens the corpus by its path.
     """
 
     def __init__(self, folder: Path, index: dict[str, Any]):
@@ -53,8 +53,8 @@ class Corpus:
     def open(cls, folder: str | Path) -> Corpus:
         """Open the corpus in `folder`.
 
-        Raises UserError when it is none, was written in another format, or a file has not the size it was written
-        with.  The contents of the files are not read; see `verify`.
+        Raises UserError when it is not a corpus, has another format version, or a file's size is not the recorded one.
+        The contents of the files are not read; see `verify`.
         """
         folder = Path(folder)
         index = read_index(folder)
@@ -67,8 +67,8 @@ class Corpus:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer whose ids the corpus holds.  Raises UserError when its files were changed since."""
-        from ernie.text.load import load_tokenizer  # here, since data workers need no tokenizer library
+        """The tokenizer that the corpus was built with.  Raises UserError when its files have changed since."""
+        from ernie.text.load import load_tokenizer  # local, since data workers need no tokenizer library
 
         tokenizer = load_tokenizer(self.folder / "tokenizer")
         if tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
@@ -81,16 +81,16 @@ class Corpus:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What was kept and dropped when the corpus was built."""
+        """The build's statistics of kept and dropped documents."""
         return self.index["report"]
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the contents: equal for corpora of the same bytes, wherever they lie."""
+        """A hash of the contents: equal for corpora with the same bytes, wherever they are stored."""
         return hashlib.blake2b(json.dumps(self.index["files"]).encode(), digest_size=16).hexdigest()
 
     def verify(self) -> None:
-        """Read every file and compare its SHA-256 with the one written.  Raises UserError naming the first bad file."""
+        """Compare the SHA-256 of every file with the recorded one.  Raises UserError naming the first that differs."""
         for name, written in self.index["files"].items():
             if file_sha256(self.folder / name) != written["sha256"]:
                 raise damaged(self.folder / name, "is not what was written (its SHA-256 differs)")
@@ -100,9 +100,9 @@ class Corpus:
 
 
 class Split(Sequence[Document]):
-    """The documents of one side of a corpus, made as views into the files: constant time, nothing copied.
+    """The documents of one split of a corpus, as views into the memory-mapped files: constant time, no copies.
 
-    The arrays of a document are read-only, and its ids have the type of the file (see `dtypes`).
+    The arrays of a document are read-only, and its ids have the dtype of the file (see `dtypes`).
     """
 
     def __init__(self, folder: Path, name: str, shards: list[dict[str, int]], vocab_size: int):
@@ -110,7 +110,7 @@ class Split(Sequence[Document]):
         self.folder = folder / name
         self._shards = shards
         self._dtypes = dtypes(vocab_size)
-        # The number of the first document of each shard, then the number of all.
+        # The index of the first document of each shard, then the total number of documents.
         self._firsts = np.cumsum([0, *(shard["documents"] for shard in shards)]).tolist()
         self._opened: list[_Shard | None] = [None] * len(shards)
 
@@ -138,13 +138,13 @@ class Split(Sequence[Document]):
         return sum(shard["sentences"] for shard in self._shards)
 
     def source(self, i: int) -> str:
-        """Where document `i` was read, as 'file:line'."""
+        """Return the source of document `i`, as 'file:line'."""
         shard, row = self._locate(range(len(self))[i])
         return f"{self.sources[int(shard.docs[row, 2])]}:{int(shard.docs[row, 3])}"
 
     @cached_property
     def sources(self) -> list[str]:
-        """The names of the files that the documents were read from, those of the other split among them."""
+        """The names of the files that the documents of both splits were read from."""
         path = self.folder.parent / "sources.json"
         try:
             return build(list[str], from_dict(json.loads(path.read_text(encoding="utf-8")), str(path)))
@@ -160,11 +160,11 @@ class Split(Sequence[Document]):
 
     def _open(self, number: int) -> _Shard:
         stem = self.folder / shard_stem(number)
-        arrays = [_mapped(stem.with_suffix(f".{suffix}"), self._dtypes[suffix]) for suffix in SUFFIXES]
+        arrays = [_memory_map(stem.with_suffix(f".{suffix}"), self._dtypes[suffix]) for suffix in SUFFIXES]
         arrays[-1] = arrays[-1].reshape(-1, len(DOC_COLUMNS))
-        told = self._shards[number]["documents"]
-        if len(arrays[-1]) != told:
-            raise damaged(stem.with_suffix(f".{SUFFIXES[-1]}"), f"has {len(arrays[-1]):,} documents, expected {told:,}")
+        found, expected = len(arrays[-1]), self._shards[number]["documents"]
+        if found != expected:
+            raise damaged(stem.with_suffix(f".{SUFFIXES[-1]}"), f"has {found:,} documents, expected {expected:,}")
         return _Shard(*arrays)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Split(Sequence[Document]):
 
 
 class Share(Sequence[Document]):
-    """Some of a split's documents, chosen by chance: a smaller share lies in every larger one."""
+    """A random subset of a split's documents: each smaller share is contained in every larger one."""
 
     def __init__(self, split: Split, share: float):
         self._split = split
@@ -182,12 +182,12 @@ class Share(Sequence[Document]):
         return self._count
 
     def __getitem__(self, i: int) -> Document:  # type: ignore[override]
-        place = np.array([range(self._count)[i]])
-        return self._split[int(order.permute(place, len(self._split), order.key("share"))[0])]
+        position = np.array([range(self._count)[i]])
+        return self._split[int(order.permute(position, len(self._split), order.key("share"))[0])]
 
     @cached_property
     def tokens(self) -> int:
-        """The number of tokens of all documents; reads where each of them ends."""
+        """The number of tokens of all documents; reads the length of each."""
         return sum(len(document.ids) for document in self)
 
     @cached_property
@@ -205,12 +205,12 @@ class _Shard(NamedTuple):
 
 
 def shard_stem(number: int) -> str:
-    """The name of a shard's files, without the suffix."""
+    """Return the name of a shard's files, without the suffix."""
     return f"shard-{number:05d}"
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -218,9 +218,9 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _mapped(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
+def _memory_map(path: Path, dtype: np.dtype[Any]) -> np.ndarray:
     try:
-        # A plain view: slicing np.memmap itself costs several times more.
+        # A plain array view: slicing np.memmap itself is several times slower.
         return np.asarray(np.memmap(path, dtype=dtype, mode="r"))
     except (OSError, ValueError) as error:
         raise damaged(path, f"cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Rows of a labelled file, read one at a time: tab-separated with a header line, or JSON lines."""
+"""Random access to the rows of a labeled file: tab-separated with a header line, or JSON lines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 
-_BLOCK = 1 << 20  # bytes looked through at a time
-_ENOUGH = 10  # different texts, of which one at least is held out
+_BLOCK = 1 << 20  # bytes scanned at a time
+_ENOUGH = 10  # distinct texts from which on at least one is held out
 
 
 class Table(Sequence[dict[str, str]]):
     """The rows of a `.tsv` or `.jsonl` file as dictionaries of text.
 
-    Only where each row begins, and once it was split a hash of each row, is held in memory.  `required` columns are
-    checked at once; a row that lacks one, or cannot be read, raises UserError with its line.  Rows that are equal `by`
-    some of these columns, all if left out, fall on one side of a split.
+    Only the offset of each row and, after a split, a hash of each row are held in memory.  A header that lacks a
+    `required` column raises UserError at once; a row that lacks one, or cannot be read, raises it with its line number
+    when accessed.  Rows that agree in the columns `by` (default: all required ones) fall on the same side of a split.
     """
 
     def __init__(self, path: Path, required: Sequence[str], by: Sequence[str] = ()):
@@ -55,20 +55,20 @@ class Table(Sequence[dict[str, str]]):
             yield from map(self._parse, range(len(self)), file)
 
     def rows(self, held_out: bool, share: float = 0.1) -> Rows:
-        """The rows of one side of a split by the hash of each row's text.
+        """Return the rows on one side of a split by the hash of each row's text.
 
-        The first call reads the whole file, once.
+        The first call reads the whole file.
         """
         return Rows(self, np.flatnonzero(are_held_out(self._hashes, share) == held_out))
 
     @cached_property
     def _hashes(self) -> np.ndarray:
-        """A number below 2**32 of the columns of each row that decide."""
+        """A 32-bit hash of the `by` columns of each row."""
         texts = ("\x1f".join(row[column] for column in self._by) for row in self)
         return np.array([hash_of(text) for text in texts], np.uint32)
 
     def place(self, i: int) -> Place:
-        """Where row `i` stands."""
+        """Return the file and line of row `i`."""
         return Place(str(self.path), i + (1 if self._json else 2))
 
     def _parse(self, i: int, raw: bytes) -> dict[str, str]:
@@ -108,7 +108,7 @@ class Table(Sequence[dict[str, str]]):
             if name not in columns:
                 raise UserError(f"{self.path}:1: there is no column '{name}'.{nearest(name, columns)}")
             if columns.count(name) > 1:
-                raise UserError(f"{self.path}:1: the column '{name}' stands twice")
+                raise UserError(f"{self.path}:1: the column '{name}' appears twice")
         return columns
 
     def _parse_tsv(self, text: str, place: Place) -> dict[str, str]:
@@ -127,23 +127,23 @@ class Table(Sequence[dict[str, str]]):
 
 
 def hash_of(text: str, size: int = 4) -> int:
-    """A number of `size` bytes that a text alone decides: by it rows, and queries, fall on a side of a split."""
+    """Return a hash of a text as an integer of `size` bytes; splits of rows and queries depend on it."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "little")
 
 
 def are_held_out(hashes: np.ndarray, share: float = 0.1) -> np.ndarray:
-    """Which texts are held out, by their `hash_of`: about a `share`, and of ten different ones or more at least one.
+    """Return which texts are held out, by their `hash_of`: about a `share`, and at least one of ten distinct texts.
 
-    Texts that come later move none of them, but for the one that is held out for want of others.
+    Adding texts does not change the side of the others, except for a text that was held out only because no other was.
     """
-    lowest = hashes < share * 2**32
-    if share and not lowest.any() and len(np.unique(hashes)) >= _ENOUGH:
+    held_out = hashes < share * 2**32
+    if share and not held_out.any() and len(np.unique(hashes)) >= _ENOUGH:
         return hashes == hashes.min()
-    return lowest
+    return held_out
 
 
 class Rows(Sequence[dict[str, str]]):
-    """Some rows of a table."""
+    """A subset of the rows of a table."""
 
     def __init__(self, table: Table, chosen: np.ndarray):
         self.table = table
@@ -156,5 +156,5 @@ class Rows(Sequence[dict[str, str]]):
         return self.table[int(self._chosen[i])]
 
     def place(self, i: int) -> Place:
-        """Where row `i` stands."""
+        """Return the file and line of row `i`."""
         return self.table.place(int(self._chosen[i]))

@@ -1,4 +1,4 @@
-"""Rows of Parquet files and of data sets that the `datasets` library saved, as both know them."""
+"""Rows of Parquet files and of data sets saved by the `datasets` library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from ernie.errors import UserError
 
-_ROWS = 64  # of a Parquet file, decoded at a time
+_ROWS = 64  # decoded at a time
 
 
 def parquet_rows(
@@ -16,10 +16,10 @@ def parquet_rows(
     choose: Callable[[list[str]], Sequence[str]] = list,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Iterator[dict[str, Any] | str]:
-    """The rows of a file, in batches, so that memory stays bounded; for one that is not UTF-8 text, what is wrong.
+    """Yield the rows of a file, reading in bounded memory; a row that is not UTF-8 text gives an error message instead.
 
-    `choose` picks columns by their names; `progress` is told the share of the rows that were read so far.  Raises
-    UserError when the file is damaged.
+    `choose` selects columns by name; `progress` is called with the share of rows read so far.  Raises UserError when
+    the file is damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -31,38 +31,38 @@ def parquet_rows(
             for batch in file.iter_batches(batch_size=_ROWS, columns=columns):
                 read += batch.num_rows
                 progress(read / file.metadata.num_rows)
-                yield from _decoded(batch)
+                yield from _decode_batch(batch)
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: cannot be read as a Parquet file: {error}") from None
 
 
 def saved_rows(rows: Any) -> Iterator[dict[str, Any] | str]:
-    """The rows of a `datasets.Dataset`, in batches; for one that is not UTF-8 text, what is wrong."""
+    """Yield the rows of a `datasets.Dataset`; a row that is not UTF-8 text gives an error message instead."""
     for first in range(0, len(rows), _ROWS):
-        chosen = range(first, min(first + _ROWS, len(rows)))
+        stop = min(first + _ROWS, len(rows))
         try:
-            columns = rows[chosen.start : chosen.stop]
+            columns = rows[first:stop]
         except UnicodeDecodeError:
-            yield from (_decoded_saved(rows, i) for i in chosen)
+            yield from (_decode_saved(rows, i) for i in range(first, stop))
             continue
         yield from (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
 
 
-def _decoded_saved(rows: Any, i: int) -> dict[str, Any] | str:
+def _decode_saved(rows: Any, i: int) -> dict[str, Any] | str:
     try:
         return rows[i]
     except UnicodeDecodeError:
-        return _decoded_row(rows.with_format("arrow")[i])
+        return _decode_row(rows.with_format("arrow")[i])
 
 
-def _decoded(batch: Any) -> list[dict[str, Any] | str]:
+def _decode_batch(batch: Any) -> list[dict[str, Any] | str]:
     try:
         return batch.to_pylist()
-    except UnicodeDecodeError:  # Arrow takes any bytes for a string
-        return [_decoded_row(batch.slice(i, 1)) for i in range(batch.num_rows)]
+    except UnicodeDecodeError:  # Arrow accepts any bytes as a string
+        return [_decode_row(batch.slice(i, 1)) for i in range(batch.num_rows)]
 
 
-def _decoded_row(row: Any) -> dict[str, Any] | str:
+def _decode_row(row: Any) -> dict[str, Any] | str:
     cells = {}
     for name, column in zip(row.schema.names, row.columns, strict=True):
         try:
@@ -73,10 +73,10 @@ def _decoded_row(row: Any) -> dict[str, Any] | str:
 
 
 def load_saved(folder: Path) -> Any:
-    """The Dataset or DatasetDict that `save_to_disk` wrote.  Raises UserError when it cannot be read."""
+    """Load a Dataset or DatasetDict that `save_to_disk` wrote.  Raises UserError when it cannot be read."""
     import datasets
 
     try:
         return datasets.load_from_disk(str(folder))
-    except Exception as error:  # the library raises whatever its parts raise
+    except Exception as error:  # the library documents no set of exceptions
         raise UserError(f"{folder}: cannot be read as a saved data set: {error}") from error

@@ -1,4 +1,4 @@
-"""Decoders one behind the other: what one commits the next one takes, as in speech translation."""
+"""Chained decoders: each takes the committed output of the one before, as in speech translation."""
 
 from __future__ import annotations
 
@@ -9,81 +9,83 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from ernie.decode.stream import In, Out, Stream, StreamDecoder, part, under
+from ernie.decode.stream import In, Out, Stream, StreamDecoder, strip_prefix, with_prefix
 
 
 @dataclass(frozen=True, eq=False)
-class Chained:
-    """The state of some streams: that of each decoder."""
+class ChainState:
+    """The states of all decoders, for some streams."""
 
     states: tuple[Any, ...]
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
+        """The number of streams."""
         return self.states[0].streams
 
-    def chosen(self, streams: Sequence[int]) -> Chained:
-        """These streams only, in this order."""
-        return Chained(tuple(state.chosen(streams) for state in self.states))
+    def chosen(self, streams: Sequence[int]) -> ChainState:
+        """Return the state of these streams only, in this order."""
+        return ChainState(tuple(state.chosen(streams) for state in self.states))
 
-    def with_others(self, others: Sequence[Chained]) -> Chained:
-        """The streams of this state and those of others, in their order."""
+    def with_others(self, others: Sequence[ChainState]) -> ChainState:
+        """Concatenate the streams of this state and of others, in order."""
         joined = (own.with_others([other.states[n] for other in others]) for n, own in enumerate(self.states))
-        return Chained(tuple(joined))
+        return ChainState(tuple(joined))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name; each decoder's own under its number."""
+        """Return the whole state as arrays by name, each decoder's under its number."""
         return {
-            key: value for n, state in enumerate(self.states) for key, value in under(str(n), state.arrays()).items()
+            key: value
+            for n, state in enumerate(self.states)
+            for key, value in with_prefix(str(n), state.arrays()).items()
         }
 
 
 class Chain(Generic[In, Out]):
-    """Decoders as one, under the contract of each: what is pushed goes through all of them.
+    """Several decoders as one: what is pushed goes through all of them.
 
-    `kinds` are the classes of their states, by which `of_arrays` makes a state of arrays again; without them it cannot.
+    `kinds` are the classes of their states, which `of_arrays` needs to restore a saved state.
     """
 
     def __init__(self, *decoders: StreamDecoder[Any, Any, Any], kinds: Sequence[type[Any]] = ()):
         self._decoders, self._kinds = decoders, tuple(kinds)
 
-    def begin(self, streams: int = 1) -> Chained:
-        """The state of streams of which nothing has come yet."""
-        return Chained(tuple(decoder.begin(streams) for decoder in self._decoders))
+    def begin(self, streams: int = 1) -> ChainState:
+        """Return the state of streams before any input."""
+        return ChainState(tuple(decoder.begin(streams) for decoder in self._decoders))
 
-    def push(self, state: Chained, pieces: Sequence[In]) -> tuple[Chained, list[Out]]:
-        """More input of each stream; what the last decoder commits now."""
-        given: list[Any] = list(pieces)
+    def push(self, state: ChainState, pieces: Sequence[In]) -> tuple[ChainState, list[Out]]:
+        """Take more input of each stream; return what the last decoder commits."""
+        outputs: list[Any] = list(pieces)
         states = []
         for decoder, own in zip(self._decoders, state.states, strict=True):
-            after, given = decoder.push(own, given)
+            after, outputs = decoder.push(own, outputs)
             states.append(after)
-        return Chained(tuple(states)), given
+        return ChainState(tuple(states)), outputs
 
-    def finish(self, state: Chained) -> tuple[Chained, list[Out]]:
-        """All input is over: each decoder gets the rest of the one before, and then is over too."""
-        states, given = [], None
+    def finish(self, state: ChainState) -> tuple[ChainState, list[Out]]:
+        """End all streams: each decoder gets the rest of the one before, and then finishes too."""
+        states, outputs = [], None
         for decoder, own in zip(self._decoders, state.states, strict=True):
-            first: list[Any] = []
-            if given is not None:
-                own, first = decoder.push(own, given)
+            pushed: list[Any] = []
+            if outputs is not None:
+                own, pushed = decoder.push(own, outputs)
             own, rest = decoder.finish(own)
-            given = [_joined(*both) for both in zip(first, rest, strict=True)] if first else rest
+            outputs = [_joined(*parts) for parts in zip(pushed, rest, strict=True)] if pushed else rest
             states.append(own)
-        assert given is not None
-        return Chained(tuple(states)), given
+        assert outputs is not None
+        return ChainState(tuple(states)), outputs
 
-    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> Chained:
-        """The state of which `Chained.arrays` gave these, so that `load_state` takes a chain as it takes a kind."""
+    def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> ChainState:
+        """Restore a state from `ChainState.arrays`; this method lets `load_state` take a chain in place of a class."""
         if len(self._kinds) != len(self._decoders):
-            raise ValueError("a chain goes on from a file only if it is told the kinds of its decoders' states")
+            raise ValueError("a chain can be restored only if it is given the kinds of its decoders' states")
         kinds = self._kinds
-        return Chained(tuple(kind.of_arrays(part(str(n), arrays)) for n, kind in enumerate(kinds)))
+        return ChainState(tuple(kind.of_arrays(strip_prefix(str(n), arrays)) for n, kind in enumerate(kinds)))
 
 
 class Moment(NamedTuple):
-    """A piece of output: how much of the input was there (`heard`), and how many seconds all computing had taken."""
+    """A piece of output: how much of the input had arrived (`heard`), and the total computing time in seconds."""
 
     output: Any
     heard: float
@@ -91,21 +93,21 @@ class Moment(NamedTuple):
 
 
 def timed(decoder: StreamDecoder[Any, Any, Any], pieces: Iterable[Any], sizes: Iterable[float]) -> list[Moment]:
-    """What comes out of one stream and when; `sizes` are those of the pieces, in the unit that `heard` is to have."""
+    """Decode one stream and record when its output comes; `sizes` are those of the pieces, in the unit of `heard`."""
     stream: Stream[Any, Any, Any] = Stream(decoder)
     heard = computed = 0.0
-    found = []
+    moments = []
     for piece, size in zip(pieces, sizes, strict=True):
-        began = time.perf_counter()
+        start = time.perf_counter()
         output = stream.push(piece)
-        heard, computed = heard + size, computed + time.perf_counter() - began
+        heard, computed = heard + size, computed + time.perf_counter() - start
         if len(output):
-            found.append(Moment(output, heard, computed))
-    began = time.perf_counter()
+            moments.append(Moment(output, heard, computed))
+    start = time.perf_counter()
     output = stream.finish()
     if len(output):
-        found.append(Moment(output, heard, computed + time.perf_counter() - began))
-    return found
+        moments.append(Moment(output, heard, computed + time.perf_counter() - start))
+    return moments
 
 
 def _joined(first: Any, rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Reading tokens off the scores of CTC: each vector tells one token, or that nothing new is said.
+"""CTC decoding, greedy or by beam search: each vector predicts one token, or a blank.
 
 Legend: T vectors, V vocabulary.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Spike(NamedTuple):
-    """A token, the vector at which it is first told, and how probable it is there."""
+    """A token, the vector at which it is first predicted, and its probability there."""
 
     token: int
     vector: int
@@ -22,128 +22,134 @@ class Spike(NamedTuple):
 
 
 def greedy(scores_TV: np.ndarray, blank: int, last: int | None = None, first: int = 0) -> list[Spike]:
-    """The likeliest token of each vector (Graves et al., 2006, section 3.2): repeated ones count once, blanks not.
+    """Return the most likely token of each vector (Graves et al., 2006, section 3.2), without repeats and blanks.
 
-    Of sound that comes in pieces, `last` is what the vector before these told, and `first` their number.
+    In a stream, `last` is the prediction at the preceding vector, and `first` the number of preceding vectors.
     """
     best = scores_TV.argmax(1)
     before = np.concatenate([[blank if last is None else last], best[:-1]])
-    found = np.flatnonzero((best != blank) & (best != before))
+    emitted = np.flatnonzero((best != blank) & (best != before))
     highest = scores_TV.max(1, keepdims=True)
     sums = np.exp(scores_TV - highest).sum(1)
-    return [Spike(int(best[t]), first + int(t), float(1 / sums[t])) for t in found]
+    return [Spike(int(best[t]), first + int(t), float(1 / sums[t])) for t in emitted]
 
 
 def log_probabilities(scores_TV: np.ndarray) -> np.ndarray:
-    """The logarithms of the tokens' probabilities at each vector, (T, V), in double precision."""
+    """Return the log-probabilities of the tokens at each vector, (T, V), in double precision."""
     return scores_TV - np.logaddexp.reduce(scores_TV.astype(np.float64), 1)[:, None]
 
 
-class Reading(NamedTuple):
-    """One way to read what was told: its tokens, with the vectors at which they were first told.
+class Hypothesis(NamedTuple):
+    """A hypothesis of the beam: its tokens, and the vectors at which they were first predicted.
 
-    `blank` and `told` are the logarithms of the probability of all alignments that end in a blank, and in the last
-    token; `extra` is what the language model and the reward for each token add.
+    `log_blank` and `log_nonblank` are the log-probabilities of all alignments that end in a blank, and in the last
+    token; `lm_score` is the weighted score of the language model plus the reward for each token.
     """
 
     tokens: tuple[int, ...] = ()
     vectors: tuple[int, ...] = ()
-    blank: float = 0.0
-    told: float = -np.inf
-    extra: float = 0.0
+    log_blank: float = 0.0
+    log_nonblank: float = -np.inf
+    lm_score: float = 0.0
 
     @property
-    def heard(self) -> float:
-        """The logarithm of the probability of all its alignments."""
-        return float(np.logaddexp(self.blank, self.told))
+    def acoustic_score(self) -> float:
+        """The log-probability of all its alignments."""
+        return float(np.logaddexp(self.log_blank, self.log_nonblank))
 
     @property
     def score(self) -> float:
-        """What paths are compared by."""
-        return self.heard + self.extra
+        """The score by which hypotheses are ranked."""
+        return self.acoustic_score + self.lm_score
 
 
 @dataclass(frozen=True)
 class Beam:
-    """Follows the `width` best readings, those that agree in all tokens merged into one.
+    """Prefix beam search over the `width` best hypotheses; those with the same tokens are merged.
 
-    Hannun et al., 2014 (arXiv 1408.2873).  `language` gives the logarithm of the probability of a token after others,
-    of which it looks at no more than `looks_back`; `alpha` of it counts, and `beta` is added for each token.  `ends`
-    gives the same for the end behind tokens, which counts once a sound is over (`best`).  Of each vector those tokens
-    are looked at that have `share` of the probability together, `most` at most (Amodei et al., 2016, arXiv 1512.02595,
-    section 7).  A token that the best reading was told more than `patience` vectors ago is settled: readings without it
-    are dropped, which else may be followed for as long as a sound lasts.
+    Hannun et al., 2014 (arXiv 1408.2873).  `language_model` returns the log-probability of a token after a prefix, of
+    which it reads at most the last `history` tokens; it is weighted by `alpha`, and `beta` is added for each token.
+    `end_score` returns the log-probability of the end after a prefix, which counts once the sound is over (see `best`).
+    At each vector, hypotheses are extended by the most likely tokens that together have the probability `mass`, at most
+    `max_candidates` (Amodei et al., 2016, arXiv 1512.02595, section 7).  A token that the best hypothesis emitted more
+    than `patience` vectors ago is settled: hypotheses without it are dropped, as they could otherwise be kept until the
+    sound is over.
     """
 
     blank: int
     width: int = 16
-    language: Callable[[tuple[int, ...], int], float] | None = None
+    language_model: Callable[[tuple[int, ...], int], float] | None = None
     alpha: float = 0.5
     beta: float = 0.0
-    share: float = 0.999
-    most: int = 40
-    looks_back: int = 1
-    ends: Callable[[tuple[int, ...]], float] | None = None
+    mass: float = 0.999
+    max_candidates: int = 40
+    history: int = 1
+    end_score: Callable[[tuple[int, ...]], float] | None = None
     patience: int = 100
 
-    def go_on(self, paths: Sequence[Reading], scores_TV: np.ndarray, first: int = 0) -> tuple[Reading, ...]:
-        """The readings after more vectors, of which `first` came before; the best is the first one."""
+    def extend(self, hypotheses: Sequence[Hypothesis], scores_TV: np.ndarray, first: int = 0) -> tuple[Hypothesis, ...]:
+        """Return the hypotheses after more vectors, the best first; `first` is the number of preceding vectors."""
         for t, log_V in enumerate(log_probabilities(scores_TV), first):
-            paths = self._step(paths, log_V, t)
-        return tuple(paths)
+            hypotheses = self._step(hypotheses, log_V, t)
+        return tuple(hypotheses)
 
-    def best(self, paths: Sequence[Reading]) -> Reading:
-        """The best reading of a sound that is over: a language model also says what a sentence ends with."""
-        if self.ends is None:
-            return paths[0]
-        return max(paths, key=lambda path: path.score + self.alpha * self.ends(path.tokens))  # type: ignore[misc]
+    def best(self, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
+        """Return the best hypothesis of a sound that is over, ranked with `end_score` if there is one."""
+        if self.end_score is None:
+            return hypotheses[0]
+        return max(hypotheses, key=lambda each: each.score + self.alpha * self.end_score(each.tokens))  # type: ignore[misc]
 
-    def _step(self, paths: Sequence[Reading], log_V: np.ndarray, vector: int) -> list[Reading]:
-        looked_at = self._likely(log_V)
-        found: dict[tuple[int, ...], Reading] = {}
-        for path in paths:
-            # Nothing new: a blank, or the last token once more.
-            told = path.told + float(log_V[path.tokens[-1]]) if path.tokens else -np.inf
-            _merge(found, path._replace(blank=path.heard + float(log_V[self.blank]), told=told))
-        for path in paths:
-            for token in looked_at:
-                # The last token anew needs a blank before it.
-                before = path.blank if path.tokens[-1:] == (token,) else path.heard
-                tokens = (*path.tokens, token)
-                told = before + float(log_V[token])
-                if told == -np.inf:
+    def _step(self, hypotheses: Sequence[Hypothesis], log_V: np.ndarray, vector: int) -> list[Hypothesis]:
+        candidates = self._candidates(log_V)
+        merged: dict[tuple[int, ...], Hypothesis] = {}
+        for each in hypotheses:
+            # No new token: a blank, or a repeat of the last token.
+            log_nonblank = each.log_nonblank + float(log_V[each.tokens[-1]]) if each.tokens else -np.inf
+            log_blank = each.acoustic_score + float(log_V[self.blank])
+            _merge(merged, each._replace(log_blank=log_blank, log_nonblank=log_nonblank))
+        for each in hypotheses:
+            for token in candidates:
+                # The last token a second time needs a blank in between.
+                before = each.log_blank if each.tokens[-1:] == (token,) else each.acoustic_score
+                tokens = (*each.tokens, token)
+                log_nonblank = before + float(log_V[token])
+                if log_nonblank == -np.inf:
                     continue
-                extra = found[tokens].extra if tokens in found else path.extra + self._extra(path.tokens, token)
-                _merge(found, Reading(tokens, (*path.vectors, vector), -np.inf, told, extra))
-        paths = sorted(found.values(), key=lambda path: (-path.score, path.tokens))[: self.width]
-        settled = bisect_left(paths[0].vectors, vector - self.patience)
-        return [path for path in paths if path.tokens[:settled] == paths[0].tokens[:settled]]
+                lm_score = (
+                    merged[tokens].lm_score if tokens in merged else each.lm_score + self._bonus(each.tokens, token)
+                )
+                _merge(merged, Hypothesis(tokens, (*each.vectors, vector), -np.inf, log_nonblank, lm_score))
+        best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
+        settled = bisect_left(best[0].vectors, vector - self.patience)
+        return [each for each in best if each.tokens[:settled] == best[0].tokens[:settled]]
 
-    def _likely(self, log_V: np.ndarray) -> list[int]:
-        order = np.argsort(-log_V, kind="stable")[: self.most]
-        count = int(np.searchsorted(np.cumsum(np.exp(log_V[order])), self.share)) + 1
+    def _candidates(self, log_V: np.ndarray) -> list[int]:
+        order = np.argsort(-log_V, kind="stable")[: self.max_candidates]
+        count = int(np.searchsorted(np.cumsum(np.exp(log_V[order])), self.mass)) + 1
         return [int(token) for token in order[:count] if token != self.blank]
 
-    def _extra(self, tokens: tuple[int, ...], token: int) -> float:
-        return self.beta + (self.alpha * self.language(tokens, token) if self.language is not None else 0.0)
+    def _bonus(self, tokens: tuple[int, ...], token: int) -> float:
+        return self.beta + (self.alpha * self.language_model(tokens, token) if self.language_model is not None else 0.0)
 
-    def without_past(self, paths: Sequence[Reading], sure: int) -> tuple[tuple[Reading, ...], int]:
-        """The readings without those of their first `sure` tokens that nothing depends on, and how many these are."""
-        past = max(0, sure - max(1, self.looks_back))
-        cut = (path._replace(tokens=path.tokens[past:], vectors=path.vectors[past:]) for path in paths)
-        return tuple(cut), past
+    def trim(self, hypotheses: Sequence[Hypothesis], stable: int) -> tuple[tuple[Hypothesis, ...], int]:
+        """Drop those of the first `stable` tokens that no later score depends on, and return how many were dropped."""
+        dropped = max(0, stable - max(1, self.history))
+        trimmed = (each._replace(tokens=each.tokens[dropped:], vectors=each.vectors[dropped:]) for each in hypotheses)
+        return tuple(trimmed), dropped
 
 
-def sure(paths: Sequence[Reading]) -> int:
-    """How many tokens all readings begin with: those will not be taken back."""
-    shortest = min(len(path.tokens) for path in paths)
-    columns = zip(*(path.tokens[:shortest] for path in paths), strict=True)
+def stable_length(hypotheses: Sequence[Hypothesis]) -> int:
+    """Return the length of the prefix that all hypotheses share, which can no longer change."""
+    shortest = min(len(each.tokens) for each in hypotheses)
+    columns = zip(*(each.tokens[:shortest] for each in hypotheses), strict=True)
     return next((n for n, column in enumerate(columns) if len(set(column)) > 1), shortest)
 
 
-def _merge(found: dict[tuple[int, ...], Reading], path: Reading) -> None:
-    other = found.get(path.tokens)
-    if other is not None:
-        blank, told = float(np.logaddexp(other.blank, path.blank)), float(np.logaddexp(other.told, path.told))
-        path = (other if other.heard >= path.heard else path)._replace(blank=blank, told=told)
-    found[path.tokens] = path
+def _merge(merged: dict[tuple[int, ...], Hypothesis], new: Hypothesis) -> None:
+    old = merged.get(new.tokens)
+    if old is not None:
+        log_blank = float(np.logaddexp(old.log_blank, new.log_blank))
+        log_nonblank = float(np.logaddexp(old.log_nonblank, new.log_nonblank))
+        likelier = old if old.acoustic_score >= new.acoustic_score else new
+        new = likelier._replace(log_blank=log_blank, log_nonblank=log_nonblank)
+    merged[new.tokens] = new

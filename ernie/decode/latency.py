@@ -1,9 +1,9 @@
-"""How far a simultaneous translation stays behind its source.
+"""Latency metrics of simultaneous translation.
 
-A delay is what was read of the source before a token of the target was written: a number of tokens, or seconds; with
-what it took to compute added to the seconds the same measures are computation-aware.  All need a sentence's delays,
-the length of its source in the same unit, and mostly that of a reference translation in tokens.  None is defined for a
-translation without a token: they raise ValueError.
+A delay is how much of the source had been read before a target token was written, in tokens or in seconds; with the
+computing time added to the seconds, the same metrics are computation-aware.  All need a sentence's delays and the
+length of its source in the same unit, and most the length of a reference translation in tokens.  All raise ValueError
+for a translation without tokens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import astuple, dataclass
 
 
 def average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
-    """AL: by how much the writer lags behind one that keeps pace with the source, until all of it is read.
+    """AL: the average lag behind a translation that keeps pace with the source, until all of the source is read.
 
     Ma et al., 2019 (arXiv 1810.08398), section 4.1.
     """
@@ -22,7 +22,7 @@ def average_lagging(delays: Sequence[float], source: float, reference: int) -> f
 
 
 def length_adaptive_average_lagging(delays: Sequence[float], source: float, reference: int) -> float:
-    """LAAL: as AL, but writing more than the reference has does not look like being early.
+    """LAAL: as AL, but a translation longer than the reference does not get a lower lag.
 
     Papi et al., 2022 (arXiv 2206.05807), section 3.
     """
@@ -30,17 +30,17 @@ def length_adaptive_average_lagging(delays: Sequence[float], source: float, refe
 
 
 def average_proportion(delays: Sequence[float], source: float) -> float:
-    """AP: the share of the source that was read before a token was written, in the mean of all that were.
+    """AP: the share of the source that was read before a target token was written, on average over all of them.
 
-    Cho and Esipova, 2016 (arXiv 1606.02012), section 3.  A reference's length in the place of the translation's own, as
-    with AL, would make of it another number than a share, above 1 where the translation is longer.
+    Cho and Esipova, 2016 (arXiv 1606.02012), section 3.  Dividing by the length of the reference, as AL does, would not
+    give a share: it would exceed 1 for longer translations.
     """
     _check(delays)
     return sum(delays) / (source * len(delays))
 
 
 def differentiable_average_lagging(delays: Sequence[float], source: float) -> float:
-    """DAL: as AL over all that is written, where each token takes the writer its share of the source's time.
+    """DAL: as AL over all target tokens, each of which takes at least its share of the source's time.
 
     Cherry and Foster, 2019 (arXiv 1906.00048), section 3.
     """
@@ -54,7 +54,7 @@ def differentiable_average_lagging(delays: Sequence[float], source: float) -> fl
 
 
 def consecutive_wait(delays: Sequence[float]) -> float:
-    """CW: how much is read at a time, in the mean of the times when anything is read.
+    """CW: how much is read at a time, on average over all reads.
 
     Gu et al., 2017 (arXiv 1610.00388), section 4.2.
     """
@@ -64,7 +64,7 @@ def consecutive_wait(delays: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Latency:
-    """All measures of one translation, or of many in the mean; in the unit of its delays, but for the share AP."""
+    """All metrics of one translation, or their means over many; in the unit of the delays, except for the share AP."""
 
     lagging: float
     length_adaptive: float
@@ -74,7 +74,7 @@ class Latency:
 
     @classmethod
     def of(cls, delays: Sequence[float], source: float, reference: int) -> Latency:
-        """Those of one translation.  Raises ValueError where it has no token."""
+        """Return the metrics of one translation.  Raises ValueError if it has no token."""
         return cls(
             average_lagging(delays, source, reference),
             length_adaptive_average_lagging(delays, source, reference),
@@ -84,12 +84,12 @@ class Latency:
         )
 
     @classmethod
-    def mean(cls, found: Sequence[Latency]) -> Latency:
-        """The mean of each over translations, of which there is one at least."""
-        return cls(*(statistics.mean(column) for column in zip(*map(astuple, found), strict=True)))
+    def mean(cls, latencies: Sequence[Latency]) -> Latency:
+        """Return the mean of each metric over at least one translation."""
+        return cls(*(statistics.mean(column) for column in zip(*map(astuple, latencies), strict=True)))
 
 
-# What the measures are called, and the field of Latency that each is.
+# The names of the metrics, and their fields in Latency.
 MEASURES = (
     ("AL", "lagging"),
     ("LAAL", "length_adaptive"),

@@ -1,7 +1,7 @@
-"""A language model of n-grams: learnt from sequences of tokens, kept in ARPA files as other tools have them.
+"""An n-gram language model: estimated from sequences of tokens, stored in the common ARPA format.
 
-Interpolated Kneser-Ney smoothing (Kneser and Ney, 1995; Chen and Goodman, 1999, section 4.1.6) with one discount an
-order.  A token is whatever a sequence is made of: words, pieces of words, characters.
+Interpolated Kneser-Ney smoothing (Kneser and Ney, 1995; Chen and Goodman, 1999, section 4.1.6) with one discount for
+each order.  A token is whatever a sequence consists of: words, subwords, characters.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pathlib import Path
 from ernie.errors import UserError
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_UNKNOWN = "<UNK>"  # as some tools write it
+_UNKNOWN = "<UNK>"  # the spelling of some tools
 Gram = tuple[str, ...]
 _SPACE = re.compile(r"[ \t\r\n]+")
 _LINE = re.compile(r"\r\n?|\n")
 _GZIP = b"\x1f\x8b"
-_NEVER = -99.0  # what ARPA files say for a logarithm of zero
-_ROUNDED = 1e-3  # how far above zero a tool may have rounded a logarithm
+_LOG_ZERO = -99.0  # the logarithm of zero in ARPA files
+_TOLERANCE = 1e-3  # how far above zero a tool may have rounded a logarithm
 _LOG10 = math.log(10)
 
 
 class NgramModel:
-    """Probabilities of tokens after up to `order` - 1 others, backing off to shorter histories.
+    """Probabilities of tokens given up to `order` - 1 preceding ones, backing off to shorter histories.
 
-    `grams` has for each n-gram the natural logarithms of its probability and of its back-off weight.
+    `grams` maps each n-gram to the natural logarithms of its probability and of its back-off weight.
     """
 
     def __init__(self, order: int, grams: dict[Gram, tuple[float, float]]):
         self.order, self.grams = order, grams
-        self._lowest = grams.get((UNKNOWN,), (_NEVER * _LOG10, 0.0))[0]
+        self._lowest = grams.get((UNKNOWN,), (_LOG_ZERO * _LOG10, 0.0))[0]
 
     @classmethod
     def learn(cls, sequences: Iterable[Sequence[str]], order: int = 3) -> NgramModel:
-        """Learn from sequences of tokens.
+        """Estimate a model from sequences of tokens.
 
-        Raises UserError for an order below 1, where there is no token, and for <s> and </s> among them.
+        Raises UserError for an order below 1, if there is no token, and for <s> and </s> inside a sequence.
         """
         if order < 1:
             raise UserError(f"order: expected at least 1, found {order}")
@@ -52,12 +52,12 @@ class NgramModel:
         return cls(order, _smoothed(_counts(framed, order), order))
 
     def score(self, history: Sequence[str], token: str) -> float:
-        """The natural logarithm of the probability of a token after the last ones of a history.
+        """Return the natural logarithm of the probability of a token after a history.
 
-        Tokens that it does not know are <unk> wherever they stand; as the next one they have its probability together.
+        Unknown tokens count as <unk> everywhere; as the next token, all of them together have its probability.
         """
-        last = [*history[max(0, len(history) - self.order + 1) :], token]
-        gram = tuple(one if (one,) in self.grams else UNKNOWN for one in last)
+        window = [*history[max(0, len(history) - self.order + 1) :], token]
+        gram = tuple(each if (each,) in self.grams else UNKNOWN for each in window)
         weight = 0.0
         while gram not in self.grams:
             if len(gram) == 1:
@@ -67,24 +67,24 @@ class NgramModel:
         return weight + self.grams[gram][0]
 
     def total(self, sequence: Sequence[str]) -> float:
-        """The natural logarithm of the probability of a whole sequence and its end."""
+        """Return the natural logarithm of the probability of a sequence and its end."""
         framed = (BEGIN, *sequence, END)
         return sum(self.score(framed[:n], framed[n]) for n in range(1, len(framed)))
 
     def save(self, path: str | Path) -> None:
-        """Write an ARPA file.  Raises UserError for tokens that it cannot hold, and where it cannot be written."""
+        """Write an ARPA file.  Raises UserError for tokens that it cannot hold, and if it cannot be written."""
         spaced = next((token for (token, *_) in self.grams if not token or _SPACE.search(token)), None)
         if spaced is not None:
             raise UserError(
-                f"a token is {spaced!r}, and white space parts the tokens of an ARPA file; write another character for "
-                "it, such as \u2581"
+                f"a token is {spaced!r}, and white space separates the tokens of an ARPA file; write another character "
+                "for it, such as \u2581"
             )
         by_order = [sorted(gram for gram in self.grams if len(gram) == n) for n in range(1, self.order + 1)]
         lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(by_order, 1))]
         for n, grams in enumerate(by_order, 1):
             lines += ["", f"\\{n}-grams:"]
             for gram in grams:
-                probability, weight = (f"{max(_NEVER, value / _LOG10):.7g}" for value in self.grams[gram])
+                probability, weight = (f"{max(_LOG_ZERO, value / _LOG10):.7g}" for value in self.grams[gram])
                 lines.append("\t".join([probability, " ".join(gram), *([weight] if n < self.order else [])]))
         try:
             Path(path).write_text("\n".join([*lines, "", "\\end\\", ""]), encoding="utf-8")
@@ -93,7 +93,7 @@ class NgramModel:
 
     @classmethod
     def load(cls, path: str | Path) -> NgramModel:
-        """Read an ARPA file.  Raises UserError with its first line that is not understood."""
+        """Read an ARPA file.  Raises UserError with the first line that cannot be parsed."""
         try:
             content = Path(path).read_bytes()
             if content.startswith(_GZIP):
@@ -103,17 +103,17 @@ class NgramModel:
             raise UserError(f"{path}: cannot be read: {error}") from None
         grams: dict[Gram, tuple[float, float]] = {}
         expected: dict[int, int] = {}
-        begun, n = False, 0
-        # Other spaces than these, such as one that does not break, are letters of tokens.
+        in_data, n = False, 0
+        # Other white space, such as a no-break space, is part of a token.
         for number, line in enumerate(_LINE.split(text), 1):
             line = line.strip(" \t")
             if line == "\\end\\":
                 break
-            begun = begun or line.endswith("\\data\\")
+            in_data = in_data or line.endswith("\\data\\")
             try:
-                if begun and line.startswith("ngram "):  # before \data\ there may be anything
-                    length, count = line.removeprefix("ngram ").split("=")
-                    expected[int(length)] = int(count)
+                if in_data and line.startswith("ngram "):  # anything may precede \data\
+                    length, number_of_grams = line.removeprefix("ngram ").split("=")
+                    expected[int(length)] = int(number_of_grams)
                 elif line.startswith("\\") and line.endswith("-grams:"):
                     n = int(line[1:].removesuffix("-grams:"))
                 elif line and not line.startswith("\\") and n:
@@ -121,35 +121,38 @@ class NgramModel:
                     gram = tuple(UNKNOWN if token == _UNKNOWN else token for token in fields[1 : n + 1])
                     if not n + 1 <= len(fields) <= n + 2:
                         raise ValueError
-                    told, weight = float(fields[0]), float(fields[n + 1]) if len(fields) > n + 1 else 0.0
-                    if not (told <= _ROUNDED and abs(weight) < math.inf):  # also where one is not a number
+                    log_probability, weight = float(fields[0]), float(fields[n + 1]) if len(fields) > n + 1 else 0.0
+                    if not (log_probability <= _TOLERANCE and abs(weight) < math.inf):  # also for NaN
                         raise ValueError
-                    grams[gram] = (max(told, _NEVER) * _LOG10, weight * _LOG10)
+                    grams[gram] = (max(log_probability, _LOG_ZERO) * _LOG10, weight * _LOG10)
             except ValueError:
                 raise UserError(f"{path}:{number}: expected a line of an ARPA file, found '{line[:60]}'") from None
-        for order, told in expected.items():
-            if sum(len(gram) == order for gram in grams) != told:
-                raise UserError(f"{path}: says that it has {told:,} {order}-grams, and has others; is it whole?")
+        for order, count in expected.items():
+            if sum(len(gram) == order for gram in grams) != count:
+                raise UserError(f"{path}: says that it has {count:,} {order}-grams, and has others; is it whole?")
         if not expected:
             raise UserError(f"{path}: is no ARPA file: no line says how many n-grams there are")
         return cls(max(expected), grams)
 
 
 def _counts(framed: Sequence[Gram], order: int) -> list[Counter[Gram]]:
-    """How often each n-gram of each order counts: the highest as often as it is there, the others once for each token
-    that is seen before them (those that begin a sequence, which nothing is before, as often as they are there)."""
+    """Return the counts of the n-grams of each order.
+
+    The highest order has plain counts.  Lower ones count the distinct tokens that precede an n-gram, except for those
+    that begin a sequence, which keep plain counts since nothing precedes them.
+    """
     plain: list[Counter[Gram]] = [Counter() for _ in range(order)]
     for sequence in framed:
         for n, counter in enumerate(plain, 1):
             counter.update(sequence[i : i + n] for i in range(len(sequence) - n + 1))
-    found = [Counter(plain[0])] if order == 1 else []
+    counts = [Counter(plain[0])] if order == 1 else []
     for lower, higher in pairwise(plain):
-        seen = Counter(gram[1:] for gram in higher)
-        found.append(Counter({gram: seen[gram] if gram[0] != BEGIN else count for gram, count in lower.items()}))
+        preceding = Counter(gram[1:] for gram in higher)
+        counts.append(Counter({gram: preceding[gram] if gram[0] != BEGIN else count for gram, count in lower.items()}))
     if order > 1:
-        found.append(plain[-1])
-    found[0].pop((BEGIN,), None)  # it is never predicted
-    return found
+        counts.append(plain[-1])
+    counts[0].pop((BEGIN,), None)  # it is never predicted
+    return counts
 
 
 def _smoothed(counts: list[Counter[Gram]], order: int) -> dict[Gram, tuple[float, float]]:
@@ -160,12 +163,12 @@ def _smoothed(counts: list[Counter[Gram]], order: int) -> dict[Gram, tuple[float
     for n, counter in enumerate(counts, 1):
         discount = _discount(counter)
         sums: dict[Gram, int] = defaultdict(int)
-        kinds: dict[Gram, int] = defaultdict(int)
+        types: dict[Gram, int] = defaultdict(int)
         for gram, count in counter.items():
             sums[gram[:-1]] += count
-            kinds[gram[:-1]] += 1
+            types[gram[:-1]] += 1
         for history, total in sums.items():
-            weights[history] = discount * kinds[history] / total
+            weights[history] = discount * types[history] / total
         for gram, count in counter.items():
             lower = uniform if n == 1 else probabilities[gram[1:]]
             probabilities[gram] = max(count - discount, 0) / sums[gram[:-1]] + weights[gram[:-1]] * lower
@@ -178,10 +181,10 @@ def _smoothed(counts: list[Counter[Gram]], order: int) -> dict[Gram, tuple[float
 
 
 def _discount(counter: Counter[Gram]) -> float:
-    """Ney's estimate from how many n-grams count once and twice; a half where it cannot be made."""
+    """Return Ney's estimate from the numbers of n-grams with counts one and two; 0.5 if one of them is zero."""
     once, twice = (sum(count == n for count in counter.values()) for n in (1, 2))
     return once / (once + 2 * twice) if once and twice else 0.5
 
 
 def _log(number: float) -> float:
-    return math.log(number) if number > 0 else _NEVER * _LOG10
+    return math.log(number) if number > 0 else _LOG_ZERO * _LOG10

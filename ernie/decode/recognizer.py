@@ -1,6 +1,6 @@
-"""Recognition of sound that comes in pieces: whole chunks go through the encoder, and what they tell is committed.
+"""Recognition of sound streams: whole chunks go through the encoder, and their tokens are committed.
 
-It does not matter in which pieces the sound comes: chunks are always cut at the same places.
+The result does not depend on how the sound is split into pieces: chunks are always cut at the same positions.
 
 Legend: N streams, S samples of sound, F frames, M features of a frame, T vectors, D width, V vocabulary.
 """
@@ -16,114 +16,123 @@ import numpy as np
 import paddle
 
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics
-from ernie.audio.lengths import STRIDE, vectors
+from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Beam, Reading, Spike, greedy, sure
-from ernie.decode.pieces import PieceWriter, Writing
-from ernie.decode.stream import of_each, one_model, part, under
+from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy, stable_length
+from ernie.decode.stream import check_pieces, common_model, strip_prefix, with_prefix
+from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
 from ernie.errors import UserError
 from ernie.kernels.precision import to_numpy
+from ernie.model.cache import KeyValueCache
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, finite, identity
-from ernie.model.memory import Memory
 from ernie.model.speech import SpeechHead
 
 
 @dataclass(frozen=True, eq=False)
-class Hearing:
-    """How far a stream is: what is known of its `sound`, `frames` (F, M) that vectors to come look at, and so on.
+class StreamState:
+    """The state of one stream: the feature state, the `frames` (F, M) that later vectors still need, and the output.
 
-    `count` vectors went through the encoder, and `last` is what the last of them told, a token or the blank.  `spikes`
-    are the tokens that are committed; where a decoder writes them, `writing` is how far it is, and where several
-    readings are followed, `readings` are these, all of which begin with what is committed but for the first `past`
-    tokens.
+    `count` vectors went through the encoder, and `last` is the CTC prediction at the last of them, a token or the
+    blank.  `spikes` are the committed tokens.  `decoder_state` is that of a segment decoder, `hypotheses` are those of
+    a beam; without the first `trimmed` tokens, the committed ones are a prefix of every hypothesis.
     """
 
-    sound: FeatureState
+    feature_state: FeatureState
     frames: np.ndarray
     count: int
     last: int
     spikes: tuple[Spike, ...] = ()
     ended: bool = False
-    writing: Writing | None = None
-    readings: tuple[Reading, ...] = ()
-    past: int = 0
+    decoder_state: SegmentDecoderState | None = None
+    hypotheses: tuple[Hypothesis, ...] = ()
+    trimmed: int = 0
 
     def ready(self, chunk: int) -> int:
-        """How many vectors can be computed now: a chunk, or the rest of a sound that is over."""
-        waiting = vectors(len(self.frames)) - (self.count > 0)
+        """Return how many vectors can be computed now: a chunk, or the rest of a sound that is over."""
+        waiting = vector_count(len(self.frames)) - (self.count > 0)
         if self.ended:
             return min(chunk, waiting)
         return chunk if len(self.frames) >= STRIDE * (chunk + (self.count > 0)) else 0
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
-        told = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "readings", "past")}
-        found = {"told": np.array(json.dumps(told)), "frames": self.frames, **under("sound", self.sound.arrays())}
-        return found if self.writing is None else found | under("writing", self.writing.arrays())
+        """Return the whole state as arrays by name."""
+        fields = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended")}
+        fields |= {"readings": self.hypotheses, "past": self.trimmed}
+        own = {"told": np.array(json.dumps(fields)), "frames": self.frames}
+        own |= with_prefix("sound", self.feature_state.arrays())
+        return own if self.decoder_state is None else own | with_prefix("writing", self.decoder_state.arrays())
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Hearing:
-        """That of which `arrays` gave these."""
-        told = json.loads(str(arrays["told"]))
-        spikes = tuple(Spike(*spike) for spike in told.pop("spikes"))
-        readings = tuple(Reading(tuple(one), tuple(at), *rest) for one, at, *rest in told.pop("readings"))
-        sound = FeatureState.of_arrays(part("sound", arrays))
-        kept = part("writing", arrays)
-        writing = Writing.of_arrays(kept) if kept else None
-        return cls(sound, arrays["frames"], spikes=spikes, writing=writing, readings=readings, **told)
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> StreamState:
+        """Restore a state from its `arrays`."""
+        fields = json.loads(str(arrays["told"]))
+        decoder_arrays = strip_prefix("writing", arrays)
+        return cls(
+            FeatureState.of_arrays(strip_prefix("sound", arrays)),
+            arrays["frames"],
+            spikes=tuple(Spike(*spike) for spike in fields.pop("spikes")),
+            decoder_state=SegmentDecoderState.of_arrays(decoder_arrays) if decoder_arrays else None,
+            hypotheses=tuple(
+                Hypothesis(tuple(tokens), tuple(vectors), *rest) for tokens, vectors, *rest in fields.pop("readings")
+            ),
+            trimmed=fields.pop("past", 0),
+            **fields,
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Recognitions:
-    """The state of N streams: how far each is, and what the encoder remembers of the last chunks.
+class RecognitionState:
+    """The state of N streams: that of each, and the encoder's cache of the last chunks.
 
-    `model` tells the model that they are of from others.
+    `model` identifies the model that the state belongs to.
     """
 
-    hearing: tuple[Hearing, ...]
-    memory: Memory
+    stream_states: tuple[StreamState, ...]
+    cache: KeyValueCache
     model: str = ""
 
     @property
     def streams(self) -> int:
-        """How many streams there are."""
-        return len(self.hearing)
+        """The number of streams."""
+        return len(self.stream_states)
 
-    def chosen(self, streams: Sequence[int]) -> Recognitions:
-        """These streams only, in this order."""
-        return Recognitions(tuple(self.hearing[n] for n in streams), self.memory.chosen(streams), self.model)
+    def chosen(self, streams: Sequence[int]) -> RecognitionState:
+        """Return the state of these streams only, in this order."""
+        return RecognitionState(tuple(self.stream_states[n] for n in streams), self.cache.chosen(streams), self.model)
 
-    def with_others(self, others: Sequence[Recognitions]) -> Recognitions:
-        """The streams of this state and those of others, in their order."""
-        every = [self, *others]
-        hearing = tuple(one for state in every for one in state.hearing)
-        memory = Memory.joined([state.memory for state in every])
-        return Recognitions(hearing, memory, one_model(state.model for state in every))
+    def with_others(self, others: Sequence[RecognitionState]) -> RecognitionState:
+        """Concatenate the streams of this state and of others, in order."""
+        states = [self, *others]
+        stream_states = tuple(stream for state in states for stream in state.stream_states)
+        cache = KeyValueCache.joined([state.cache for state in states])
+        return RecognitionState(stream_states, cache, common_model(state.model for state in states))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that is known, as arrays by name."""
+        """Return the whole state as arrays by name."""
         own = {"streams": np.array(self.streams), "model": np.array(self.model)}
-        found = own | under("memory", self.memory.arrays())
-        for number, one in enumerate(self.hearing):
-            found |= under(str(number), one.arrays())
-        return found
+        own |= with_prefix("memory", self.cache.arrays())
+        for number, stream in enumerate(self.stream_states):
+            own |= with_prefix(str(number), stream.arrays())
+        return own
 
     @classmethod
-    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Recognitions:
-        """The state of which `arrays` gave these."""
-        hearing = (Hearing.of_arrays(part(str(number), arrays)) for number in range(int(arrays["streams"])))
-        return cls(tuple(hearing), Memory.of_arrays(part("memory", arrays)), str(arrays.get("model", "")))
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> RecognitionState:
+        """Restore a state from its `arrays`."""
+        numbers = range(int(arrays["streams"]))
+        stream_states = tuple(StreamState.of_arrays(strip_prefix(str(number), arrays)) for number in numbers)
+        cache = KeyValueCache.of_arrays(strip_prefix("memory", arrays))
+        return cls(stream_states, cache, str(arrays.get("model", "")))
 
 
 class TokenRecognizer:
-    """Recognizes streams of sound with an encoder that has learnt in chunks of `chunk` vectors, seeing `before` more.
+    """Recognizes sound streams with an encoder trained on chunks of `chunk` vectors that see `before` chunks more.
 
-    What a chunk tells is committed as soon as its frames are there: that is `chunk` vectors and three frames at most
-    after it was said.  With a `beam` several readings are followed, and a token is committed once all of them have it,
-    or the sound is over.  With a `writer` CTC only cuts the sound into pieces, and what the writer reads of each is
-    committed as soon as the vectors that it looks ahead are there.  The tokens that are `never` told are in no
-    transcript, such as those that begin and end a text.
+    The output of a chunk is committed as soon as its frames are available: at most `chunk` vectors and three frames
+    after the words were spoken.  With a `beam`, a token is committed once all hypotheses share it, or the sound is
+    over.  With a `decoder`, CTC only cuts the sound into segments, and the decoder's output for a segment is committed
+    as soon as its look-ahead is available.  Tokens in `never` are excluded from transcripts, such as those that mark
+    the beginning and the end of a text.
     """
 
     def __init__(
@@ -131,138 +140,145 @@ class TokenRecognizer:
         ernie: ErnieModel,
         head: SpeechHead,
         config: FeatureConfig,
-        around: Statistics | None = None,
+        statistics: Statistics | None = None,
         *,
         chunk: int,
         before: int,
-        writer: PieceWriter | None = None,
+        decoder: SegmentDecoder | None = None,
         beam: Beam | None = None,
         never: Sequence[int] = (),
     ):
         self._ernie, self._head, self._chunk, self._before = ernie, head, chunk, before
         self._encoder = ernie.encoder if head.recurrent is None else head.recurrent
-        self._writer, self._beam, self._never = writer, beam, list(never)
-        self._features, self._width = FeatureStream(config, around), config.features
+        self._decoder, self._beam, self._never = decoder, beam, list(never)
+        self._features, self._width = FeatureStream(config, statistics), config.features
 
-    def begin(self, streams: int = 1) -> Recognitions:
-        """The state of streams of which nothing was heard."""
-        one = Hearing(
+    def begin(self, streams: int = 1) -> RecognitionState:
+        """Return the state of streams before their first sample."""
+        stream = StreamState(
             FeatureState(),
             np.zeros((0, self._width), np.float32),
             0,
             self._head.blank,
-            writing=None if self._writer is None else Writing.begin(),
-            readings=() if self._beam is None else (Reading(),),
+            decoder_state=None if self._decoder is None else SegmentDecoderState.begin(),
+            hypotheses=() if self._beam is None else (Hypothesis(),),
         )
-        return Recognitions((one,) * streams, Memory.empty(streams), self._model)
+        return RecognitionState((stream,) * streams, KeyValueCache.empty(streams), self._model)
 
-    def _check(self, state: Recognitions) -> None:
+    def _check(self, state: RecognitionState) -> None:
         if state.model:
-            one_model([state.model, self._model])
+            common_model([state.model, self._model])
 
     @cached_property
     def _model(self) -> str:
-        # The same weights may read greedily, too: such a state has no readings that a beam could follow.
+        # The same weights may also decode greedily: the state then has no hypotheses that a beam could extend.
         return identity(self._ernie, self._head) + (" by beam" if self._beam is not None else "")
 
-    def push(self, state: Recognitions, pieces: Sequence[np.ndarray]) -> tuple[Recognitions, list[list[Spike]]]:
-        """More samples (S,) of each stream; the tokens that they tell.
+    def push(self, state: RecognitionState, pieces: Sequence[np.ndarray]) -> tuple[RecognitionState, list[list[Spike]]]:
+        """Take more samples (S,) of each stream; return the tokens committed by now.
 
         Raises UserError for sound with more vectors than the encoder has positions, for a stream that is over, and for
         a state of another model.
         """
         self._check(state)
-        hearing = []
-        for one, piece in zip(state.hearing, of_each(state, pieces), strict=True):
-            if one.ended and len(piece):
+        stream_states = []
+        for stream, piece in zip(state.stream_states, check_pieces(state, pieces), strict=True):
+            if stream.ended and len(piece):
                 raise UserError("the sound of this stream is over; begin another one")
-            sound, more_FM = self._features.push(one.sound, piece)
-            hearing.append(replace(one, sound=sound, frames=np.concatenate([one.frames, more_FM])))
-        return self._go_on(state, hearing)
+            feature_state, more_FM = self._features.push(stream.feature_state, piece)
+            frames = np.concatenate([stream.frames, more_FM])
+            stream_states.append(replace(stream, feature_state=feature_state, frames=frames))
+        return self._advance(state, stream_states)
 
-    def finish(self, state: Recognitions) -> tuple[Recognitions, list[list[Spike]]]:
-        """All sounds are over; the rest of what they tell."""
+    def finish(self, state: RecognitionState) -> tuple[RecognitionState, list[list[Spike]]]:
+        """End all streams; return the rest of their tokens."""
         self._check(state)
-        return self._go_on(state, [replace(one, ended=True) for one in state.hearing])
+        return self._advance(state, [replace(stream, ended=True) for stream in state.stream_states])
 
-    def _go_on(self, state: Recognitions, hearing: list[Hearing]) -> tuple[Recognitions, list[list[Spike]]]:
-        before = [len(one.spikes) for one in hearing]
+    def _advance(
+        self, state: RecognitionState, stream_states: list[StreamState]
+    ) -> tuple[RecognitionState, list[list[Spike]]]:
+        before = [len(stream.spikes) for stream in stream_states]
         with evaluating(self._ernie), evaluating(self._head):
-            memory = state.memory
-            while any(counts := [one.ready(self._chunk) for one in hearing]):
-                memory = self._hear(hearing, counts, memory)
-            nothing = paddle.zeros([0, self._ernie.config.hidden_size])
-            hearing = [self._written(one, nothing, [], True) if one.ended else one for one in hearing]
-            if self._beam is not None:  # the best reading of a sound that is over is the one that counts
-                hearing = [_ended(one, self._beam.best(one.readings)) if one.ended else one for one in hearing]
-        new = [list(one.spikes[n:]) for one, n in zip(hearing, before, strict=True)]
-        return Recognitions(tuple(hearing), memory, state.model), new
+            cache = state.cache
+            while any(counts := [stream.ready(self._chunk) for stream in stream_states]):
+                cache = self._process_chunks(stream_states, counts, cache)
+            empty_TD = paddle.zeros([0, self._ernie.config.hidden_size])
+            for n, stream in enumerate(stream_states):
+                if stream.ended:
+                    stream_states[n] = self._finished(self._decode(stream, empty_TD, [], True))
+        new = [list(stream.spikes[n:]) for stream, n in zip(stream_states, before, strict=True)]
+        return RecognitionState(tuple(stream_states), cache, state.model), new
 
-    def _hear(self, hearing: list[Hearing], counts: list[int], memory: Memory) -> Memory:
-        """A chunk of each stream that has one, of `counts` vectors."""
+    def _process_chunks(
+        self, stream_states: list[StreamState], counts: list[int], cache: KeyValueCache
+    ) -> KeyValueCache:
+        """Process a chunk of `counts` vectors of each stream that has one, in place; return the encoder's cache."""
         layout = Layout.of_lengths(counts)
         streams = np.flatnonzero(layout.lengths)
-        x_TD = self._vectors([hearing[n] for n in streams], layout.lengths[streams])
-        hidden_TD, memory = self._encoder.go_on(x_TD, layout, memory, together=True)
+        x_TD = self._encoder_input([stream_states[n] for n in streams], layout.lengths[streams])
+        hidden_TD, cache = self._encoder.forward_cached(x_TD, layout, cache, within_chunk=True)
         logits_TV = finite(to_numpy(self._head(hidden_TD)))
         logits_TV[:, self._never] = -np.inf
         for n in streams:
-            one, count = hearing[n], counts[n]
+            old, count = stream_states[n], counts[n]
             scores_TV = logits_TV[layout.offsets[n] : layout.offsets[n + 1]]
-            # The last vector's frames stay, since those of the next one reach back into them.
-            frames = one.frames[STRIDE * (count - (one.count == 0)) :].copy()  # no view, which would keep them all
+            # Keep the last vector's frames, which are in the receptive field of the next one.
+            frames = old.frames[STRIDE * (count - (old.count == 0)) :].copy()  # a view would keep all frames alive
             last = int(scores_TV[-1].argmax())
-            heard = replace(one, frames=frames, count=one.count + count, last=last)
+            stream = replace(old, frames=frames, count=old.count + count, last=last)
             if self._beam is not None:
-                readings = self._beam.go_on(one.readings, scores_TV, one.count)
-                committed = _committed(replace(heard, readings=readings), count_sure := sure(readings))
-                readings, past = self._beam.without_past(readings, count_sure)
-                hearing[n] = replace(committed, readings=readings, past=one.past + past)
+                hypotheses = self._beam.extend(old.hypotheses, scores_TV, old.count)
+                committed = _committed(replace(stream, hypotheses=hypotheses), stable := stable_length(hypotheses))
+                hypotheses, trimmed = self._beam.trim(hypotheses, stable)
+                stream_states[n] = replace(committed, hypotheses=hypotheses, trimmed=old.trimmed + trimmed)
                 continue
-            spikes = greedy(scores_TV, self._head.blank, one.last, one.count)
-            if self._writer is None:
-                hearing[n] = replace(heard, spikes=(*one.spikes, *spikes))
+            spikes = greedy(scores_TV, self._head.blank, old.last, old.count)
+            if self._decoder is None:
+                stream_states[n] = replace(stream, spikes=(*old.spikes, *spikes))
             else:
                 own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
-                hearing[n] = self._written(heard, own_TD, [spike.vector for spike in spikes], False)
-        # Of a recurrent encoder the memory is one state, whatever was before.
-        return memory if self._head.recurrent is not None else memory.last(self._before * self._chunk)
+                stream_states[n] = self._decode(stream, own_TD, [spike.vector for spike in spikes], False)
+        # The cache of a recurrent encoder is a single state, which has a fixed size.
+        return cache if self._head.recurrent is not None else cache.last(self._before * self._chunk)
 
-    def _written(self, one: Hearing, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> Hearing:
-        """A stream after the writer has read more vectors (T, D) of it, where there is a writer."""
-        if self._writer is None or one.writing is None:
-            return one
-        writing, new = self._writer.go_on(one.writing, hidden_TD, spikes, ended)
-        return replace(one, writing=writing, spikes=(*one.spikes, *new))
+    def _decode(self, stream: StreamState, hidden_TD: paddle.Tensor, spikes: Sequence[int], ended: bool) -> StreamState:
+        """Push more vectors (T, D) of a stream into the segment decoder, if there is one."""
+        if self._decoder is None or stream.decoder_state is None:
+            return stream
+        decoder_state, new = self._decoder.push(stream.decoder_state, hidden_TD, spikes, ended)
+        return replace(stream, decoder_state=decoder_state, spikes=(*stream.spikes, *new))
 
-    def _vectors(self, hearing: Sequence[Hearing], counts: np.ndarray) -> paddle.Tensor:
-        """What the encoder gets of these streams (T, D), so many vectors of each."""
+    def _finished(self, stream: StreamState) -> StreamState:
+        """Commit the best hypothesis of a stream that is over, if there is a beam."""
+        if self._beam is None:
+            return stream
+        best = self._beam.best(stream.hypotheses)
+        return _committed(replace(stream, hypotheses=(best,)), len(best.tokens))
+
+    def _encoder_input(self, stream_states: Sequence[StreamState], counts: np.ndarray) -> paddle.Tensor:
+        """Return the next `counts` input vectors of each of these streams, concatenated (T, D)."""
         frontend, positions = self._head.frontend, self._ernie.config.max_positions
         pieces, firsts = [], []
-        for one, count in zip(hearing, counts, strict=True):
-            if frontend.period is None and one.count + count > positions:
+        for stream, count in zip(stream_states, counts, strict=True):
+            if frontend.period is None and stream.count + count > positions:
                 raise UserError(f"the sound has more than {positions} vectors, as many as this model has positions for")
-            again = one.count > 0  # the vector before, which lacks the frames before it, is computed and left out
-            # Of a sound that is over the last chunk has all that is left, and silence behind it.
-            rest = one.ended and count == vectors(len(one.frames)) - again
-            pieces.append(one.frames if rest else one.frames[: STRIDE * (count + again)])
-            firsts.append(int(again))
+            repeated = stream.count > 0  # the previous vector, recomputed without its left context, then dropped
+            # The last chunk takes all remaining frames; the front end pads them with zeros.
+            rest = stream.ended and count == vector_count(len(stream.frames)) - repeated
+            pieces.append(stream.frames if rest else stream.frames[: STRIDE * (count + repeated)])
+            firsts.append(int(repeated))
         frames = Frames(np.concatenate(pieces), Layout.of_lengths([len(piece) for piece in pieces]))
-        begins = np.array([one.count for one in hearing]) - firsts
+        begins = np.array([stream.count for stream in stream_states]) - firsts
         x_TD, layout = frontend(frames, begins)
         rows = layout.positions >= np.repeat(firsts, layout.lengths)
         return paddle.gather(x_TD, paddle.to_tensor(np.flatnonzero(rows)))
 
 
-def _ended(one: Hearing, best: Reading) -> Hearing:
-    """A stream that is over, this being what was read."""
-    return _committed(replace(one, readings=(best,)), len(best.tokens))
-
-
-def _committed(one: Hearing, count: int) -> Hearing:
-    """A stream of whose readings so many tokens are committed: as the best of them has them."""
-    best, done = one.readings[0], len(one.spikes) - one.past
+def _committed(stream: StreamState, count: int) -> StreamState:
+    """Commit the first `count` tokens of the best hypothesis."""
+    best, done = stream.hypotheses[0], len(stream.spikes) - stream.trimmed
     new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
-    # What was committed before may have been read at later vectors, by a reading that is no longer the best.
-    last = one.spikes[-1].vector if one.spikes else 0
-    return replace(one, spikes=(*one.spikes, *(Spike(token, max(last, vector), 1.0) for token, vector in new)))
+    # Earlier tokens may have been committed at later vectors, from a hypothesis that is no longer the best.
+    last = stream.spikes[-1].vector if stream.spikes else 0
+    return replace(stream, spikes=(*stream.spikes, *(Spike(token, max(last, vector), 1.0) for token, vector in new)))

@@ -1,4 +1,4 @@
-"""When to read and when to write: the policies of simultaneous translation.
+"""Read/write policies of simultaneous translation.
 
 Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (catch-up).
 """
@@ -11,15 +11,15 @@ import numpy as np
 
 from ernie.errors import UserError
 
-_TINY = 1e-9  # what a product that should be whole may lack of it: 1 - 1 / 1.25 is not quite 0.2
+_TINY = 1e-9  # rounding error of a product that should be whole: 1 - 1 / 1.25 is not quite 0.2
 
 
 @dataclass(frozen=True)
 class WaitK:
-    """Stay `k` tokens behind the source; None reads all of it first.
+    """Stay `k` tokens behind the source; with None read all of it first.
 
-    Where the target is r times as long as the source, `catch_up` = 1 - 1/r keeps the distance: with 0.2 every fifth
-    token is written without reading another one; below 0, for shorter targets, more are read.
+    If the target is r times as long as the source, `catch_up` = 1 - 1/r keeps the distance: with 0.2 every fifth token
+    is written without reading another one; negative values, for shorter targets, read more.
     """
 
     k: int | None
@@ -32,9 +32,9 @@ class WaitK:
             raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
 
     def reads(self, steps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """g(t): how many tokens of a source are read before the target's token t, counted from 0, is written.
+        """Return g(t), the number of source tokens read before the target token t, counted from 0, is written.
 
-        `lengths` are those of the sources; both arrays have one entry for each token that is written.
+        `lengths` are the source lengths; both arrays have one entry for each target token.
         """
         if self.k is None:
             return np.asarray(lengths)

@@ -1,4 +1,4 @@
-"""With which of its tokens each word of a text begins."""
+"""The token that each word of a text begins with."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections.abc import Callable, Sequence
 
 from ernie.text.scripts import words_in
 
-AGAIN = 64  # tokens that are looked at again for each new one, twice as many at most
+AGAIN = 64  # tokens decoded again for each new one, at least; at most twice as many
 
 
 class Words:
-    """The words of a text whose tokens come one by one; `firsts` are the tokens that they begin with.
+    """The words of a text whose tokens arrive one by one; `firsts` are the indices of the tokens they begin with.
 
-    A letter of a script without spaces is a word.  Of a long text no more than some tokens are looked at again for each
-    one.
+    In a script without spaces each character is a word.  For each new token only the last tokens of a long text are
+    decoded again.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str]):
         self.firsts: list[int] = []
         self._decode = decode
-        self._tokens: list[int] = []  # those that are looked at again
-        self._count = self._before = 0  # of all tokens, and of the words before those that are looked at again
+        self._recent: list[int] = []  # the last tokens, decoded again for each new one
+        self._count = self._words_before = 0  # of all tokens, and of the words before the recent ones
 
     def add(self, token: int) -> None:
-        """One token more."""
-        self._tokens.append(token)
+        """Add a token."""
+        self._recent.append(token)
         self._count += 1
-        text = self._decode(self._tokens)
-        words = self._before + len(words_in(text))
+        text = self._decode(self._recent)
+        words = self._words_before + len(words_in(text))
         del self.firsts[words:]  # an apostrophe may join two words
         self.firsts += [self._count - 1] * (words - len(self.firsts))
-        if len(self._tokens) >= 2 * AGAIN and text.endswith(tail := self._decode(self._tokens[-AGAIN:])):
-            self._tokens, self._before = self._tokens[-AGAIN:], words - len(words_in(tail))
+        if len(self._recent) >= 2 * AGAIN and text.endswith(tail := self._decode(self._recent[-AGAIN:])):
+            self._recent, self._words_before = self._recent[-AGAIN:], words - len(words_in(tail))
 
 
 def words_of(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> tuple[str, list[int]]:
-    """The text of tokens, and with which of them each of its words begins."""
+    """Return the text of tokens, and the index of the token that each of its words begins with."""
     words = Words(decode)
     for token in tokens:
         words.add(token)

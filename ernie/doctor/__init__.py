@@ -1,1 +1,1 @@
-"""What this machine has, what the library makes of it, how fast that is, and what could be better."""
+"""Diagnosis of this machine: hardware, installed packages, kernels, speed, and advice."""

@@ -1,4 +1,4 @@
-"""What is not as it should be, and what to do about it: a sentence for each."""
+"""Problems of an installation and how to fix them, one sentence each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OLDEST = (3, 3, 1)  # as in setup.cfg
 
 
 def advice(machine: Machine, stack: Stack) -> list[str]:
-    """All that can be mended, the gravest first."""
+    """Return all problems that can be fixed, the most serious first."""
     return [
         *_packages(machine),
         *_paddle(machine, stack.paddle),

@@ -1,4 +1,4 @@
-"""What the machine has and what is installed on it, found without Paddle."""
+"""The machine's hardware and installed packages, determined without Paddle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine as this process may use it.  Memory is in bytes; `threads_from` is the variable that sets them."""
+    """The machine as seen by this process.  Memory is in bytes; `threads_from` is the variable that sets `threads`."""
 
     processor: str
     vendor: str
@@ -46,7 +46,7 @@ class Machine:
 
 
 def find() -> Machine:
-    """Look at the machine.  To be called before Paddle is imported, which changes OMP_NUM_THREADS."""
+    """Inspect the machine.  Call it before importing Paddle, which changes OMP_NUM_THREADS."""
     info = _processor()
     flags = set(info.get("flags", "").split())
     return Machine(
@@ -67,24 +67,24 @@ def find() -> Machine:
 
 
 def gpus() -> list[str]:
-    """The names of NVIDIA's GPUs, as its driver tells them; empty where there is no driver."""
-    said = _said(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
-    return [] if said is None else [line.strip() for line in said.splitlines() if line.strip()]
+    """Return the names of NVIDIA GPUs as reported by the driver; empty if there is no driver."""
+    output = _output_of(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])
+    return [] if output is None else [line.strip() for line in output.splitlines() if line.strip()]
 
 
 def versions() -> dict[str, str | None]:
-    """The versions of Python, of this library and of what it requires; None for what is not installed."""
-    found = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
+    """Return the versions of Python, this library and its requirements; None for what is not installed."""
+    own = {"python": platform.python_version(), DISTRIBUTION: version(DISTRIBUTION)}
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         required = []
     names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line]
-    return found | {name: version(name) for name in names}
+    return own | {name: version(name) for name in names}
 
 
 def version(distribution: str) -> str | None:
-    """The version of an installed distribution."""
+    """Return the version of a distribution, or None if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -94,23 +94,23 @@ def version(distribution: str) -> str | None:
 def _threads_from() -> str | None:
     if runtime.threads() == runtime.cores():
         return None
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    return "OMP_NUM_THREADS" if asked == str(runtime.threads()) else "MKL_NUM_THREADS"
+    requested = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return "OMP_NUM_THREADS" if requested == str(runtime.threads()) else "MKL_NUM_THREADS"
 
 
 def _compiler() -> str | None:
     try:
         command = build.compiler()
-    except build.CannotBuild as error:  # of CXX
+    except build.CannotBuild as error:  # for an invalid CXX
         return str(error)
     if command is None:
         return None
-    said = _said([*command, "--version"])
-    return f"{' '.join(command)}: {said.splitlines()[0] if said else 'cannot be started'}"
+    output = _output_of([*command, "--version"])
+    return f"{' '.join(command)}: {output.splitlines()[0] if output else 'cannot be started'}"
 
 
-def _said(command: list[str]) -> str | None:
-    """What a program prints; None when it is not there or fails."""
+def _output_of(command: list[str]) -> str | None:
+    """Return what a program prints, or None if it is missing or fails."""
     if shutil.which(command[0]) is None:
         return None
     try:
@@ -120,7 +120,7 @@ def _said(command: list[str]) -> str | None:
 
 
 def _processor() -> dict[str, str]:
-    """What Linux tells of the first core, line by line; empty elsewhere."""
+    """Return the entries of the first core in Linux's /proc/cpuinfo; empty elsewhere."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

@@ -1,6 +1,6 @@
-"""How fast products and memory are, beside what the cores can do at most.
+"""Measured speed of matrix products and memory, compared with the peak of the cores.
 
-What is measured takes turns with its bound, and the best of several counts: other programs may be running.
+Measurements alternate with those of their bound, and the best of several counts: other programs may be running.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import paddle
 
 from ernie.kernels.build import processor_flags
-from ernie.kernels.cpu.call import low, product
+from ernie.kernels.cpu.call import product, to_bf16
 from ernie.kernels.cpu.library import Library, library
 
 M, K, N = 2048, 768, 3072  # the first feed-forward product of 16 sequences of 128 tokens in BERT-base
@@ -25,7 +25,7 @@ _FLOATS = 1 << 26  # 256 MB, more than the caches hold
 
 @dataclass(frozen=True)
 class Rate:
-    """A product's speed and its bound in GFLOP/s, and whose product it is: the kernels' or Paddle's own."""
+    """The speed of a matrix product and its bound in GFLOP/s; `by` is the implementation, our kernels or Paddle."""
 
     precision: str
     by: str
@@ -35,14 +35,14 @@ class Rate:
 
 @dataclass(frozen=True)
 class Speed:
-    """The products that there are; `bandwidth` is reading from memory with all threads, in GB/s."""
+    """The speeds of all available products; `bandwidth` is of memory reads with all threads, in GB/s."""
 
     products: list[Rate]
     bandwidth: float | None
 
 
 def measure() -> Speed:
-    """Measure for two to three seconds."""
+    """Measure the speeds, which takes two to three seconds."""
     if paddle.get_device() != "cpu":
         types = ["float32", *(["bfloat16"] if paddle.amp.is_bfloat16_supported() else []), "float16"]
         return Speed([_on_gpu(dtype) for dtype in types], None)
@@ -51,25 +51,25 @@ def measure() -> Speed:
     fastest = dict.fromkeys(runs, math.inf)
     bounds: dict[str, float] = {}
     for _ in range(_TURNS):
-        for job, run in runs.items():
-            fastest[job] = min(fastest[job], _least(run))
+        for key, run in runs.items():
+            fastest[key] = min(fastest[key], _min_seconds(run))
         if kernels is not None:
             for precision in {precision for precision, _ in runs}:
                 bounds[precision] = max(bounds.get(precision, 0.0), _bound(precision, kernels))
-    if "amx_bf16" in processor_flags():  # multiplies in tiles, beyond what the vector units do that are measured
+    if "amx_bf16" in processor_flags():  # its tile units exceed the bound, which is of the vector units
         bounds.pop("bf16", None)
-    rates = [Rate(*job, _gflops(seconds), bounds.get(job[0])) for job, seconds in fastest.items()]
+    rates = [Rate(*key, _gflops(seconds), bounds.get(key[0])) for key, seconds in fastest.items()]
     return Speed(rates, None if kernels is None else _bandwidth(kernels))
 
 
 def _products(kernels: Library | None) -> dict[tuple[str, str], Callable[[], object]]:
-    """The products that there are, by precision and by whose they are."""
+    """Return the available products by (precision, implementation)."""
     left, right = paddle.randn([M, K]), paddle.randn([K, N])
     runs: dict[tuple[str, str], Callable[[], object]] = {}
     if kernels is not None:
         runs["fp32", "kernels"] = lambda: product(left, right)
     if kernels is not None and kernels.has_bf16:
-        low_left, low_right = low(left), low(right)
+        low_left, low_right = to_bf16(left), to_bf16(right)
         runs["bf16", "kernels"] = lambda: product(low_left, low_right)
     runs["fp32", "Paddle"] = lambda: paddle.matmul(left, right)
     return runs
@@ -77,7 +77,7 @@ def _products(kernels: Library | None) -> dict[tuple[str, str], Callable[[], obj
 
 def _bound(precision: str, kernels: Library) -> float:
     operations = c_double()
-    seconds = _least(lambda: kernels.call("peak", int(precision == "bf16"), _ROUNDS, byref(operations)))
+    seconds = _min_seconds(lambda: kernels.call("peak", int(precision == "bf16"), _ROUNDS, byref(operations)))
     return operations.value / seconds / 1e9
 
 
@@ -89,21 +89,21 @@ def _on_gpu(dtype: str) -> Rate:
         paddle.device.synchronize()
 
     names = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-    return Rate(names[dtype], "Paddle", _gflops(_least(run)), None)
+    return Rate(names[dtype], "Paddle", _gflops(_min_seconds(run)), None)
 
 
 def _bandwidth(kernels: Library) -> float:
     total = c_double()
     values = paddle.ones([_FLOATS])
-    return 4e-9 * _FLOATS / _least(lambda: kernels.call("squares", values.data_ptr(), _FLOATS, byref(total)))
+    return 4e-9 * _FLOATS / _min_seconds(lambda: kernels.call("squares", values.data_ptr(), _FLOATS, byref(total)))
 
 
 def _gflops(seconds: float) -> float:
     return 2e-9 * M * K * N / seconds
 
 
-def _least(run: Callable[[], object]) -> float:
-    """The least seconds of several runs, the first of which does not count."""
+def _min_seconds(run: Callable[[], object]) -> float:
+    """Return the minimum duration of several runs in seconds, after one warm-up run."""
     run()
     fastest, end = math.inf, time.perf_counter() + _SECONDS
     while time.perf_counter() < end or fastest == math.inf:

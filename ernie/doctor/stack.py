@@ -1,4 +1,4 @@
-"""What the library stands on and chooses: Paddle, its device, the kernels, the precision."""
+"""The software stack in use: Paddle, its device, the kernels and the precision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ernie.kernels.precision import resolve
 
 @dataclass(frozen=True)
 class Paddle:
-    """The Paddle that is installed.  `cuda` is the version it was built for, None for the CPU wheel."""
+    """The installed Paddle.  `cuda` is the CUDA version it was built for, None for the CPU wheel."""
 
     version: str
     cuda: str | None
@@ -22,9 +22,9 @@ class Paddle:
 
 @dataclass(frozen=True)
 class Kernels:
-    """The C++ kernels.  Without a `variant`, `reason` says why there are none and `details` what the compiler said.
+    """The C++ kernels.  Without a `variant`, `reason` says why there are none and `details` is the compiler's output.
 
-    `best` is the variant that suits this processor most.
+    `best` is the best variant that this processor supports.
     """
 
     best: str | None
@@ -37,7 +37,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Stack:
-    """What computes."""
+    """Paddle, the kernels, and the precision that `auto` resolves to."""
 
     paddle: Paddle
     kernels: Kernels
@@ -45,11 +45,11 @@ class Stack:
 
 
 def find() -> Stack:
-    """What there is.  Kernels that have to be compiled are."""
+    """Determine the stack.  Compiles the kernels if necessary."""
     paddle = _paddle()
     kernels = _kernels(paddle)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "running without", Remark)  # which refers to here
+        warnings.filterwarnings("ignore", "running without", Remark)  # this warning refers to `ernie doctor`
         return Stack(paddle, kernels, resolve("auto"))
 
 

@@ -1,1 +1,1 @@
-"""Kernels behind one interface: what each computes is defined by its reference body in plain Paddle."""
+"""Kernels behind one interface: a reference implementation in plain Paddle defines what each of them computes."""

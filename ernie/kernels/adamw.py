@@ -1,4 +1,4 @@
-"""The update of one parameter, and the norm of all gradients."""
+"""The AdamW update of one parameter, and the sum of squares of all gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ernie.kernels.choose import choose
 
 @dataclass(frozen=True)
 class AdamStep:
-    """One step of AdamW for one parameter: its rate and decay, and beta1^t and beta2^t after this step."""
+    """The settings of one AdamW step of one parameter; `power1` and `power2` are beta1^t and beta2^t after the step."""
 
     rate: float
     decay: float
@@ -27,17 +27,17 @@ class AdamStep:
 
 
 def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-    """Update a weight with its gradient, and the moments, in place.
+    """Update a weight from its gradient, and both moments, in place.
 
-    Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2; a copy of lower precision that kernels keep of the
-    weight is renewed with it.
+    Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2.  If the kernels keep a lower-precision copy of the
+    weight, it is updated too.
     """
-    body = choose((weight, moment1, moment2), reference, cpu.adamw.adamw, reference)
-    body(step, weight, moment1, moment2)
+    impl = choose((weight, moment1, moment2), reference, cpu.adamw.adamw, reference)
+    impl(step, weight, moment1, moment2)
 
 
 def reference(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-    """What a step is."""
+    """Reference implementation in plain Paddle."""
     gradient = weight.grad * step.gradient_scale
     paddle.assign(step.beta1 * moment1 + (1 - step.beta1) * gradient, moment1)
     paddle.assign(step.beta2 * moment2 + (1 - step.beta2) * gradient * gradient, moment2)
@@ -47,9 +47,9 @@ def reference(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) 
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> float:
-    """The sum of the squares of all elements; not finite when any of them is not."""
+    """Return the sum of squares of all elements; not finite if any element is not."""
     if not tensors:
         return 0.0
-    if all(map(cpu.serves, tensors)):
+    if all(map(cpu.supports, tensors)):
         return cpu.adamw.sum_of_squares(tensors)
     return float(paddle.stack([(x * x).sum() for x in tensors]).sum())

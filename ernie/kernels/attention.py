@@ -1,6 +1,7 @@
-"""Attention over packed sequences: no token sees another sequence.
+"""Attention over packed sequences: no token attends to another sequence.
 
-Legend: T packed queries, S packed keys, N sequences, L and M the longest, H heads, K size of a head, D = H * K.
+Legend: T packed queries, S packed keys, N sequences, L and M the longest query and key sequence, H heads, K head size,
+D = H * K.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ernie.kernels.check import check_attention, check_layout, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
 
-_FAR = -1e4  # added to scores of what is not seen: vanishes after the softmax, in fp16 too
+_MASKED = -1e4  # added to the scores of masked keys: their softmax weight vanishes, also in fp16
 
 
 def attention(
@@ -37,21 +38,21 @@ def attention(
     """Scaled dot-product attention within each sequence, (T, D) -> (T, D).
 
     Vaswani et al. (2017, arXiv 1706.03762), section 3.2.  `dropout` is the probability of dropping an attention
-    weight.  `keys` is the layout of keys and values where they are of other sequences than the queries, the n-th of
-    one belonging to the n-th of the other; `mask` says which of them each query sees, all if left out.
+    weight.  `keys` is the layout of keys and values that come from other sequences than the queries: the n-th query
+    sequence then attends to the n-th key sequence.  `mask` restricts the keys each query sees; the default is all.
 
-    Raises UserError where the shapes do not fit.
+    Raises UserError if the shapes do not fit.
     """
     keys = keys or layout
     size = sizes(q_TD=q_TD, k_SD=k_SD, v_SD=v_SD)
     check_layout(layout, size["T"])
     check_layout(keys, size["S"], "keys")
     if keys.sequences != layout.sequences:
-        raise UserError(f"keys is of {keys.sequences} sequences: expected {layout.sequences}, as layout has")
+        raise UserError(f"keys has {keys.sequences} sequences: expected {layout.sequences}, as in layout")
     check_attention(layout, size["D"], heads, mask)
-    on_gpu = gpu.attention.attention if gpu.attention.serves(q_TD, heads, layout, keys, mask) else reference
-    body = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
-    return body(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
+    on_gpu = gpu.attention.attention if gpu.attention.supports(q_TD, heads, layout, keys, mask) else reference
+    impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
+    return impl(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)
 
 
 def reference(
@@ -64,12 +65,12 @@ def reference(
     keys: Layout,
     mask: Mask | None,
 ) -> Tensor:
-    """What attention is: the sequences laid out as a padded batch and back."""
+    """Reference implementation in plain Paddle, by way of a padded batch."""
     N, L = layout.sequences, layout.longest
     D = q_TD.shape[-1]
     q, k, v = (
-        pad(x, of).reshape([N, of.longest, heads, D // heads]).transpose([0, 2, 1, 3])
-        for x, of in ((q_TD, layout), (k_SD, keys), (v_SD, keys))
+        pad(x, x_layout).reshape([N, x_layout.longest, heads, D // heads]).transpose([0, 2, 1, 3])
+        for x, x_layout in ((q_TD, layout), (k_SD, keys), (v_SD, keys))
     )
     scores_NHLM = paddle.matmul(q * (1.0 / math.sqrt(D // heads)), k, transpose_y=True)
     if mask is not None or not keys.is_rectangular:
@@ -86,7 +87,7 @@ def reference(
 
 
 def pad(x_TD: Tensor, layout: Layout) -> Tensor:
-    """(T, D) -> (N * L, D), zeros where there is no token."""
+    """Scatter packed rows (T, D) into a padded batch (N * L, D), with zeros as padding."""
     if layout.is_rectangular:
         return x_TD
     slots = paddle.to_tensor(layout.slots).unsqueeze(-1)
@@ -95,17 +96,17 @@ def pad(x_TD: Tensor, layout: Layout) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _bias(layout: Layout, keys: Layout, mask: Mask | None, heads: int) -> Tensor:
-    """(N, H, L, M): zero where the query sees the key, far below zero where it does not.
+    """Return the additive mask (N, H, L, M): zero where the query sees the key, a large negative number elsewhere.
 
-    Written out in full, once for all layers: Paddle's broadcasting addition is many times slower on a CPU.
+    Expanded to its full shape, once for all layers: Paddle's broadcasting addition is many times slower on a CPU.
     """
     N, L, M = layout.sequences, layout.longest, keys.longest
-    place_M = np.arange(M)
-    seen_NLM = np.broadcast_to((place_M < keys.lengths[:, None])[:, None, :], (N, L, M))
+    position_M = np.arange(M)
+    visible_NLM = np.broadcast_to((position_M < keys.lengths[:, None])[:, None, :], (N, L, M))
     if mask is not None:
         first_NL, last_NL = np.zeros((2, N * L), np.int64)
         first_NL[layout.slots], last_NL[layout.slots] = mask.first, mask.last
-        inside = (place_M >= first_NL.reshape(N, L, 1)) & (place_M < last_NL.reshape(N, L, 1))
-        seen_NLM = seen_NLM & inside
-    bias_NLM = np.where(seen_NLM, 0.0, _FAR).astype(np.float32)
+        inside = (position_M >= first_NL.reshape(N, L, 1)) & (position_M < last_NL.reshape(N, L, 1))
+        visible_NLM = visible_NLM & inside
+    bias_NLM = np.where(visible_NLM, 0.0, _MASKED).astype(np.float32)
     return paddle.to_tensor(np.broadcast_to(bias_NLM[:, None], (N, heads, L, M)))

@@ -1,6 +1,6 @@
-"""Compiles the C++ kernels for an instruction set: into the wheel as it is built, or at first use.
+"""Compile the C++ kernels for an instruction set, either into a wheel or at first use.
 
-Imports nothing else of the library: setup.py runs this file where neither it nor Paddle is installed yet.
+Imports nothing else from this library: setup.py runs this file before the library and Paddle are installed.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from contextlib import suppress
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "cpu" / "src"
-SHIPPED = Path(__file__).parent / "cpu" / "lib"  # filled in a wheel, never in the source tree
+SHIPPED = Path(__file__).parent / "cpu" / "lib"  # populated in wheels only, never in the source tree
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
-# What the compiler may use, and what a processor must say it has (the names of Linux), best first.
+# The compiler flags of each variant, and the CPU flags (as Linux names them) that it requires; best variant first.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "avx512_bf16": (*_AVX512, "-mavx512bf16", "-mavx512vnni"),
     "avx512": _AVX512,
     "avx2": ("-mavx2", "-mfma"),
 }
-_NEEDS = {
+_CPU_FLAGS = {
     "avx512_bf16": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma", "avx512_bf16", "avx512_vnni"},
     "avx512": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"},
     "avx2": {"avx2", "fma"},
 }
-# -w: GCC warns about its own intrinsics' headers.  -fopenmp is for compiling only: the library is loaded where an
-# OpenMP runtime is, Paddle's, and a second one would fight with it over the cores.
+# -w: GCC warns about its own intrinsics headers.  -fopenmp is passed to the compiler but not to the linker: the process
+# already has an OpenMP runtime, Paddle's, and a second one would compete with it for the cores.
 _FLAGS = ("-std=c++17", "-O3", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-w")
 
 
 class CannotBuild(Exception):
-    """Why there are no kernels, in one sentence without its full stop; `details` is all that the compiler said."""
+    """Why there are no kernels, as a sentence without its full stop; `details` is the full output of the compiler."""
 
     def __init__(self, reason: str, details: str = "") -> None:
         super().__init__(reason)
@@ -47,7 +47,7 @@ class CannotBuild(Exception):
 
 
 def processor_flags() -> set[str]:
-    """What this processor says it has; empty where that cannot be read."""
+    """Return the flags of this processor; empty if they cannot be read."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -56,18 +56,18 @@ def processor_flags() -> set[str]:
 
 
 def runnable(flags: set[str]) -> list[str]:
-    """The variants that a processor with these flags can run, best first."""
-    return [name for name, needs in _NEEDS.items() if needs <= flags]
+    """Return the variants that a processor with these flags can run, best first."""
+    return [name for name, required in _CPU_FLAGS.items() if required <= flags]
 
 
 def cache() -> Path:
-    """The folder of the libraries built at first use."""
+    """Return the folder of the libraries built at first use."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 (never raises)
     return Path(home) / "ernie-continual" / "kernels"
 
 
 def cached(variant: str) -> Path:
-    """Where a library built at first use lies: a name for these very sources and flags."""
+    """Return the path of a library built at first use, which depends on a hash of the sources and compiler flags."""
     digest = hashlib.sha256(repr((_FLAGS, VARIANTS[variant])).encode())
     for path in sorted(SOURCES.iterdir()):
         digest.update(path.name.encode() + path.read_bytes())
@@ -75,16 +75,19 @@ def cached(variant: str) -> Path:
 
 
 def compiler() -> list[str] | None:
-    """The command of the C++ compiler: what CXX says, or the first of the usual names that there is."""
+    """Return the C++ compiler command: $CXX if set, else the first of the usual names on the PATH, else None.
+
+    Raises CannotBuild if $CXX cannot be parsed.
+    """
     try:
-        named = shlex.split(os.environ.get("CXX", ""))
+        given = shlex.split(os.environ.get("CXX", ""))
     except ValueError as error:
         raise CannotBuild(f"CXX: {error}") from None
-    return named or next(([path] for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
+    return given or next(([path] for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
 
 
 def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
-    """Compile the library of a variant to `path`.  Raises CannotBuild without a compiler or when it fails."""
+    """Compile the library of a variant to `path`.  Raises CannotBuild if there is no compiler or it fails."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "AMD64"):
         raise CannotBuild("they are for Linux on x86-64 processors")
     command = compiler()
@@ -92,7 +95,7 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
         raise CannotBuild("there is no C++ compiler (g++ or clang++)")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Built beside and renamed: another process may be looking for it, or building it too.
+        # Built in a temporary folder and renamed: another process may be loading or building it at the same time.
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{variant}-") as folder:
             library = _compile(command, variant, extra, Path(folder))
             _seal(library)
@@ -105,7 +108,7 @@ def build(variant: str, path: Path, extra: Sequence[str] = ()) -> Path:
 
 
 def _seal(library: Path) -> None:
-    """Put a digest behind what is in the file, where nothing that loads it looks, and all of it on the disk."""
+    """Append a digest to the library, where the loader ignores it, and flush the file to disk."""
     with library.open("r+b") as file:
         file.write(hashlib.sha256(file.read()).digest())
         file.flush()
@@ -113,7 +116,7 @@ def _seal(library: Path) -> None:
 
 
 def is_whole(library: Path) -> bool:
-    """Whether there is this library as it was built: to load one that was cut off would end the process."""
+    """Whether the library exists and matches its digest: loading a truncated one would crash the process."""
     try:
         content = library.read_bytes()
     except OSError:
@@ -123,14 +126,14 @@ def is_whole(library: Path) -> bool:
 
 
 def remember_failure(variant: str) -> None:
-    """Remember that this compiler cannot compile a variant, where there is room to."""
+    """Record that this compiler cannot compile a variant, if the cache is writable."""
     with suppress(OSError):
         _failure(variant).parent.mkdir(parents=True, exist_ok=True)
         _failure(variant).write_text(_compiler_and_version(), encoding="utf-8")
 
 
 def has_failed(variant: str) -> bool:
-    """Whether this very compiler could not compile these very sources for a variant."""
+    """Whether this compiler has already failed to compile these sources for a variant."""
     try:
         return _failure(variant).read_text(encoding="utf-8") == _compiler_and_version()
     except (OSError, ValueError):
@@ -144,10 +147,10 @@ def _failure(variant: str) -> Path:
 def _compiler_and_version() -> str:
     command = compiler() or ["none"]
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True)
+        result = subprocess.run([*command, "--version"], capture_output=True, text=True)
     except OSError:
         return shlex.join(command)
-    return f"{shlex.join(command)}\n{done.stdout}"
+    return f"{shlex.join(command)}\n{result.stdout}"
 
 
 def _compile(command: list[str], variant: str, extra: Sequence[str], folder: Path) -> Path:
@@ -166,10 +169,10 @@ def _compile(command: list[str], variant: str, extra: Sequence[str], folder: Pat
 
 def _run(command: list[str], what: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        result = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise CannotBuild(f"the C++ compiler {command[0]} cannot be started ({error.strerror})") from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        first = next((line for line in lines if "error" in line), f"exit status {done.returncode}")
-        raise CannotBuild(f"{command[0]} could not compile {what}: {first}", f"{shlex.join(command)}\n{done.stderr}")
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
+        first = next((line for line in lines if "error" in line), f"exit status {result.returncode}")
+        raise CannotBuild(f"{command[0]} could not compile {what}: {first}", f"{shlex.join(command)}\n{result.stderr}")

@@ -1,6 +1,7 @@
-"""Whether what a kernel is given fits together, by its shapes alone.
+"""Shape checks for the arguments of kernels.
 
-C++ reads as far as one tensor says that another one goes; Paddle's own operators say less clearly what is wrong.
+The C++ takes the sizes of some tensors from the shapes of others, so a mismatch would make it read out of bounds.
+Paddle's own operators report mismatches less clearly.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 
-# Those of ernie.kernels.layer.LayerWeights, in its order.
-_LAYER = (
+# The fields of ernie.kernels.layer.LayerWeights with their axes, in the same order.
+_LAYER_WEIGHTS = (
     *("q_DD", "k_DD", "v_DD", "out_DD", "inner_DF", "outer_FD"),
     *("q_bias_D", "k_bias_D", "v_bias_D", "out_bias_D", "inner_bias_F", "outer_bias_D"),
     *("gain1_D", "offset1_D", "gain2_D", "offset2_D"),
@@ -22,9 +23,9 @@ _LAYER = (
 
 
 def sizes(**tensors: Tensor) -> dict[str, int]:
-    """The size of each axis.  A tensor's name ends in its axes, a letter each, as in `weight_DE`.
+    """Return the size of each axis.  A tensor's name ends in its axes, one letter each, as in `weight_DE`.
 
-    Raises UserError where a tensor has more or fewer axes, or an axis another size than in a tensor before it.
+    Raises UserError if a tensor has more or fewer axes, or if the size of an axis differs from an earlier tensor's.
     """
     found: dict[str, int] = {}
     for name, tensor in tensors.items():
@@ -33,26 +34,26 @@ def sizes(**tensors: Tensor) -> dict[str, int]:
         for axis, size in zip(axes, shape, strict=False):
             fits = fits and found.setdefault(axis, size) == size
         if not fits:
-            told = [*found][:before]
-            expected = ", ".join(f"{axis} = {found[axis]}" if axis in told else axis for axis in axes)
+            known = [*found][:before]
+            expected = ", ".join(f"{axis} = {found[axis]}" if axis in known else axis for axis in axes)
             raise UserError(f"{name} has the shape {tuple(shape)}: expected ({expected})")
     return found
 
 
 def check_layout(layout: Layout, rows: int, name: str = "layout") -> None:
-    """Raise UserError where a layout is not that of so many rows."""
+    """Raise UserError unless the layout has `rows` tokens."""
     if layout.tokens != rows:
-        raise UserError(f"{name} is of {layout.tokens} tokens: expected one of {rows}, as there are rows")
+        raise UserError(f"{name} has {layout.tokens} tokens: expected {rows}, one for each row")
 
 
 def check_attention(layout: Layout, width: int, heads: int, mask: Mask | None) -> None:
-    """Raise UserError where a width is not that of so many heads, or a mask that of so many queries."""
+    """Raise UserError unless `heads` divides the width and the mask covers the queries of the layout."""
     if heads < 1 or width % heads:
         raise UserError(f"heads: {heads}: expected a number that divides the width, {width}")
     if mask is not None and not len(mask.first) == len(mask.last) == layout.tokens:
-        raise UserError(f"mask is of {len(mask.first)} queries: expected one of {layout.tokens}, as there are")
+        raise UserError(f"mask has {len(mask.first)} queries: expected {layout.tokens}, as in layout")
 
 
 def check_layer(x_TD: Tensor, weights: Iterable[Tensor]) -> None:
-    """Raise UserError where the weights of a Transformer layer do not fit one another, or what comes in."""
-    sizes(x_TD=x_TD, **dict(zip(_LAYER, weights, strict=True)))
+    """Raise UserError if the weights of a Transformer layer do not fit one another or the input."""
+    sizes(x_TD=x_TD, **dict(zip(_LAYER_WEIGHTS, weights, strict=True)))

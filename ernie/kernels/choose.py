@@ -1,4 +1,4 @@
-"""Which body of a kernel computes: the one place where that is decided."""
+"""Choose the implementation of a kernel: the only place where that is decided."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import paddle
 from paddle import Tensor
 
 from ernie.errors import UserError
-from ernie.kernels.cpu import serves
+from ernie.kernels.cpu import supports
 
-Body = TypeVar("Body", bound=Callable[..., object])
+Implementation = TypeVar("Implementation", bound=Callable[..., object])
 
 _HALVES = (paddle.float16, paddle.bfloat16)
 
 
-def choose(tensors: Sequence[Tensor], reference: Body, on_cpu: Body, on_gpu: Body) -> Body:
-    """The body for tensors, the first of which says where they are.
+def choose(
+    tensors: Sequence[Tensor], reference: Implementation, on_cpu: Implementation, on_gpu: Implementation
+) -> Implementation:
+    """Return the implementation to use for these tensors; the first one determines the device.
 
-    C++ for float32 on a CPU, Paddle's fused operators on a GPU, otherwise the reference.  Raises UserError for tensors
+    C++ for float32 on a CPU, Paddle's fused operators on a GPU, the reference otherwise.  Raises UserError for tensors
     in half precision on a CPU, for which Paddle has no operators.
     """
-    if serves(*tensors):
+    if supports(*tensors):
         return on_cpu
     if tensors[0].place.is_gpu_place():
         return on_gpu
     for tensor in tensors:
         if tensor.dtype in _HALVES:
             raise UserError(
-                f"weights of type {tensor.dtype.name.lower()} cannot be computed with on a CPU. Keep them in float32, "
-                "which model.float() makes them again; `with ernie.kernels.precision.computing('auto'):` computes in "
-                "bfloat16 where the processor does"
+                f"weights of type {tensor.dtype.name.lower()} cannot be used on a CPU. Convert them back to float32 "
+                "with model.float(); `with ernie.kernels.precision.computing('auto'):` computes in bfloat16 where the "
+                "processor supports it"
             )
     return reference

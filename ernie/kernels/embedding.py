@@ -1,4 +1,4 @@
-"""The sum of embeddings, normalized.  Legend: T packed tokens, D width."""
+"""Sum of embeddings, normalized.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
-from ernie.kernels.cpu.call import row_numbers
+from ernie.kernels.cpu.call import row_indices
 from ernie.kernels.norm import layer_norm
 
 
@@ -26,22 +26,22 @@ def embed(
     dropout: float = 0.0,
     names: Sequence[str] = (),
 ) -> Tensor:
-    """dropout(LayerNorm(sum of table[ids])): ids (T,) and tables (rows, D), one for the other, to (T, D).
+    """dropout(LayerNorm(sum of table[ids])): an array of ids (T,) for each table (rows, D), to (T, D).
 
-    Ids are on the host, where they are made and checked; `names` are what messages call those of each table.  Raises
-    UserError for one that is not the number of a row, and where the shapes do not fit.
+    Ids stay on the host, where they are made and checked; `names` are what error messages call the ids of each table.
+    Raises UserError if an id is out of range or the shapes do not fit.
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.
     """
     for table in tables:
         sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)
-    body = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
-    lengths = [len(own) for own in ids]
+    impl = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
+    lengths = [len(ids_T) for ids_T in ids]
     if len(set(lengths)) > 1:
-        raise UserError(f"{lengths[0]} ids of tokens, beside {', '.join(map(str, lengths[1:]))} of other kinds")
-    called = names or ["id"] * len(tables)
-    checked = [row_numbers(own, len(table), name) for own, table, name in zip(ids, tables, called, strict=True)]
-    return body(checked, tables, gain_D, offset_D, epsilon, dropout)
+        raise UserError(f"{lengths[0]} token ids, but {', '.join(map(str, lengths[1:]))} ids for the other tables")
+    names = names or ["id"] * len(tables)
+    checked = [row_indices(ids_T, len(table), name) for ids_T, table, name in zip(ids, tables, names, strict=True)]
+    return impl(checked, tables, gain_D, offset_D, epsilon, dropout)
 
 
 def reference(
@@ -52,7 +52,7 @@ def reference(
     epsilon: float,
     dropout: float,
 ) -> Tensor:
-    """What it is."""
+    """Reference implementation in plain Paddle."""
     rows = [F.embedding(paddle.to_tensor(ids_T), table) for ids_T, table in zip(ids, tables, strict=True)]
     total_TD = paddle.add_n(rows)
     return F.dropout(layer_norm(total_TD, gain_D, offset_D, epsilon), dropout)

@@ -23,7 +23,7 @@ from ernie.kernels.norm import add_norm
 
 
 class LayerWeights(NamedTuple):
-    """The parameters of a layer: matrices (in, out), biases (out,), gain and offset of the two norms (D,)."""
+    """The parameters of a layer: matrices (in, out), biases (out,), gain and offset of both norms (D,)."""
 
     q: Tensor
     k: Tensor
@@ -45,7 +45,7 @@ class LayerWeights(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerSettings:
-    """What a layer computes beside its weights.  Dropouts are probabilities."""
+    """The hyperparameters of a layer.  Dropouts are probabilities."""
 
     heads: int
     activation: Literal["gelu", "relu"]
@@ -64,15 +64,15 @@ def transformer_layer(
 ) -> Tensor:
     """Self-attention and a feed-forward network, each followed by dropout, residual and LayerNorm, (T, D) -> (T, D).
 
-    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in any precision, but for a GPU at
-    its level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero at the others.
-    Raises UserError where the shapes do not fit.
+    Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in every precision, except on a
+    GPU at level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero elsewhere.
+    Raises UserError if the shapes do not fit.
     """
     check_layer(x_TD, weights)
     check_layout(layout, x_TD.shape[0])
     check_attention(layout, x_TD.shape[1], settings.heads, mask)
-    body = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, reference)
-    return body(x_TD, layout, weights, settings, mask, rows)
+    impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, reference)
+    return impl(x_TD, layout, weights, settings, mask, rows)
 
 
 def reference(
@@ -83,7 +83,7 @@ def reference(
     mask: Mask | None,
     rows: np.ndarray | None,
 ) -> Tensor:
-    """What the layer is: the smaller kernels one after the other."""
+    """Reference implementation: the smaller kernels one after the other."""
     w, s = weights, settings
     q, k, v = linear(x_TD, w.q, w.q_bias), linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
     mixed_TD = attention(q, k, v, layout, s.heads, s.attention_dropout, mask=mask)

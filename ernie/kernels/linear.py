@@ -17,23 +17,23 @@ Activation = Literal["none", "gelu", "relu"]
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:
-    """f(x W + b), (T, D) -> (T, E).  Raises UserError where the shapes do not fit.
+    """f(x W + b), (T, D) -> (T, E).  Raises UserError if the shapes do not fit.
 
-    GELU is the exact one (Hendrycks and Gimpel, 2016, arXiv 1606.08415).
+    GELU is exact, not the tanh approximation (Hendrycks and Gimpel, 2016, arXiv 1606.08415).
     """
     sizes(x_TD=x_TD, weight_DE=weight_DE, bias_E=bias_E)
-    body = choose((x_TD, weight_DE, bias_E), reference, cpu.linear.linear, gpu.linear.linear)
-    return body(x_TD, weight_DE, bias_E, activation)
+    impl = choose((x_TD, weight_DE, bias_E), reference, cpu.linear.linear, gpu.linear.linear)
+    return impl(x_TD, weight_DE, bias_E, activation)
 
 
 def reference(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation) -> Tensor:
-    """What the layer is."""
+    """Reference implementation in plain Paddle."""
     y_TE = _Linear.apply(x_TD, weight_DE, bias_E)
     return y_TE if activation == "none" else getattr(F, activation)(y_TE)
 
 
 class _Linear(PyLayer):
-    """As `paddle.nn.functional.linear`, which on a CPU spends more time on the bias than on the product."""
+    """Same as `paddle.nn.functional.linear`, which on a CPU spends more time on the bias than on the matmul."""
 
     @staticmethod
     def forward(ctx, x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
@@ -50,5 +50,5 @@ class _Linear(PyLayer):
             lambda: paddle.matmul(x_TD, grad_TE, transpose_x=True),
             lambda: paddle.matmul(ones_1T, grad_TE).reshape([-1]),
         )
-        # Paddle insists on None for what needs no gradient.
+        # Paddle requires None for tensors that need no gradient.
         return tuple(None if frozen else compute() for frozen, compute in zip(ctx.frozen, gradients, strict=True))

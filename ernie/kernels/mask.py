@@ -1,4 +1,4 @@
-"""Which keys each query sees, as data: an interval of its sequence.
+"""Attention masks as data: each query sees an interval of the keys of its sequence.
 
 Legend: T packed queries, N sequences.
 """
@@ -14,9 +14,9 @@ from ernie.data.batch import Layout
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Each query sees the keys from `first` (T,) to before `last` (T,), counted from the start of its sequence.
+    """Each query sees the keys from `first` (T,) up to, not including, `last` (T,), counted within its sequence.
 
-    What lies outside the sequence is not there to be seen; a query that sees nothing gets zeros.
+    Positions beyond the sequence are ignored; a query that sees no keys gets zeros.
     """
 
     first: np.ndarray
@@ -24,25 +24,25 @@ class Mask:
 
     @classmethod
     def causal(cls, layout: Layout) -> Mask:
-        """A token sees itself and what comes before it."""
+        """Each token sees itself and all tokens before it."""
         return cls.window(layout, before=layout.longest, after=0)
 
     @classmethod
     def window(cls, layout: Layout, before: int, after: int) -> Mask:
-        """A token sees so many tokens before and after itself."""
+        """Each token sees itself, `before` tokens before it and `after` tokens after it."""
         return cls.between(layout.positions - before, layout.positions + after + 1)
 
     @classmethod
     def chunk(cls, layout: Layout, size: int, before: int = 0) -> Mask:
-        """Tokens come in chunks of `size`; one sees its own chunk and so many chunks before it."""
+        """Each token sees its own chunk of `size` tokens and the `before` chunks before that."""
         chunk_T = layout.positions // size
         return cls.between((chunk_T - before) * size, (chunk_T + 1) * size)
 
     @classmethod
     def prefix(cls, layout: Layout, lengths: np.ndarray) -> Mask:
-        """As causal, but the first `lengths` (N,) tokens of each sequence see one another."""
-        reach_T = np.maximum(layout.positions + 1, np.repeat(lengths, layout.lengths))
-        return cls.between(np.zeros_like(reach_T), reach_T)
+        """Causal, except that the first `lengths` (N,) tokens of each sequence see one another."""
+        last_T = np.maximum(layout.positions + 1, np.repeat(lengths, layout.lengths))
+        return cls.between(np.zeros_like(last_T), last_T)
 
     @classmethod
     def wait(cls, layout: Layout, k: int) -> Mask:
@@ -56,5 +56,5 @@ class Mask:
 
     @classmethod
     def between(cls, first: np.ndarray, last: np.ndarray) -> Mask:
-        """Each token sees the keys from `first` (T,) to before `last` (T,), those that lie within its sequence."""
+        """Each token sees the keys from `first` (T,) up to, not including, `last` (T,), within its sequence."""
         return cls(np.maximum(first, 0).astype(np.int32), np.maximum(last, 0).astype(np.int32))

@@ -1,4 +1,4 @@
-"""Dropout, residual and LayerNorm in one.  Legend: T packed tokens, D width."""
+"""Fused dropout, residual addition and LayerNorm.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def add_norm(
 ) -> Tensor:
     """LayerNorm(residual + dropout(x)), (T, D) -> (T, D).  Ba et al. (2016, arXiv 1607.06450).
 
-    Raises UserError where the shapes do not fit.
+    Raises UserError if the shapes do not fit.
     """
     sizes(x_TD=x_TD, residual_TD=residual_TD, gain_D=gain_D, offset_D=offset_D)
-    body = choose((x_TD, residual_TD, gain_D, offset_D), reference, cpu.norm.add_norm, gpu.norm.add_norm)
-    return body(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
+    impl = choose((x_TD, residual_TD, gain_D, offset_D), reference, cpu.norm.add_norm, gpu.norm.add_norm)
+    return impl(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
 
 
 def reference(
     residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float
 ) -> Tensor:
-    """What it is."""
+    """Reference implementation in plain Paddle."""
     total_TD = residual_TD + F.dropout(x_TD, dropout)
     return layer_norm(total_TD, gain_D, offset_D, epsilon)
 
 
 def layer_norm(x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float) -> Tensor:
-    """Paddle's LayerNorm, with the right gradient also where the gain is frozen: Paddle 3.3 leaves it out on a CPU."""
+    """Paddle's LayerNorm with a correct gradient for a frozen gain too: on a CPU, Paddle 3.3 leaves the gain out."""
     width = x_TD.shape[-1:]
     if gain_D.stop_gradient:
         return F.layer_norm(x_TD, width, None, None, epsilon) * gain_D + offset_D

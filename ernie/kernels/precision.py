@@ -1,4 +1,4 @@
-"""In which type products are computed: float32, or a type of half its size with sums and weights kept in float32."""
+"""The data type of matrix products: float32, or a type of half its size with sums and weights kept in float32."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from paddle import Tensor
 
 Precision = Literal["fp32", "bf16", "fp16"]
-Wanted = Literal["auto", "fp32", "bf16", "fp16"]
-WantedForInference = Literal["auto", "fp32", "bf16", "fp16", "int8"]
-# How much a GPU computes in a precision below fp32: products and attention, or all but losses, softmax and norms.
+PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
+InferencePrecisionChoice = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+# What a GPU computes below fp32: products and attention (O1), or everything but losses, softmax and norms (O2).
 Level = Literal["O1", "O2"]
 
 _TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "float32"}
@@ -24,24 +24,24 @@ _current: ContextVar[str] = ContextVar("precision", default="fp32")
 _level: ContextVar[Level] = ContextVar("level", default="O1")
 
 
-def resolve(wanted: Wanted) -> Precision:
-    """The precision for this machine: with `auto`, bf16 where it has instructions for it, else fp32.
+def resolve(choice: PrecisionChoice) -> Precision:
+    """Return the precision to use on this machine: for `auto`, bf16 if it has instructions for it, else fp32.
 
-    Raises UserError when the machine cannot compute in the one that is wanted.
+    Raises UserError if the machine does not support the chosen precision.
     """
-    if wanted == "auto":
-        return "bf16" if "bf16" in _possible() else "fp32"
-    _check(wanted)
-    return wanted
+    if choice == "auto":
+        return "bf16" if "bf16" in _supported() else "fp32"
+    _check(choice)
+    return choice
 
 
 @contextmanager
 def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterator[None]:
-    """Kernels called inside compute in this precision; what Paddle computes itself does on a GPU.
+    """Run the kernels called inside in this precision; on a GPU, Paddle's own operators as well.
 
-    Weights and their gradients stay float32, and are cast as they are used: the model's own are the master weights.
-    What a layer returns is float32 too, except on a GPU at level O2, where all tensors between operators are of the
-    lower precision.  On a CPU there is one level, O1.
+    Weights and their gradients stay float32 and are cast when used: the model's own weights are the master weights.
+    Layers return float32 too, except on a GPU at level O2, where all tensors between operators have the lower
+    precision.  A CPU always uses O1.
     """
     import paddle
 
@@ -60,54 +60,53 @@ def precision(name: Precision | Literal["int8"], level: Level = "O1") -> Iterato
         _level.reset(before[1])
 
 
-def computing(wanted: WantedForInference, level: Level = "O1") -> AbstractContextManager[None]:
-    """`precision` of what `resolve` makes of `wanted`."""
-    if wanted == "int8":
-        _check(wanted)
-        return precision(wanted, level)
-    return precision(resolve(wanted), level)
+def computing(choice: InferencePrecisionChoice, level: Level = "O1") -> AbstractContextManager[None]:
+    """Return the `precision` context that a choice resolves to on this machine, int8 included."""
+    if choice == "int8":
+        _check(choice)
+        return precision(choice, level)
+    return precision(resolve(choice), level)
 
 
 def current() -> str:
-    """The precision in force."""
+    """Return the active precision."""
     return _current.get()
 
 
 def is_low() -> bool:
-    """Whether the precision in force is below float32.
+    """Whether the active precision is below float32.
 
-    With int8 only stacks of layers compute in bytes; what is around them is in bfloat16 where the machine has it.
+    With int8 only layer stacks compute in int8; everything around them uses bfloat16 where the machine supports it.
     """
     name = _current.get()
-    return name in ("bf16", "fp16") or (name == "int8" and "bf16" in _possible())
+    return name in ("bf16", "fp16") or (name == "int8" and "bf16" in _supported())
 
 
 def is_all_low() -> bool:
-    """Whether what layers return is below float32 as well."""
+    """Whether layers return less than float32 as well (level O2)."""
     return is_low() and _level.get() == "O2"
 
 
 def cast(x: Tensor) -> Tensor:
-    """A tensor in the type of the precision in force, as the fused operators of a GPU take it."""
+    """Cast a tensor to the active precision, as the fused operators of a GPU require."""
     return x.astype(_TYPES[_current.get()])
 
 
 def to_numpy(x: Tensor) -> np.ndarray:
-    """What a tensor holds, in float32 whichever precision it was computed in: NumPy has no bfloat16, and takes its
-    bits for whole numbers."""
+    """Convert a tensor of any precision to a float32 array: NumPy has no bfloat16 and reads its bits as integers."""
     return x.astype("float32").numpy()
 
 
-def _check(wanted: str) -> None:
-    possible = _possible()
-    if wanted not in possible:
+def _check(choice: str) -> None:
+    supported = _supported()
+    if choice not in supported:
         raise UserError(
-            f"precision {wanted}: this machine computes in {', '.join(possible)} only; precision: auto takes the "
-            "one that suits it best"
+            f"precision {choice}: this machine computes in {', '.join(supported)} only; precision: auto "
+            "chooses the best one"
         )
 
 
-def _possible() -> list[str]:
+def _supported() -> list[str]:
     import paddle
 
     if paddle.get_device() != "cpu":

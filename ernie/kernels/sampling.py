@@ -1,8 +1,8 @@
-"""Samples of a WaveNet one after the other, each from those before it: the loop that draws them.
+"""Autoregressive sampling from a WaveNet: the loop that draws each sample from those before it.
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 3.
 
-Legend: S samples, L layers, C channels, P vectors that a layer looks back on.
+Legend: S samples, L layers, C channels, P past vectors that a layer sees.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ernie.kernels.cpu.library import library
 
 
 class Network(NamedTuple):
-    """What draws samples, in arrays of float32.
+    """The weights of a WaveNet, as float32 arrays.
 
-    A sample, in `loudness`, is made a vector by `first` (2, C), weight and bias.  Layer by layer `mix` (L, taps C, 2 C)
-    has the oldest tap first, `leads` (L, C, 2 C) lead out of the stack and on to the next layer, whose bias is
-    `on_bias` (L, C).  Through `inner` (C, C) and `out` (C, 2) what leads out becomes the mean of the next sample and
-    the logarithm of its deviation, all but the last counted in `loudness`.
+    `first` (2, C), a weight and a bias, maps a sample divided by `loudness` to a vector.  Of each layer, `mix`
+    (L, taps C, 2 C) has the oldest tap first, and `skip_residual` (L, C, 2 C) projects to the output of the stack and
+    to the next layer, the latter with the bias `residual_bias` (L, C).  `inner` (C, C) and `out` (C, 2) map the summed
+    skip outputs to a mean and a log scale: the next sample is loudness * (mean + exp(log_scale) * noise).
     """
 
     dilations: tuple[int, ...]
     loudness: float
     first: np.ndarray
     mix: np.ndarray
-    leads: np.ndarray
-    on_bias: np.ndarray
+    skip_residual: np.ndarray
+    residual_bias: np.ndarray
     inner: np.ndarray
     inner_bias: np.ndarray
     out: np.ndarray
@@ -38,48 +38,49 @@ class Network(NamedTuple):
 
     @property
     def taps(self) -> int:
-        """How many vectors a layer sees."""
+        """The number of vectors a layer sees at once."""
         return self.mix.shape[1] // self.first.shape[1]
 
 
 def draw(
     network: Network,
     rows: Sequence[np.ndarray],
-    told_SLC: np.ndarray,
+    conditioning_SLC: np.ndarray,
     last: float,
     noise_S: np.ndarray | None,
     samples_S: np.ndarray,
 ) -> None:
-    """Draw the samples that follow `last` by white noise, or, without any, go through those that are there already.
+    """Draw the samples that follow `last` from white noise or, without noise, process the samples given.
 
-    `rows` are the vectors of each layer (P + S, C), of which the first P are there; `told` (S, L, 2 C) is what the
-    conditioner adds to each product.  What is missing of rows and samples is filled in.
+    `rows` are the vectors (P + S, C) of each layer, of which the first P are given; `conditioning` (S, L, 2 C) is what
+    the conditioner adds to each matrix product.  The other rows and the samples are written in place.
     """
-    body = reference if library() is None else cpu.sampling.draw
-    body(network, rows, told_SLC, last, noise_S, samples_S)
+    impl = reference if library() is None else cpu.sampling.draw
+    impl(network, rows, conditioning_SLC, last, noise_S, samples_S)
 
 
 def reference(
     network: Network,
     rows: Sequence[np.ndarray],
-    told_SLC: np.ndarray,
+    conditioning_SLC: np.ndarray,
     last: float,
     noise_S: np.ndarray | None,
     samples_S: np.ndarray,
 ) -> None:
-    """What the loop does."""
+    """Reference implementation in NumPy."""
     C, taps = network.first.shape[1], network.taps
     for s in range(len(samples_S)):
         x = last / network.loudness * network.first[0] + network.first[1]
         total = np.zeros(C, x.dtype)
-        for own, dilation, mix, leads, bias, told in zip(
-            rows, network.dilations, network.mix, network.leads, network.on_bias, told_SLC[s], strict=True
+        weights = network.dilations, network.mix, network.skip_residual, network.residual_bias
+        for history, conditioning, dilation, mix, skip_residual, bias in zip(
+            rows, conditioning_SLC[s], *weights, strict=True
         ):
-            own[s + (taps - 1) * dilation] = x
-            inner = own[s : s + (taps - 1) * dilation + 1 : dilation].ravel() @ mix + told
-            both = np.tanh(inner[:C]) / (1 + np.exp(-inner[C:])) @ leads
-            total += both[:C]
-            x = x + both[C:] + bias
+            history[s + (taps - 1) * dilation] = x
+            inner = history[s : s + (taps - 1) * dilation + 1 : dilation].ravel() @ mix + conditioning
+            outputs = np.tanh(inner[:C]) / (1 + np.exp(-inner[C:])) @ skip_residual
+            total += outputs[:C]
+            x = x + outputs[C:] + bias
         if noise_S is not None:
             hidden = np.maximum(np.maximum(total, 0) @ network.inner + network.inner_bias, 0)
             mean, log_scale = hidden @ network.out + network.out_bias

@@ -1,4 +1,4 @@
-"""The shape of an encoder, and the shapes that people know by name."""
+"""Encoder configuration and named presets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ernie.saved import read_json
 
 Activation = Literal["gelu", "relu"]
 
-_LARGEST = 2**31 - 1  # size of a tensor that Paddle can make
+_MAX_SIZE = 2**31 - 1  # the largest tensor dimension that Paddle supports
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """The shape of an encoder; the defaults are those of BERT and ERNIE 2.0 base.
+    """Hyperparameters of an encoder; the defaults are those of BERT and ERNIE 2.0 base.
 
     `task_vocab_size` is the number of task embeddings, 0 for an encoder without them.  Sizes are in units, dropout in
     probabilities.
@@ -46,15 +46,15 @@ class EncoderConfig:
         if self.task_vocab_size < 0:
             raise UserError(f"task_vocab_size: expected at least 0, found {self.task_vocab_size}")
         for name in ("vocab_size", "hidden_size", "intermediate_size", "max_positions", "segments", "task_vocab_size"):
-            if getattr(self, name) > _LARGEST:
-                raise UserError(f"{name}: expected at most {_LARGEST}, found {getattr(self, name)}")
+            if getattr(self, name) > _MAX_SIZE:
+                raise UserError(f"{name}: expected at most {_MAX_SIZE}, found {getattr(self, name)}")
         if self.activation not in get_args(Activation):
             raise UserError(
                 f"activation: expected one of {', '.join(get_args(Activation))}, found {self.activation!r:.60}"
             )
         if self.hidden_size % self.heads:
             raise UserError(
-                f"hidden_size {self.hidden_size} does not divide by heads {self.heads}: "
+                f"hidden_size {self.hidden_size} is not divisible by heads {self.heads}: "
                 f"{self.hidden_size} / {self.heads} = {self.hidden_size / self.heads:.2f}"
             )
         if self.layer_norm_epsilon <= 0 or self.initializer_range <= 0:
@@ -68,30 +68,31 @@ class EncoderConfig:
 
     @classmethod
     def preset(cls, name: str) -> EncoderConfig:
-        """A shape by name, see PRESETS.  Raises UserError for an unknown one."""
+        """Return the preset called `name`, see PRESETS.  Raises UserError for an unknown name."""
         if name not in PRESETS:
             raise UserError(f"there is no encoder preset '{name}'.{nearest(name, PRESETS)}")
         return PRESETS[name]
 
     @classmethod
     def read(cls, path: Path) -> EncoderConfig:
-        """Read a shape that `write` wrote.  Raises UserError when it is missing or damaged."""
+        """Read a configuration written by `write`.  Raises UserError when the file is missing or damaged."""
         data = read_json(path, {}, f"Is {path.parent} the folder of a model? Then it is damaged.")
         return build(cls, from_dict(data, str(path)))
 
     def write(self, path: Path) -> None:
-        """Write the shape as JSON."""
+        """Write the configuration as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
-def _square(hidden_size: int, layers: int, heads: int) -> EncoderConfig:
+def _small(hidden_size: int, layers: int, heads: int) -> EncoderConfig:
     return EncoderConfig(
         hidden_size=hidden_size,
         layers=layers,
         heads=heads,
         intermediate_size=4 * hidden_size,
         layer_norm_epsilon=1e-5,
-        # 0.02 suits 768 units; fewer need larger weights for the same outputs, or attention starts too even to learn.
+        # 0.02 suits 768 units.  Narrower layers need larger weights for outputs of the same scale; otherwise attention
+        # starts out too uniform to learn.
         initializer_range=round(0.02 * math.sqrt(768 / hidden_size), 4),
     )
 
@@ -99,12 +100,12 @@ def _square(hidden_size: int, layers: int, heads: int) -> EncoderConfig:
 _BASE = EncoderConfig()
 _LARGE = replace(_BASE, hidden_size=1024, layers=24, heads=16, intermediate_size=4096)
 
-# The published ones: ERNIE 2.0's and 1.0's released configurations (four segments, sixteen tasks; the Chinese 1.0
-# with ReLU and 513 positions), and BERT's.
+# Besides our own sizes: BERT's configurations and the released ones of ERNIE 2.0 (four segments, sixteen tasks) and of
+# the Chinese ERNIE 1.0 (ReLU, 513 positions).
 PRESETS: dict[str, EncoderConfig] = {
-    "tiny": _square(128, 2, 2),
-    "mini": _square(256, 4, 4),
-    "small": _square(512, 4, 8),
+    "tiny": _small(128, 2, 2),
+    "mini": _small(256, 4, 4),
+    "small": _small(512, 4, 8),
     "base": replace(_BASE, layer_norm_epsilon=1e-5),
     "large": replace(_LARGE, layer_norm_epsilon=1e-5),
     "bert-base": replace(_BASE, task_vocab_size=0),

@@ -1,6 +1,6 @@
-"""The decoder: what is written so far and what was read of a source, and out come vectors of what is to follow.
+"""The Transformer decoder: from the target prefix and the encoded source to hidden states that predict the next token.
 
-Legend: T packed tokens that are written, S packed vectors of the sources, N sequences, D width.
+Legend: T packed target tokens, S packed source vectors, N sequences, D width, F inner width.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
+from ernie.model.cache import ExtendedCache, KeyValueCache, Pairs
 from ernie.model.config import EncoderConfig
-from ernie.model.memory import Grown, Memory, Pairs
 
 
 class Source(NamedTuple):
-    """What tokens that are written may look at.
+    """What target tokens cross-attend to.
 
-    `memory` are the sources, as `Decoder.read` makes them.  `queries` says which tokens look at which source: the n-th
-    sequence of its tokens at the n-th source.  `mask` says how much of it each token sees, all if left out.
+    `cache` holds the keys and values of the sources, see `Decoder.read`.  `queries` groups the target tokens by source:
+    those of its n-th sequence attend to the n-th source.  `mask` limits how much of it each token sees (default: all).
     """
 
-    memory: Memory
+    cache: KeyValueCache
     queries: Layout
     mask: Mask | None = None
 
 
 class Decoder(nn.Layer):
-    """A stack of post-norm Transformer layers that look at what is written and at a source, (T, D) -> (T, D).
+    """A stack of post-norm Transformer layers with causal self-attention and cross-attention, (T, D) -> (T, D).
 
-    Vaswani et al. (2017, arXiv 1706.03762), section 3.1; the shape is an encoder's.
+    Vaswani et al. (2017, arXiv 1706.03762), section 3.1; configured like an encoder.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -41,30 +41,30 @@ class Decoder(nn.Layer):
         self.layers = nn.LayerList([DecoderLayer(config) for _ in range(config.layers)])
 
     def read(self, source_SD: Tensor) -> Pairs:
-        """The keys and values of each layer for an encoder's vectors."""
+        """Return each layer's cross-attention keys and values for an encoder's vectors."""
         return tuple(layer.read(source_SD) for layer in self.layers)
 
-    def forward(self, x_TD: Tensor, layout: Layout, source: Source, written: Memory | None = None) -> Tensor:
-        """Decode all tokens at once, as in training: each sees those before it, and its part of the source."""
-        return self.go_on(x_TD, layout, source, written or Memory.empty(layout.sequences))[0]
+    def forward(self, x_TD: Tensor, layout: Layout, source: Source, cache: KeyValueCache | None = None) -> Tensor:
+        """Decode all tokens in parallel, as in training: each sees those before it, and its part of the source."""
+        return self.forward_cached(x_TD, layout, source, cache or KeyValueCache.empty(layout.sequences))[0]
 
-    def go_on(
-        self, x_TD: Tensor, layout: Layout, source: Source, written: Memory, window: int | None = None
-    ) -> tuple[Tensor, Memory]:
-        """Decode tokens that follow those `written`, which they join in the memory that is returned.
+    def forward_cached(
+        self, x_TD: Tensor, layout: Layout, source: Source, cache: KeyValueCache, window: int | None = None
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Decode new tokens after those in the cache; return the output and the extended cache.
 
-        With a `window` each sees so many tokens of what is written at most, itself the last of them.
+        With a `window` each token attends to at most that many target tokens, itself included.
         """
-        grown = written.places(layout, window=window)
+        extended = cache.extension(layout, window=window)
         layers = []
-        for number, layer in enumerate(self.layers):
-            x_TD, pair = layer(x_TD, layout, source, grown, number)
-            layers.append(pair)
-        return x_TD, Memory(grown.layout, tuple(layers))
+        for index, layer in enumerate(self.layers):
+            x_TD, keys_values = layer(x_TD, layout, source, extended, index)
+            layers.append(keys_values)
+        return x_TD, KeyValueCache(extended.layout, tuple(layers))
 
 
 class DecoderLayer(nn.Layer):
-    """Attention to what is written, attention to the source, and a feed-forward network.
+    """Self-attention, cross-attention and a feed-forward network.
 
     Each is followed by dropout, residual and LayerNorm.
     """
@@ -82,28 +82,32 @@ class DecoderLayer(nn.Layer):
         self._heads, self._activation, self._epsilon = config.heads, config.activation, epsilon
 
     def read(self, source_SD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source."""
-        return _apply(self.source_k, source_SD), _apply(self.source_v, source_SD)
+        """Project source vectors to cross-attention keys and values."""
+        return _linear(self.source_k, source_SD), _linear(self.source_v, source_SD)
 
     def forward(
-        self, x_TD: Tensor, layout: Layout, source: Source, grown: Grown, number: int
+        self, x_TD: Tensor, layout: Layout, source: Source, extended: ExtendedCache, index: int
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The output, and the keys and values of all that is written now."""
+        """Return the output, and the self-attention keys and values of all target tokens, cached and new."""
         heads, dropout = self._heads, self.attention_dropout if self.training else 0.0
-        pair = grown(number, (_apply(self.k, x_TD), _apply(self.v, x_TD)))
-        mixed_TD = attention(_apply(self.q, x_TD), *pair, layout, heads, dropout, keys=grown.layout, mask=grown.mask)
-        x_TD = self._add(self.attention_norm, x_TD, _apply(self.attention_out, mixed_TD))
-        keys, values = source.memory.layers[number]
-        q_TD, lies = _apply(self.source_q, x_TD), source.memory.layout
-        mixed_TD = attention(q_TD, keys, values, source.queries, heads, dropout, keys=lies, mask=source.mask)
-        x_TD = self._add(self.source_norm, x_TD, _apply(self.source_out, mixed_TD))
+        keys_values = extended(index, (_linear(self.k, x_TD), _linear(self.v, x_TD)))
+        attended_TD = attention(
+            _linear(self.q, x_TD), *keys_values, layout, heads, dropout, keys=extended.layout, mask=extended.mask
+        )
+        x_TD = self._add_norm(self.attention_norm, x_TD, _linear(self.attention_out, attended_TD))
+        keys, values = source.cache.layers[index]
+        q_TD, source_layout = _linear(self.source_q, x_TD), source.cache.layout
+        attended_TD = attention(
+            q_TD, keys, values, source.queries, heads, dropout, keys=source_layout, mask=source.mask
+        )
+        x_TD = self._add_norm(self.source_norm, x_TD, _linear(self.source_out, attended_TD))
         inner_TF = linear(x_TD, self.inner.weight, self.inner.bias, self._activation)
-        return self._add(self.output_norm, x_TD, _apply(self.outer, inner_TF)), pair
+        return self._add_norm(self.output_norm, x_TD, _linear(self.outer, inner_TF)), keys_values
 
-    def _add(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor) -> Tensor:
+    def _add_norm(self, norm: nn.LayerNorm, residual_TD: Tensor, x_TD: Tensor) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         return add_norm(residual_TD, x_TD, norm.weight, norm.bias, self._epsilon, dropout)
 
 
-def _apply(layer: nn.Linear, x_TD: Tensor) -> Tensor:
+def _linear(layer: nn.Linear, x_TD: Tensor) -> Tensor:
     return linear(x_TD, layer.weight, layer.bias)

@@ -1,4 +1,4 @@
-"""From token ids to vectors.  Legend: T packed tokens, D width."""
+"""Input embeddings of text.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from paddle import Tensor, nn
 from ernie.kernels.embedding import embed
 from ernie.model.config import EncoderConfig
 
-_NAMES = ("input_ids:", "position", "token_type_ids:", "task_type_ids:")  # as Python users call them
+# For error messages: the argument names of ErnieModel.forward.
+_INPUT_NAMES = ("input_ids:", "position", "token_type_ids:", "task_type_ids:")
 
 
 class TextEmbedding(nn.Layer):
@@ -30,11 +31,11 @@ class TextEmbedding(nn.Layer):
     def forward(
         self, ids_T: np.ndarray, segments_T: np.ndarray, positions_T: np.ndarray, tasks_T: np.ndarray | int
     ) -> Tensor:
-        """Embed tokens; `tasks_T`, one number for all or (T,), is ignored by an encoder without task embeddings."""
+        """Embed tokens; `tasks_T`, a single task id or (T,), is ignored by an encoder without task embeddings."""
         ids = [ids_T, positions_T, segments_T]
         tables = [self.token.weight, self.position.weight, self.segment.weight]
         if self.task is not None:
             ids.append(np.broadcast_to(tasks_T, ids_T.shape))
             tables.append(self.task.weight)
         dropout = self.dropout if self.training else 0.0
-        return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout, _NAMES[: len(ids)])
+        return embed(ids, tables, self.norm.weight, self.norm.bias, self._epsilon, dropout, _INPUT_NAMES[: len(ids)])

@@ -1,4 +1,4 @@
-"""The encoder: vectors in, vectors out.  Legend: T packed tokens, D width."""
+"""The Transformer encoder.  Legend: T packed tokens, D width, F inner width."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.stack import TransformerStack
+from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
-from ernie.model.memory import Grown, Memory
 
 
 class Encoder(nn.Layer):
     """A stack of post-norm Transformer layers over packed sequences, (T, D) -> (T, D).
 
-    The shape of BERT's encoder (Devlin et al., 2019, section 3) and of ERNIE's.  What the vectors stand for, words or
-    speech, is not its business.
+    The architecture of BERT's encoder (Devlin et al., 2019, section 3) and of ERNIE's.  The input vectors may represent
+    words or speech.
 
-    With `recompute` the backward pass computes each layer a second time instead of keeping what is inside it: the
-    same gradients for less memory and about a third more time (Chen et al., 2016, arXiv 1604.06174).
+    `recompute` enables activation checkpointing: the backward pass recomputes each layer instead of storing its
+    activations, for the same gradients with less memory and about a third more time (Chen et al., 2016, arXiv
+    1604.06174).
     """
 
     def __init__(self, config: EncoderConfig):
@@ -47,48 +48,50 @@ class Encoder(nn.Layer):
         needed: np.ndarray | None = None,
         mask: Mask | None = None,
     ) -> Tensor:
-        """Encode; `states`, if given, is extended by each layer's output.
+        """Encode packed sequences; each layer's output is appended to `states`, if given.
 
-        `needed`, in ascending order, are the tokens whose output is wanted, all if left out; the others' is zero.
-        `mask` says which tokens of its sequence each token sees, all if left out.
+        `needed` holds, in ascending order, the indices of the tokens whose output is wanted (default: all); the other
+        outputs are zero.  `mask` restricts which tokens of its sequence each token attends to (default: all).
         """
         inferring = not self.training and not paddle.is_grad_enabled()
-        if inferring and states is None and mask is None and all(map(_is_bare, self.layers)):
+        if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
-        for number, layer in enumerate(self.layers, 1):
-            rows = needed if number == len(self.layers) else None
-            # Without a gradient to its input, Paddle's recompute would drop those to the layer's weights.
-            again = self.recompute and not x_TD.stop_gradient
-            x_TD = recompute(layer, x_TD, layout, rows, mask) if again else layer(x_TD, layout, rows, mask)
+        for index, layer in enumerate(self.layers, 1):
+            rows = needed if index == len(self.layers) else None
+            # Where the input needs no gradient, Paddle's recompute would drop the gradients of the layer's weights.
+            recomputed = self.recompute and not x_TD.stop_gradient
+            x_TD = recompute(layer, x_TD, layout, rows, mask) if recomputed else layer(x_TD, layout, rows, mask)
             if states is not None:
                 states.append(x_TD)
         return x_TD
 
-    def go_on(self, x_TD: Tensor, layout: Layout, before: Memory, together: bool = False) -> tuple[Tensor, Memory]:
-        """Encode tokens that follow those `before`, each of which sees no later ones; they join it in what is returned.
+    def forward_cached(
+        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, within_chunk: bool = False
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Encode new tokens after those in the cache, causally; return the output and the extended cache.
 
-        What comes out is what `forward` gives with `Mask.causal`; tokens that come `together` see one another, as with
-        `Mask.chunk`.
+        The result equals that of `forward` with `Mask.causal`.  With `within_chunk` the new tokens also attend to one
+        another, as with `Mask.chunk`.
         """
-        grown = before.places(layout, together)
+        extended = cache.extension(layout, within_chunk)
         layers = []
-        for number, layer in enumerate(self.layers):
-            x_TD, pair = layer.go_on(x_TD, layout, grown, number)
-            layers.append(pair)
-        return x_TD, Memory(grown.layout, tuple(layers))
+        for index, layer in enumerate(self.layers):
+            x_TD, keys_values = layer.forward_cached(x_TD, layout, extended, index)
+            layers.append(keys_values)
+        return x_TD, KeyValueCache(extended.layout, tuple(layers))
 
 
-def _is_bare(layer: nn.Layer) -> bool:
-    """Whether a layer is its weights and no more: none of somebody's own, and without hooks, which wait for a call."""
+def _is_plain(layer: nn.Layer) -> bool:
+    """Whether a layer can be computed from its weights alone: not a subclass or wrapper, and without forward hooks."""
     return type(layer) is EncoderLayer and not layer._forward_pre_hooks and not layer._forward_post_hooks
 
 
 class EncoderLayer(nn.Layer):
     """Self-attention and a feed-forward network, each followed by residual and LayerNorm.
 
-    Its parts hold weights only, with which the kernels compute: they are never called.  Raises UserError for one that
-    is to be replaced by a layer of another class.
+    The sublayers only hold the weights that the kernels use and are never called.  Assigning a layer of another class
+    to one of them raises UserError.
     """
 
     def __init__(self, config: EncoderConfig):
@@ -119,27 +122,31 @@ class EncoderLayer(nn.Layer):
             settings = replace(settings, dropout=self.dropout, attention_dropout=self.attention_dropout)
         return transformer_layer(x_TD, layout, self.weights(), settings, mask, rows)
 
-    def go_on(self, x_TD: Tensor, layout: Layout, grown: Grown, number: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The output for tokens that follow others, without dropout, and the keys and values of all of them."""
+    def forward_cached(
+        self, x_TD: Tensor, layout: Layout, extended: ExtendedCache, index: int
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Compute new tokens against a cache, without dropout; return the output and all tokens' keys and values."""
         w, s = self.weights(), self._settings
-        pair = grown(number, self.read(x_TD))
-        mixed_TD = attention(linear(x_TD, w.q, w.q_bias), *pair, layout, s.heads, keys=grown.layout, mask=grown.mask)
-        x_TD = add_norm(x_TD, linear(mixed_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
+        keys_values = extended(index, self.read(x_TD))
+        attended_TD = attention(
+            linear(x_TD, w.q, w.q_bias), *keys_values, layout, s.heads, keys=extended.layout, mask=extended.mask
+        )
+        x_TD = add_norm(x_TD, linear(attended_TD, w.out, w.out_bias), w.gain1, w.offset1, s.epsilon)
         inner_TF = linear(x_TD, w.inner, w.inner_bias, s.activation)
-        return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), pair
+        return add_norm(x_TD, linear(inner_TF, w.outer, w.outer_bias), w.gain2, w.offset2, s.epsilon), keys_values
 
     def read(self, x_TD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of vectors."""
+        """Project vectors to keys and values."""
         w = self.weights()
         return linear(x_TD, w.k, w.k_bias), linear(x_TD, w.v, w.v_bias)
 
     def rows(self, layout: Layout) -> int:
-        """How many rows the layer takes of a batch."""
+        """Return the number of rows of a batch that the layer computes."""
         return layout.tokens
 
     def weights(self) -> LayerWeights:
-        """Its parameters as the kernels take them."""
-        # Not self.q.weight: Paddle looks attributes up in Python, which for all layers takes a tenth of a short answer.
+        """Return the parameters in the form that the kernels take."""
+        # Not self.q.weight: Paddle's Python attribute lookup, over all layers, takes a tenth of a short forward pass.
         parts = {name: part._parameters for name, part in self._sub_layers.items()}
         linears = [parts[name] for name in ("q", "k", "v", "attention_out", "inner", "outer")]
         norms = [parts[name] for name in ("attention_norm", "output_norm")]

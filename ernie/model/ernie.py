@@ -1,4 +1,4 @@
-"""The pretrained encoder as Python users meet it.
+"""The public Python interface to pretrained encoders.
 
 Legend: N sequences or texts, L padded length, T packed tokens, D width.
 """
@@ -17,12 +17,12 @@ from ernie.config import differences
 from ernie.data.batch import Packed
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
-from ernie.model.beginning import begin
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import Encoder
 from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
+from ernie.model.initialization import initialize_encoder
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
 from ernie.model.pretrained import (
     CONFIG_FILE,
@@ -33,7 +33,7 @@ from ernie.model.pretrained import (
     model_folder,
 )
 from ernie.model.published import hub
-from ernie.model.published.folder import recognise
+from ernie.model.published.folder import detect_format
 from ernie.model.published.load import load
 from ernie.model.save import save
 from ernie.model.vectors import Pooling, Text, encode
@@ -43,9 +43,9 @@ from ernie.text.tokenizer import Tokenizer
 
 
 class Output(NamedTuple):
-    """What the model returns: a vector for each token (N, L, D), zeros at padding, and one a sequence (N, D).
+    """The model's output: a vector for each token (N, L, D), zero at padding, and one for each sequence (N, D).
 
-    `hidden_states`, if asked for, are the embeddings and then each layer's output, all (N, L, D).
+    `hidden_states`, if requested, are the embeddings and then each layer's output, all (N, L, D).
     """
 
     last_hidden_state: Tensor
@@ -56,42 +56,42 @@ class Output(NamedTuple):
 class ErnieModel(nn.Layer):
     """Embedding, encoder and pooler, as in BERT and ERNIE.
 
-    `ErnieModel.from_pretrained(folder)` loads one; calling it takes padded batches as in other libraries;
-    `encode_packed` takes batches without padding.  Inside there is only the packed path.
+    `ErnieModel.from_pretrained(folder)` loads a model.  Calling it takes padded batches as in other libraries;
+    `encode_packed` takes batches without padding.  Internally all batches are packed.
 
-    `tokenizer` and `masked_head`, which predicts masked tokens, are there where the folder has them.  The head is no
-    part of the encoder: its parameters are not among the model's.
+    `tokenizer` and `masked_head`, which predicts masked tokens, are set if the folder has them, and None otherwise.
+    The head is not a sublayer: its parameters are not among the model's.
 
-    `drawn=False` leaves the parameters without values, for one who sets all of them.  Raises UserError for what is no
-    configuration.
+    `initialize=False` leaves the parameters without values, for callers that set all of them.  Raises UserError if
+    `config` is not an EncoderConfig.
     """
 
-    def __init__(self, config: EncoderConfig, *, drawn: bool = True):
+    def __init__(self, config: EncoderConfig, *, initialize: bool = True):
         if not isinstance(config, EncoderConfig):
-            said = f"expected an EncoderConfig, found {config!r:.60}"
-            raise UserError(f"ErnieModel: {said}; ErnieModel.from_pretrained(path) loads a model")
+            expected = f"expected an EncoderConfig, found {config!r:.60}"
+            raise UserError(f"ErnieModel: {expected}; ErnieModel.from_pretrained(path) loads a model")
         super().__init__()
         self.config = config
-        with nullcontext() if drawn else LazyGuard():
+        with nullcontext() if initialize else LazyGuard():
             self.embedding = TextEmbedding(config)
             self.encoder = Encoder(config)
             self.pooler = Pooler(config)
         self.tokenizer: Tokenizer | None = None
         self.masked_head: MaskedTokenHead | None = None
-        if drawn:
-            begin(self)
+        if initialize:
+            initialize_encoder(self)
         else:
-            for parameter in self.parameters():  # how to draw them cannot be sent to a process that is spawned
+            for parameter in self.parameters():  # initializers cannot be pickled for spawned processes
                 parameter._init_func = parameter._init_op_creator = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "masked_head":  # Paddle would register it, also behind a property
+        if name == "masked_head":  # Paddle would register it as a sublayer, even behind a property
             object.__setattr__(self, name, value)
         else:
             super().__setattr__(name, value)
 
     def _to_impl(self, *given: Any, **named: Any) -> ErnieModel:
-        """What is behind `to`, `float` and their like: the head, which is no sublayer, goes with the model."""
+        """Implement `to`, `float` and the like: also convert the masked-token head, which is not a sublayer."""
         if self.masked_head is not None:
             self.masked_head._to_impl(*given, **{**named, "include_sublayers": True})
         return super()._to_impl(*given, **named)
@@ -101,9 +101,9 @@ class ErnieModel(nn.Layer):
     ) -> Tensor:
         """Encode a packed batch, (T, D).
 
-        `needed`, in ascending order, are the tokens whose vectors are wanted, all if left out; those of others are
-        zero, and the last layer does not compute them.  `mask` says which tokens of its sequence each token sees, all
-        if left out.
+        `needed` holds, in ascending order, the indices of the tokens whose vectors are wanted (default: all); the other
+        vectors are zero, and the last layer does not compute them.  `mask` restricts which tokens of its sequence each
+        token attends to (default: all).
         """
         layout = batch.layout
         x_TD = self.embedding(batch.ids, batch.segments, layout.positions, task_id)
@@ -119,9 +119,9 @@ class ErnieModel(nn.Layer):
     ) -> Output:
         """Encode a padded batch.  All arguments are (N, L): tensors, NumPy arrays or lists.
 
-        `attention_mask` is 1 for tokens and 0 for padding, which may stand anywhere: positions count tokens, so that
-        a sequence has the same vectors however it is padded.  Left out, everything counts as a token.  Raises UserError
-        for arguments of another shape and for sequences the model has no positions for.
+        `attention_mask` is 1 for tokens and 0 for padding, which may be anywhere: positions count only tokens, so that
+        a sequence has the same vectors however it is padded.  Without it there is no padding.  Raises UserError for
+        arguments of differing shapes and for sequences longer than the model's positions.
         """
         given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask, "task_type_ids": task_type_ids}
         ids = read_ids("input_ids", input_ids)
@@ -148,45 +148,47 @@ class ErnieModel(nn.Layer):
         batch_tokens: int = 2048,
         normalize: bool = False,
     ) -> np.ndarray:
-        """A vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
+        """Return a vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
 
-        `pooling` takes the mean of the last layer's vectors, special tokens included, or that of [CLS], or the
-        pooler's output.  A text without tokens is the bare frame, [CLS] [SEP].  Texts of more than `max_len` tokens
-        (left out, the model's positions) are cut, with one warning that says how many.  `normalize` gives all vectors
-        the length 1.  Batches hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode
-        the model is in.  Raises UserError for what is no text, and when the model has no tokenizer.
+        `pooling` selects the mean of the last layer's vectors, special tokens included ("mean"), the vector of [CLS]
+        ("cls"), or the pooler's output ("pooler").  A text without tokens is encoded as [CLS] [SEP].  Texts of more
+        than `max_len` tokens (default: the model's positions) are truncated, with one warning that says how many.
+        `normalize` scales all vectors to length 1.  Batches hold about `batch_tokens` tokens.  Runs without dropout
+        and gradients, whatever mode the model is in.  Raises UserError for anything but texts, and when the model has
+        no tokenizer.
         """
         return encode(self, texts, pooling, max_len, batch_tokens, normalize)
 
     def fill_mask(self, text: str, top: int = 5) -> list[list[Filled]]:
-        """For each [MASK] in the text, its `top` likeliest ordinary tokens, best first.
+        """Return, for each [MASK] in the text, the `top` most probable tokens, best first, special tokens excluded.
 
-        Each is (token, probability, text): the text has the token in this mask's place, other masks stay.  Raises
-        UserError when the text has no mask or too many tokens, and when the model has no tokenizer or masked head.
+        Each is (token, probability, text), where the text has this mask replaced by the token and keeps the others.
+        Raises UserError when the text has no mask or too many tokens, and when the model has no tokenizer or masked
+        head.
         """
         return fill_mask(self, text, top)
 
     def gradient_checkpointing_enable(self) -> None:
-        """Train in less memory and more time, with the same gradients: see `Encoder.recompute`."""
+        """Recompute activations in the backward pass, for less memory and more time: see `Encoder.recompute`."""
         self.encoder.recompute = True
 
     def gradient_checkpointing_disable(self) -> None:
-        """Keep what the backward pass needs instead of computing it again."""
+        """Store activations for the backward pass instead of recomputing them."""
         self.encoder.recompute = False
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> ErnieModel:
-        """Load a model folder, a run folder (its newest model), a checkpoint, or a published model; for inference.
+        """Load a model folder, a run folder (its newest model), a checkpoint or a published model, in evaluation mode.
 
-        Published ones are those of Hugging Face and PaddleNLP, the official ERNIE releases and BERT's original; what
-        they lack, and what of them has no place here, is said in warnings.  A name that is no folder is looked for on
-        the hub.  `tokenizer` and `masked_head` are loaded too where there are any.  Raises UserError when there is no
-        model or its weights do not fit it.
+        Published models are those of Hugging Face and PaddleNLP, the official ERNIE releases and BERT's original;
+        warnings report weights that are missing or left out.  A name that is not a folder is looked up on the hub.
+        `tokenizer` and `masked_head` are also loaded if present.  Raises UserError when there is no model or its
+        weights do not fit.
         """
         folder = model_folder(hub.find(path))
-        if recognise(folder) != "ernie":
+        if detect_format(folder) != "ernie":
             return load(folder, cls)
-        model = cls(EncoderConfig.read(folder / CONFIG_FILE), drawn=False)
+        model = cls(EncoderConfig.read(folder / CONFIG_FILE), initialize=False)
         load_weights(model, folder / WEIGHTS_FILE)
         if (folder / MASKED_HEAD_FILE).is_file():
             model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
@@ -201,12 +203,12 @@ class ErnieModel(nn.Layer):
         return model
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write configuration, weights, tokenizer and masked-token head into `folder`, which is made if need be.
+        """Write configuration, weights, tokenizer and masked-token head into `folder`, which is created if needed.
 
-        The model that was there, if any, is replaced when all is written: a failure on the way, for want of room say,
-        leaves it.  What else is in the folder stays.  Raises UserError where there is a file of that name, a run, or a
-        fine-tuned model, whose head would be left with another encoder, and when the model has been changed and its
-        configuration has not, so that it could not be loaded.
+        An existing model in the folder is replaced only once everything is written: a failure, such as a full disk,
+        leaves it intact.  Other files in the folder stay.  Raises UserError when `folder` is a file, a run or a
+        fine-tuned model, whose head would be left with another encoder, and when the model no longer matches its
+        configuration, so that it could not be loaded.
         """
         self._check_shape()
         if (Path(folder) / TASK_FILE).is_file():
@@ -216,23 +218,23 @@ class ErnieModel(nn.Layer):
         save(self, Path(folder))
 
     def _check_shape(self) -> None:
-        """Raise UserError unless weights, head and tokenizer are those that the configuration says."""
-        said = ErnieModel(self.config, drawn=False)
+        """Raise UserError unless weights, head and tokenizer match the configuration."""
+        reference = ErnieModel(self.config, initialize=False)
         pairs: list[tuple[nn.Layer, nn.Layer, str]] = [
-            (said, self, "give it one by dataclasses.replace(model.config, ...)")
+            (reference, self, "give it one by dataclasses.replace(model.config, ...)")
         ]
         if self.masked_head is not None:
             with LazyGuard():
                 pairs.append(
-                    (MaskedTokenHead(said), self.masked_head, "make model.masked_head anew, or set it to None")
+                    (MaskedTokenHead(reference), self.masked_head, "make model.masked_head anew, or set it to None")
                 )
-        for wanted, found, way_out in pairs:
+        for wanted, found, remedy in pairs:
             differing = differences(shapes(wanted), shapes(found))
             if differing:
                 name, (old, new) = next(iter(differing.items()))
-                told = f"{name} is {new or 'lacking'}, and by its configuration {old or 'there is none'}"
+                mismatch = f"{name} is {new or 'lacking'}, and by its configuration {old or 'there is none'}"
                 raise UserError(
-                    f"the model has another shape than its configuration and could not be loaded: {told}; {way_out}"
+                    f"the model has another shape than its configuration and could not be loaded: {mismatch}; {remedy}"
                 )
         if self.tokenizer is not None and self.tokenizer.vocab_size > self.config.vocab_size:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Words for masks.  Legend: T packed tokens, D width, P masks, V vocabulary."""
+"""Masked token prediction for texts.  Legend: T packed tokens, D width, P masks, V vocabulary."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.text.frame import frame
 from ernie.text.subword import SPACE
+from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
-from ernie.text.whole import whole
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 
 class Filled(NamedTuple):
-    """A word for a mask: the vocabulary's entry, its probability, and the text with it in the mask's place."""
+    """A prediction for a mask: the vocabulary entry, its probability, and the text with the mask replaced by it."""
 
     token: str
     probability: float
@@ -43,18 +43,18 @@ def fill_mask(model: ErnieModel, text: str, top: int) -> list[list[Filled]]:
         raise UserError(f"expected a text, found {text!r:.60}")
     check_count("top", top, 1)
     with about("the text"):
-        whole(text)
+        require_encodable(text)
     parts = _parts(tokenizer, text)
     sample = _sample(tokenizer, parts, model.config.max_positions)
     with evaluating(model):
         hidden_TD = model.encode_packed(pack([sample]), head.task_id)
         logits_PV = head(hidden_TD, np.flatnonzero(sample.ids == tokenizer.mask_id))
-        chances_PV = to_numpy(F.softmax(logits_PV))
-    return [_best(tokenizer, parts, 2 * i + 1, chances_V, top) for i, chances_V in enumerate(chances_PV)]
+        probabilities_PV = to_numpy(F.softmax(logits_PV))
+    return [_candidates(tokenizer, parts, 2 * i + 1, row_V, top) for i, row_V in enumerate(probabilities_PV)]
 
 
 def _parts(tokenizer: Tokenizer, text: str) -> list[str]:
-    """The text cut at its masks, which are the parts 1, 3, 5, ..."""
+    """Split the text at its masks, which are the parts 1, 3, 5, ..."""
     mask = tokenizer.tokens[tokenizer.mask_id]
     parts = re.split(f"({re.escape(mask)}|{re.escape('[MASK]')})", text)
     if len(parts) == 1:
@@ -70,16 +70,18 @@ def _sample(tokenizer: Tokenizer, parts: Sequence[str], positions: int) -> Sampl
     return sample
 
 
-def _best(tokenizer: Tokenizer, parts: Sequence[str], place: int, chances_V: np.ndarray, top: int) -> list[Filled]:
-    """The likeliest ordinary tokens for the mask that is part number `place`."""
-    before, after = "".join(parts[:place]), "".join(parts[place + 1 :])
+def _candidates(
+    tokenizer: Tokenizer, parts: Sequence[str], mask_index: int, probabilities_V: np.ndarray, top: int
+) -> list[Filled]:
+    """Return the most probable tokens for the mask at index `mask_index` of the parts, special tokens excluded."""
+    before, after = "".join(parts[:mask_index]), "".join(parts[mask_index + 1 :])
     ordinary = tokenizer.ordinary_ids
-    best = ordinary[np.argsort(-chances_V[ordinary], kind="stable")[:top]]
-    found = [(tokenizer.tokens[i], float(chances_V[i])) for i in best]
-    return [Filled(token, chance, _filled(before, token, after)) for token, chance in found]
+    best = ordinary[np.argsort(-probabilities_V[ordinary], kind="stable")[:top]]
+    candidates = [(tokenizer.tokens[i], float(probabilities_V[i])) for i in best]
+    return [Filled(token, probability, _fill(before, token, after)) for token, probability in candidates]
 
 
-def _filled(before: str, token: str, after: str) -> str:
-    if token.startswith("##"):  # WordPiece's mark of a piece that goes on with the word before it
+def _fill(before: str, token: str, after: str) -> str:
+    if token.startswith("##"):  # WordPiece's mark of a piece that continues a word
         return before.rstrip() + token[2:] + after
     return before + token.lstrip(SPACE) + after

@@ -1,4 +1,4 @@
-"""Normal distributions of single samples, by their means and the logarithms of their deviations.
+"""Normal distributions of single samples, as means and logarithms of standard deviations.
 
 Legend: N sequences, R samples.
 """
@@ -11,55 +11,55 @@ from typing import NamedTuple
 import paddle
 from paddle import Tensor
 
-LEAST = -7.0  # of the logarithms of deviations, where two distributions are compared
-APART = 4.0  # the weight of how far these logarithms are apart
+MIN_LOG_SCALE = -7.0  # lower bound of log standard deviations when two distributions are compared
+APART = 4.0  # weight of the squared difference of log standard deviations
 
 
 class Gaussian(NamedTuple):
-    """A distribution for each sample, (N, R)."""
+    """A normal distribution for each sample, (N, R)."""
 
     mean: Tensor
     log_scale: Tensor
 
     def at_least(self, log_scale: float) -> Gaussian:
-        """The same with deviations of at least e^log_scale: a likelihood has no bound where they come to nothing."""
+        """Clamp standard deviations to at least e^log_scale: the likelihood is unbounded as they approach zero."""
         return Gaussian(self.mean, paddle.clip(self.log_scale, min=log_scale))
 
     def nats(self, samples: Tensor) -> Tensor:
-        """-log of the density of each sample."""
-        away = (samples - self.mean) * paddle.exp(-self.log_scale)
-        return 0.5 * away * away + self.log_scale + 0.5 * math.log(2 * math.pi)
+        """Return the negative log likelihood of each sample, in nats."""
+        z = (samples - self.mean) * paddle.exp(-self.log_scale)
+        return 0.5 * z * z + self.log_scale + 0.5 * math.log(2 * math.pi)
 
-    def applied(self, noise: Tensor) -> Tensor:
-        """Draws that are made of draws from the standard normal distribution."""
+    def from_noise(self, noise: Tensor) -> Tensor:
+        """Transform standard normal noise to samples of this distribution."""
         return noise * paddle.exp(self.log_scale) + self.mean
 
-    def after(self, other: Gaussian) -> Gaussian:
-        """What becomes of draws from another distribution when they are applied to this one."""
-        return Gaussian(self.applied(other.mean), other.log_scale + self.log_scale)
+    def compose(self, other: Gaussian) -> Gaussian:
+        """Return the distribution of `from_noise(x)` for x sampled from `other`."""
+        return Gaussian(self.from_noise(other.mean), other.log_scale + self.log_scale)
 
-    def louder(self, times: float) -> Gaussian:
-        """Those of draws that are so many times as large."""
+    def scaled(self, times: float) -> Gaussian:
+        """Return the distribution of samples multiplied by `times`."""
         return Gaussian(self.mean * times, self.log_scale + math.log(times))
 
     def last(self, count: int) -> Gaussian:
-        """Those of the last samples."""
+        """Return the distributions of the last `count` samples."""
         return Gaussian(self.mean[:, -count:], self.log_scale[:, -count:])
 
 
 def divergence(q: Gaussian, p: Gaussian) -> Tensor:
     """KL(q || p) of each sample."""
-    apart = p.log_scale - q.log_scale
-    away = (p.mean - q.mean) * paddle.exp(-p.log_scale)
-    return apart + 0.5 * (paddle.exp(-2 * apart) + away * away - 1)
+    log_ratio = p.log_scale - q.log_scale
+    shift = (p.mean - q.mean) * paddle.exp(-p.log_scale)
+    return log_ratio + 0.5 * (paddle.exp(-2 * log_ratio) + shift * shift - 1)
 
 
 def regularized_divergence(q: Gaussian, p: Gaussian, apart: float = APART) -> Tensor:
-    """KL(q || p) of each sample, plus `apart` times the squared difference of the logarithms of the deviations.
+    """KL(q || p) of each sample, plus `apart` times the squared difference of the log standard deviations.
 
-    Where p is sharp, KL alone has gradients that are too large to learn from: Ping et al., 2019, "ClariNet" (arXiv
+    Where p is peaked, the gradients of KL alone are too large for training: Ping et al., 2019, "ClariNet" (arXiv
     1807.07281), section 3.3.
     """
-    q, p = q.at_least(LEAST), p.at_least(LEAST)
+    q, p = q.at_least(MIN_LOG_SCALE), p.at_least(MIN_LOG_SCALE)
     difference = p.log_scale - q.log_scale
     return divergence(q, p) + apart * difference * difference

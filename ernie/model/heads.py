@@ -1,6 +1,6 @@
-"""What turns the encoder's output into logits; each sees only the positions it needs.
+"""Prediction heads: from the encoder's output to logits, computed only at the positions needed.
 
-Legend: T packed tokens, N sequences, P labelled tokens, D width, C classes, V vocabulary.
+Legend: T packed tokens, N sequences, P labeled tokens, D width, C classes, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pooler(nn.Layer):
-    """Each sequence's first token through a tanh layer, (T, D) -> (N, D)."""
+    """Pool each sequence's first token through a tanh layer, (T, D) -> (N, D)."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -37,16 +37,16 @@ class Pooler(nn.Layer):
 
 
 class SequenceHead(nn.Layer):
-    """A classifier of whole sequences on the model's pooler, (T, D) -> (N, C).
+    """A sequence classifier on top of the model's pooler, (T, D) -> (N, C).
 
-    All such heads share that pooler, as in BERT and ERNIE, so that fine-tuning finds it trained.
+    All such heads share the pooler, as in BERT and ERNIE, so that it is already trained when fine-tuning begins.
     """
 
     def __init__(self, model: ErnieModel, classes: int):
         super().__init__()
         self.dropout = nn.Dropout(model.config.dropout)
         self.out = nn.Linear(model.config.hidden_size, classes)
-        self._pooler = (model.pooler,)  # in a tuple: the encoder's own, not to be registered a second time
+        self._pooler = (model.pooler,)  # in a tuple: the encoder's own, not to be registered again
 
     def forward(self, hidden_TD: Tensor, layout: Layout) -> Tensor:
         return self.out(self.dropout(self._pooler[0](hidden_TD, layout)))
@@ -65,10 +65,10 @@ class TokenHead(nn.Layer):
 
 
 class MaskedTokenHead(nn.Layer):
-    """The vocabulary's logits at the masked positions (P,), (T, D) -> (P, V).
+    """Vocabulary logits at the masked positions (P,), (T, D) -> (P, V).
 
-    As in BERT: a dense layer, activation and LayerNorm, then a product with the token embedding table and a bias.
-    `task_id` is the encoder's task embedding that it learnt with.
+    As in BERT: a dense layer, activation and LayerNorm, then a product with the token embedding matrix and a bias.
+    `task_id` is the task embedding that the head was trained with.
     """
 
     def __init__(self, model: ErnieModel):
@@ -79,37 +79,44 @@ class MaskedTokenHead(nn.Layer):
         self._activation = config.activation
         self.bias = self.create_parameter([config.vocab_size], is_bias=True)
         self.task_id = 0
-        # In a tuple: the encoder's own table, not to be registered a second time under this layer.
-        self._table = (model.embedding.token.weight,)
+        # In a tuple: the encoder's own parameter, not to be registered again under this layer.
+        self._embedding_matrix = (model.embedding.token.weight,)
+
+    @property
+    def embedding_matrix(self) -> Tensor:
+        """The encoder's token embedding matrix (V, D), which also projects to the logits."""
+        return self._embedding_matrix[0]
 
     @classmethod
     def read(cls, model: ErnieModel, path: Path) -> MaskedTokenHead:
-        """Read the head of `model` that `write` wrote.  Raises UserError when it is damaged or another model's."""
+        """Read a head written by `write`.  Raises UserError when it is damaged or does not fit `model`."""
         head, values = cls(model), read_arrays(path)
         head.task_id = _task_id(values.pop("task_id", np.array(0)), path)
         set_weights(head, values, str(path))
         return head
 
     def write(self, path: Path) -> None:
-        """Write the head as safetensors, without the table, which is the model's."""
+        """Write the head as safetensors, without the embedding matrix, which belongs to the model."""
         save_arrays({**arrays(self), "task_id": np.array(self.task_id)}, path)
 
-    def begin_at(self, frequencies_V: np.ndarray) -> None:
-        """Set the bias so that the head, knowing nothing else, predicts tokens as often as they occur."""
+    def initialize_bias(self, frequencies_V: np.ndarray) -> None:
+        """Set the bias to the log frequencies (V,), so that the untrained head predicts the unigram distribution."""
         self.bias.set_value(paddle.to_tensor(np.log(frequencies_V).astype("float32")))
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        return paddle.matmul(self._transformed(hidden_TD, positions), self._table[0], transpose_y=True) + self.bias
+        return (
+            paddle.matmul(self._transformed(hidden_TD, positions), self.embedding_matrix, transpose_y=True) + self.bias
+        )
 
     def loss(self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray) -> Loss:
-        """The cross entropy of the tokens that belong at `positions` (P,), `labels` (P,).
+        """Return the cross entropy of `labels` (P,), the original tokens at `positions` (P,).
 
-        While learning, the logits, by far the largest of all that a step makes, are not kept.
+        In training, the logits, by far the largest tensor of a step, are not stored.
         """
         if not paddle.is_grad_enabled():
             return cross_entropy(self(hidden_TD, positions), labels)
         x_PD = self._transformed(hidden_TD, positions)
-        total = vocabulary_cross_entropy(x_PD, self._table[0], self.bias, labels)
+        total = vocabulary_cross_entropy(x_PD, self.embedding_matrix, self.bias, labels)
         return Loss(total, len(labels), None, labels)
 
     def _transformed(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:

@@ -1,4 +1,4 @@
-"""What all uses of a model share that do not train it."""
+"""Helpers shared by all uses of a model for inference."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 
-_LOOKED_AT = 64  # values of each weight, by which models are told apart: to read all of them would take seconds
-# The layers that somebody evaluates: how many do, in threads of their own perhaps, and the mode before the first.
+_FINGERPRINT_VALUES = 64  # of each weight: to hash all values would take seconds
+# Layers in evaluation: the number of users, possibly in different threads, and the mode before the first one.
 _IN_USE: dict[nn.Layer, tuple[int, bool]] = {}
 _LOCK = Lock()
 
 
 @contextmanager
 def evaluating(model: nn.Layer) -> Iterator[None]:
-    """Without dropout and gradients for a while; afterwards each layer is in the mode it was in."""
+    """Disable dropout and gradients within the context, then restore each layer's mode."""
     layers = model.sublayers(include_self=True)
     with _LOCK:
         for layer in layers:
@@ -50,25 +50,25 @@ def evaluating(model: nn.Layer) -> Iterator[None]:
 
 
 def tokenizer_of(model: ErnieModel) -> Tokenizer:
-    """The model's tokenizer.  Raises UserError when it has none."""
+    """Return the model's tokenizer.  Raises UserError when it has none."""
     if model.tokenizer is None:
         raise UserError("this model has no tokenizer; model.tokenizer = ErnieTokenizer.from_pretrained(path) gives one")
     return model.tokenizer
 
 
 def identity(model: ErnieModel, head: nn.Layer) -> str:
-    """What tells a model and its head from others: vocabulary, shape, and the first values of each of their weights."""
-    known = (model.tokenizer.fingerprint if model.tokenizer else "", sorted(asdict(model.config).items()))
-    digest = blake2b(repr(known).encode(), digest_size=16)
+    """Return a fingerprint of a model and its head: vocabulary, configuration and the first values of each weight."""
+    description = (model.tokenizer.fingerprint if model.tokenizer else "", sorted(asdict(model.config).items()))
+    digest = blake2b(repr(description).encode(), digest_size=16)
     for layer in (model, head):
         for name, value in layer.state_dict().items():
-            first = to_numpy(value.reshape([-1])[:_LOOKED_AT])
+            first = to_numpy(value.reshape([-1])[:_FINGERPRINT_VALUES])
             digest.update(f"{name} {value.shape}".encode() + first.tobytes())
     return digest.hexdigest()
 
 
 def finite(logits: np.ndarray) -> np.ndarray:
-    """The logits.  Raises NotFinite where one is no number or infinite; minus infinity rules an answer out."""
+    """Return the logits.  Raises NotFinite for NaN and plus infinity; minus infinity excludes an answer."""
     if not (logits < np.inf).all():
         raise NotFinite("the model's outputs are not finite: its weights are damaged, or its training broke down")
     return logits

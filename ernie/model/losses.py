@@ -1,4 +1,4 @@
-"""Losses as a sum and a count; only the trainer divides.
+"""Losses as a sum and a target count; only the trainer divides.
 
 Legend: T packed tokens, N sequences, P targets, C classes.
 """
@@ -18,9 +18,9 @@ from ernie.kernels.attention import pad
 
 @dataclass(frozen=True)
 class Loss:
-    """The sum of a loss over `count` targets, with the logits (P, C) and labels (P,) that the metrics are made of.
+    """The sum of a loss over `count` targets, with the logits (P, C) and labels (P,) for the metrics.
 
-    `logits` may be None while gradients are wanted: a kernel that computes the loss in one step does not keep them.
+    `logits` may be None in training: a fused loss kernel does not keep them.
     """
 
     total: Tensor
@@ -36,26 +36,26 @@ def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
 
 
 def cross_entropy_at(logits_TC: Tensor, positions_P: np.ndarray, labels_P: np.ndarray) -> Loss:
-    """Summed cross entropy of the integer labels of some tokens."""
+    """Summed cross entropy of integer labels at some token positions."""
     return cross_entropy(paddle.gather(logits_TC, paddle.to_tensor(positions_P)), labels_P)
 
 
 def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
-    """Cross entropy of each class against its absence: the mean over the classes, summed over the sequences."""
+    """Binary cross entropy of each class: averaged over the classes, summed over the sequences."""
     total = F.binary_cross_entropy_with_logits(logits_NC, paddle.to_tensor(labels_NC), reduction="sum")
     return Loss(total / labels_NC.shape[1], len(labels_NC), logits_NC, labels_NC)
 
 
 def squared_error(values_N1: Tensor, labels_N: np.ndarray) -> Loss:
-    """Summed squared difference of one output a sequence."""
+    """Summed squared error of one output per sequence."""
     difference_N = values_N1.squeeze(-1) - paddle.to_tensor(labels_N.astype("float32"))
     return Loss((difference_N * difference_N).sum(), len(labels_N), values_N1, labels_N)
 
 
 def grouped_cross_entropy(scores_N1: Tensor, firsts_P: np.ndarray, labels_P: np.ndarray) -> Loss:
-    """Cross entropy of the right one of each group of sequences; `firsts_P` are where the groups begin.
+    """Cross entropy of the correct sequence of each group; `firsts_P` holds the first sequence of each group.
 
-    `logits` of the result are (P, C) with C the largest group, -1e9 where a group is smaller.
+    The result's `logits` are (P, C), where C is the size of the largest group, with -1e9 as padding.
     """
     N = scores_N1.shape[0]
     sizes = np.diff([*firsts_P, N])
@@ -68,12 +68,12 @@ def grouped_cross_entropy(scores_N1: Tensor, firsts_P: np.ndarray, labels_P: np.
 
 
 def span_cross_entropy(logits_T2: Tensor, layout: Layout, starts_N: np.ndarray, ends_N: np.ndarray) -> Loss:
-    """Cross entropy of a first and a last token among the tokens of each sequence; counts two targets a sequence.
+    """Cross entropy of the start and the end of a span in each sequence; counts two targets per sequence.
 
-    `starts_N` and `ends_N` are places within the sequences.
+    `starts_N` and `ends_N` are token positions within the sequences.
     """
     L = layout.longest
-    # -1e9 at the slots of the padded batch that hold no token.
+    # -1e9 at padding.
     bias_NL = np.full(layout.sequences * L, -1e9, np.float32)
     bias_NL[layout.slots] = 0.0
     padded = pad(logits_T2, layout) + paddle.to_tensor(bias_NL).unsqueeze(-1)

@@ -1,4 +1,4 @@
-"""Padded batches, as other libraries have them, to packed ones and back.
+"""Conversion between padded batches, as other libraries use them, and packed ones.
 
 Legend: N sequences, L padded length, T packed tokens, D width.
 """
@@ -21,9 +21,9 @@ Ids: TypeAlias = Tensor | np.ndarray | Sequence[Sequence[int]]  # (N, L)
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Where the tokens of a padded batch of `shape` (N, L) stand.
+    """The positions of the tokens in a padded batch of `shape` (N, L).
 
-    `index` (T,) are their slots among the N * L; None where there is no padding.
+    `index` (T,) holds their flat indices among the N * L slots, or None if there is no padding.
     """
 
     shape: tuple[int, int]
@@ -32,7 +32,7 @@ class Padding:
 
     @classmethod
     def of(cls, shape: tuple[int, int], attention_mask: np.ndarray | None) -> Padding:
-        """Read it from a mask, 1 for tokens and 0 for padding wherever it stands; None means no padding.
+        """Derive it from a mask, 1 for tokens and 0 for padding, which may be anywhere; None means no padding.
 
         Raises UserError for a sequence without tokens.
         """
@@ -45,14 +45,14 @@ class Padding:
         return cls(shape, Layout.of_lengths(lengths), np.flatnonzero(is_token))
 
     def pack(self, values_NL: np.ndarray | None) -> np.ndarray:
-        """(N, L) -> (T,), zeros for None."""
+        """Pack values, (N, L) -> (T,); None gives zeros."""
         if values_NL is None:
             return np.zeros(self.layout.tokens, np.int64)
         values = values_NL.reshape(-1)
         return values if self.index is None else values[self.index]
 
     def spread(self, x_TD: Tensor) -> Tensor:
-        """(T, D) -> (N, L, D), zeros at padding."""
+        """Pad vectors, (T, D) -> (N, L, D), with zeros."""
         (N, L), D = self.shape, x_TD.shape[-1]
         if self.index is None:
             return x_TD.reshape([N, L, D])
@@ -60,9 +60,9 @@ class Padding:
 
 
 def read_ids(name: str, values: Ids) -> np.ndarray:
-    """An argument of the model as an array.
+    """Convert an argument of the model to an integer array.
 
-    Raises UserError for rows of several lengths, for fractions, and where Paddle traces instead of computing.
+    Raises UserError for rows of differing lengths, for non-integers, and when Paddle traces instead of computing.
     """
     if isinstance(values, Mapping):
         raise UserError(f"{name}: found a batch with {', '.join(map(str, values))}; give its parts: model(**batch)")
@@ -79,7 +79,7 @@ def read_ids(name: str, values: Ids) -> np.ndarray:
 
 
 def check_shapes(input_ids: np.ndarray, **others: np.ndarray | None) -> tuple[int, int]:
-    """The shape (N, L).  Raises UserError unless `input_ids` has such a one and the others, where given, the same."""
+    """Return the shape (N, L) of `input_ids`.  Raises UserError unless it is two-dimensional and shared by `others`."""
     shape = input_ids.shape
     if len(shape) != 2 or 0 in shape:
         raise UserError(f"input_ids has the shape {list(shape)}, expected a batch of sequences: [N, L]")

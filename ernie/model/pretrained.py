@@ -1,4 +1,4 @@
-"""Where a pretrained model and its tokenizer lie."""
+"""Locating the folders of pretrained models and their tokenizers."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ernie.text.tokenizer import Tokenizer
 
 CONFIG_FILE, WEIGHTS_FILE, TOKENIZER_FOLDER = "config.json", "model.safetensors", "tokenizer"
 MASKED_HEAD_FILE = "masked_head.safetensors"
-TASK_FILE = "task.json"  # makes a folder a fine-tuned model's, which has a head beside its encoder
-# Any of them makes a folder a model's: ours and Hugging Face's; PaddleNLP's older; official ERNIE's; BERT's.
+TASK_FILE = "task.json"  # marks the folder of a fine-tuned model, which has a head besides its encoder
+# Any of them marks a model folder: ours and Hugging Face's, older PaddleNLP's, official ERNIE's, original BERT's.
 _CONFIG_FILES = (CONFIG_FILE, "model_config.json", "ernie_config.json", "bert_config.json")
 
 
 class ErnieTokenizer:
-    """The tokenizer of a model, under the name that Python users look for; needs no Paddle.
+    """Loads tokenizers under the class name that users of other libraries expect; needs no Paddle.
 
-    `from_pretrained` makes whichever kind of `Tokenizer` the folder holds; there are no objects of this class.
+    `from_pretrained` returns whichever kind of `Tokenizer` the folder holds; this class has no instances.
     """
 
     def __new__(cls, *given: object, **named: object) -> NoReturn:
-        """Raise UserError: there are none."""
+        """Raise UserError: this class cannot be instantiated."""
         raise UserError("ErnieTokenizer.from_pretrained(path) loads a tokenizer; there are no objects of this class")
 
     @staticmethod
     def from_pretrained(path: str | Path) -> Tokenizer:
         """Load the tokenizer of a model folder, a run, a checkpoint or a corpus, or a tokenizer's own folder or file.
 
-        A name that is no path is looked for on the hub.  Raises UserError when there is no tokenizer.
+        A name that is not a path is looked up on the hub.  Raises UserError when there is no tokenizer.
         """
         if not Path(path).exists():
             path = hub.find(path)
@@ -42,9 +42,9 @@ class ErnieTokenizer:
 
 
 def model_folder(path: Path) -> Path:
-    """The folder with the weights: `path` itself, or its `model`, where a run and a checkpoint keep theirs.
+    """Return the folder with the weights: `path` itself, or its subfolder `model`, as in runs and checkpoints.
 
-    Raises UserError when it is neither.
+    Raises UserError when neither holds a model.
     """
     if path.is_file():
         raise UserError(f"{path}: is a file; give the folder of the model")

@@ -1,9 +1,9 @@
-"""What an encoder sees of its sources, and a decoder of what came out, while a sentence is still being read.
+"""Attention to partially read sources, for simultaneous translation.
 
-A source is [CLS], its tokens and [SEP].  [CLS] is always there; [SEP], which says that the sentence is over, is read
-like a token, after all others.
+A source is [CLS], its tokens and [SEP].  [CLS] is available from the start; [SEP], which marks the end of the sentence,
+is read like a token, after all others.
 
-Legend: N sources, S their packed tokens, U tokens that are written.
+Legend: N sources, S packed source tokens, U packed target tokens.
 """
 
 from __future__ import annotations
@@ -16,58 +16,58 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, Packed
 from ernie.kernels.mask import Mask
+from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Decoder, Source
-from ernie.model.memory import Memory
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A batch as the encoder sees it: `sources` (S,), each token seeing what `mask` says.
+class SourceView:
+    """A batch as the encoder sees it: `sources` (S,), encoded under the self-attention `mask`.
 
-    `queries` are the tokens that look at each source, `sees` how much of it each of them sees.
+    `queries` groups the target tokens by the source they attend to; `source_mask` is their cross-attention mask.
     """
 
     sources: Packed
     mask: Mask | None
     queries: Layout
-    sees: Mask | None
+    source_mask: Mask | None
 
     @classmethod
-    def whole(cls, batch: Packed, written: Layout) -> Reading:
-        """Every source is read to its end before the first token is written."""
-        return cls(batch, None, written, None)
+    def whole(cls, batch: Packed, targets: Layout) -> SourceView:
+        """Read every source completely before the first target token is predicted."""
+        return cls(batch, None, targets, None)
 
     @classmethod
-    def causal(cls, batch: Packed, written: Layout, reads_U: np.ndarray) -> Reading:
-        """No token of a source sees a later one: what was read never changes; `reads_U` tokens of it are looked at."""
-        return cls(batch, Mask.causal(batch.layout), written, Mask.until(reads_U + 1))
+    def causal(cls, batch: Packed, targets: Layout, reads_U: np.ndarray) -> SourceView:
+        """Encode sources causally, so that their vectors never change; target tokens see `reads_U` source tokens."""
+        return cls(batch, Mask.causal(batch.layout), targets, Mask.until(reads_U + 1))
 
     @classmethod
-    def prefixes(cls, batch: Packed, written: Layout, reads_U: np.ndarray) -> Reading:
-        """Every beginning of a source that is looked at is read anew, all of its tokens seeing one another."""
-        changes = np.ones(written.tokens, bool)
-        changes[1:] = reads_U[1:] != reads_U[:-1]
-        changes[written.starts] = True
-        first = np.flatnonzero(changes)
-        queries = Layout(np.append(first, written.tokens))
-        source = np.repeat(np.arange(written.sequences), written.lengths)[first]
-        begins = Layout.of_lengths(reads_U[first] + 1)
-        where = np.repeat(batch.layout.starts[source], begins.lengths) + begins.positions
-        sources = replace(batch, ids=batch.ids[where], segments=batch.segments[where], layout=begins)
+    def prefixes(cls, batch: Packed, targets: Layout, reads_U: np.ndarray) -> SourceView:
+        """Encode anew, with bidirectional attention, each source prefix that some target token sees."""
+        is_new_prefix = np.ones(targets.tokens, bool)
+        is_new_prefix[1:] = reads_U[1:] != reads_U[:-1]
+        is_new_prefix[targets.starts] = True
+        first_tokens = np.flatnonzero(is_new_prefix)
+        queries = Layout(np.append(first_tokens, targets.tokens))
+        source = np.repeat(np.arange(targets.sequences), targets.lengths)[first_tokens]
+        prefixes = Layout.of_lengths(reads_U[first_tokens] + 1)
+        rows = np.repeat(batch.layout.starts[source], prefixes.lengths) + prefixes.positions
+        sources = replace(batch, ids=batch.ids[rows], segments=batch.segments[rows], layout=prefixes)
         return cls(sources, None, queries, None)
 
     def source(self, decoder: Decoder, hidden_SD: Tensor) -> Source:
-        """What a decoder looks at, given the encoder's vectors."""
-        return Source(Memory(self.sources.layout, decoder.read(hidden_SD)), self.queries, self.sees)
+        """Return the decoder's cross-attention input, given the encoder's vectors."""
+        return Source(KeyValueCache(self.sources.layout, decoder.read(hidden_SD)), self.queries, self.source_mask)
 
 
 def source_lengths(layout: Layout) -> np.ndarray:
-    """How many tokens there are to read of each source, (N,): all but [CLS]."""
+    """Return the number of tokens to read of each source, (N,): all but [CLS]."""
     return layout.lengths - 1
 
 
 def sources_of(ids: Sequence[np.ndarray]) -> Packed:
-    """Sources, each (n,) with its frame, in one batch."""
-    layout = Layout.of_lengths([len(one) for one in ids])
-    joined = np.concatenate(ids).astype(np.int64)
-    return Packed(joined, np.zeros_like(joined), layout, {}, np.zeros((len(ids), 3), np.int64))
+    """Pack sources, each (n,) with its special tokens, into one batch."""
+    layout = Layout.of_lengths([len(source_ids) for source_ids in ids])
+    packed = np.concatenate(ids).astype(np.int64)
+    return Packed(packed, np.zeros_like(packed), layout, {}, np.zeros((len(ids), 3), np.int64))

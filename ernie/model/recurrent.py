@@ -14,14 +14,14 @@ from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.recurrent import gated_recurrent
-from ernie.model.memory import Memory
+from ernie.model.cache import KeyValueCache
 
 
 class RecurrentEncoder(nn.Layer):
-    """Layers of gated units, (T, D) -> (T, D): in both directions where sounds are heard whole.
+    """A stack of gated recurrent layers, (T, D) -> (T, D), bidirectional for whole recordings.
 
-    With a `chunk` they go forward only, and a row convolution lets each vector look at those `ahead` of it in its own
-    chunk of so many.
+    For streaming in chunks of `chunk` vectors the layers are forward only, and a row convolution gives each vector a
+    look-ahead of `ahead` vectors within its own chunk.
     """
 
     def __init__(self, width: int, config: RecurrentConfig, chunk: int | None):
@@ -35,46 +35,51 @@ class RecurrentEncoder(nn.Layer):
         self._chunk = chunk
 
     def forward(self, x_TD: Tensor, layout: Layout) -> Tensor:
-        """Whole sounds, or all of their chunks at once, as in learning."""
-        return self.go_on(x_TD, layout, Memory.empty(layout.sequences))[0]
+        """Encode whole recordings, or all of their chunks at once, as in training."""
+        return self.forward_cached(x_TD, layout, KeyValueCache.empty(layout.sequences))[0]
 
-    def go_on(self, x_TD: Tensor, layout: Layout, before: Memory, together: bool = True) -> tuple[Tensor, Memory]:
-        """A chunk that follows those `before`, whose last states are remembered; the memory after it."""
-        known = before.layout.lengths > 0
+    def forward_cached(
+        self, x_TD: Tensor, layout: Layout, cache: KeyValueCache, within_chunk: bool = True
+    ) -> tuple[Tensor, KeyValueCache]:
+        """Encode the next chunk of each sequence, given the cached last states; return the output and the new cache."""
+        known = cache.layout.lengths > 0
         states = []
         for number, layer in enumerate(self.layers):
             x_TD = self.dropout(x_TD)
-            begin = before.layers[number][0] if before.layers else paddle.zeros([0, layer.units])
-            begin_NH = _spread(begin, known)
-            x_TD = layer(x_TD, layout, begin_NH)
-            states.append(_last(x_TD[:, : layer.units], layout, begin_NH))
+            initial = cache.layers[number][0] if cache.layers else paddle.zeros([0, layer.units])
+            initial_NH = _expand(initial, known)
+            x_TD = layer(x_TD, layout, initial_NH)
+            states.append(_last(x_TD[:, : layer.units], layout, initial_NH))
         if self.ahead is not None:
             x_TD = self._look_ahead(x_TD, layout)
-        heard = known | (layout.lengths > 0)
-        kept = [paddle.gather(state, paddle.to_tensor(np.flatnonzero(heard))) for state in states]
-        memory = Memory(Layout.of_lengths(heard.astype(np.int64)), tuple((state, state) for state in kept))
-        return linear(x_TD, self.out.weight, self.out.bias), memory
+        has_state = known | (layout.lengths > 0)
+        final_states = [paddle.gather(state, paddle.to_tensor(np.flatnonzero(has_state))) for state in states]
+        new_cache = KeyValueCache(
+            Layout.of_lengths(has_state.astype(np.int64)), tuple((state, state) for state in final_states)
+        )
+        return linear(x_TD, self.out.weight, self.out.bias), new_cache
 
     def _look_ahead(self, x_TH: Tensor, layout: Layout) -> Tensor:
-        """A row convolution (section 3.4): of each unit by itself, over the vectors ahead in the same chunk."""
+        """Apply the row convolution (section 3.4): depthwise, over the vectors ahead in the same chunk."""
         assert self._chunk is not None and self.ahead is not None
         padded = paddle.concat([x_TH, paddle.zeros([1, x_TH.shape[1]])])
-        place = layout.positions
-        # The end of the chunk, or of the sound within it.
-        end = np.minimum((place // self._chunk + 1) * self._chunk, np.repeat(layout.lengths, layout.lengths))
-        rows, total = np.arange(layout.tokens), None
+        position = layout.positions
+        # The end of the chunk, or of the recording within it.
+        end = np.minimum((position // self._chunk + 1) * self._chunk, np.repeat(layout.lengths, layout.lengths))
+        rows, total_TH = np.arange(layout.tokens), None
         for step in range(self.ahead.shape[0]):
-            seen = paddle.gather(padded, paddle.to_tensor(np.where(place + step < end, rows + step, layout.tokens)))
-            total = seen * self.ahead[step] if total is None else total + seen * self.ahead[step]
-        assert total is not None
-        return F.relu(total)
+            index = np.where(position + step < end, rows + step, layout.tokens)
+            ahead_TH = paddle.gather(padded, paddle.to_tensor(index))
+            total_TH = ahead_TH * self.ahead[step] if total_TH is None else total_TH + ahead_TH * self.ahead[step]
+        assert total_TH is not None
+        return F.relu(total_TH)
 
 
 class _Layer(nn.Layer):
-    """Gated units in one direction or both; what they are given is normalized over all vectors computed at a time.
+    """Gated units in one or both directions, with sequence-wise batch normalization (section 3.2).
 
-    Sequence-wise batch normalization (section 3.2): of the inputs' part only, not of what the states add.  In learning
-    a batch that is computed in several parts is normalized part by part.
+    Only the input projection is normalized, not the recurrent one.  In training, a batch that is computed in several
+    micro-batches is normalized one micro-batch at a time.
     """
 
     def __init__(self, width: int, units: int, directions: int):
@@ -84,25 +89,25 @@ class _Layer(nn.Layer):
         self.norms = nn.LayerList([nn.BatchNorm1D(3 * units) for _ in range(directions)])
         self.states = nn.LayerList([nn.Linear(units, 3 * units) for _ in range(directions)])
 
-    def forward(self, x_TD: Tensor, layout: Layout, begin_NH: Tensor) -> Tensor:
-        found = []
+    def forward(self, x_TD: Tensor, layout: Layout, initial_NH: Tensor) -> Tensor:
+        outputs = []
         for number, (inputs, norm, states) in enumerate(zip(self.inputs, self.norms, self.states, strict=True)):
             x_TG = norm(paddle.matmul(x_TD, inputs.weight))
-            begin = None if number else begin_NH  # backward there is nothing before
+            initial = None if number else initial_NH  # the backward direction has no state before the chunk
             weights = states.weight, states.bias
-            found.append(gated_recurrent(x_TG, layout, *weights, begin, backward=number == 1))
-        return found[0] if len(found) == 1 else paddle.concat(found, axis=-1)
+            outputs.append(gated_recurrent(x_TG, layout, *weights, initial, backward=number == 1))
+        return outputs[0] if len(outputs) == 1 else paddle.concat(outputs, axis=-1)
 
 
-def _spread(rows: Tensor, known: np.ndarray) -> Tensor:
-    """The rows of the sequences that have one, and zeros for the others, (N, H)."""
+def _expand(rows: Tensor, known: np.ndarray) -> Tensor:
+    """Expand the rows of the `known` sequences to all sequences, with zeros for the others, (N, H)."""
     padded = paddle.concat([rows, paddle.zeros([1, rows.shape[1]])])
     where = np.where(known, np.cumsum(known) - 1, rows.shape[0])
     return paddle.gather(padded, paddle.to_tensor(where))
 
 
-def _last(x_TH: Tensor, layout: Layout, begin_NH: Tensor) -> Tensor:
-    """Each sequence's last row; what was before it where it has none."""
-    padded = paddle.concat([x_TH, begin_NH])
+def _last(x_TH: Tensor, layout: Layout, initial_NH: Tensor) -> Tensor:
+    """Return each sequence's last row, or its row of `initial_NH` where it is empty."""
+    padded = paddle.concat([x_TH, initial_NH])
     empty = layout.tokens + np.arange(layout.sequences)
     return paddle.gather(padded, paddle.to_tensor(np.where(layout.lengths > 0, layout.offsets[1:] - 1, empty)))

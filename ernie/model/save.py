@@ -1,4 +1,4 @@
-"""A model into its folder: what was there stays until all of the new one is written."""
+"""Saving a model to its folder; the old model stays until the new one is completely written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ernie.beside import PARTIAL, beside, make_folder, put
+from ernie.atomic import PARTIAL, make_folder, partial_folder, put
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.weights import save_weights
 
@@ -21,13 +21,13 @@ def save(model: ErnieModel, folder: Path) -> None:
     make_folder(folder)
     writers = _writers(model)
     partials = {name: folder / f"{name}{PARTIAL}" for name in writers}
-    tokenizer = beside(folder / TOKENIZER_FOLDER)
+    tokenizer = partial_folder(folder / TOKENIZER_FOLDER)
     try:
         for name, write in writers.items():
             write(partials[name])
         if model.tokenizer is not None:
             model.tokenizer.save(tokenizer)
-        _put(folder, partials, tokenizer)
+        _move_into_place(folder, partials, tokenizer)
     finally:
         for path in partials.values():
             path.unlink(missing_ok=True)
@@ -39,8 +39,8 @@ def _writers(model: ErnieModel) -> dict[str, Callable[[Path], None]]:
     return {WEIGHTS_FILE: partial(save_weights, model), **head, CONFIG_FILE: model.config.write}
 
 
-def _put(folder: Path, partials: dict[str, Path], tokenizer: Path) -> None:
-    """Move all to its place, the configuration, which makes the folder a model's, last; what is the old one's goes."""
+def _move_into_place(folder: Path, partials: dict[str, Path], tokenizer: Path) -> None:
+    """Move all files into place and remove leftovers of the old model; the configuration, which marks a model, last."""
     if tokenizer.is_dir():
         put(tokenizer, folder / TOKENIZER_FOLDER)
     else:

@@ -1,6 +1,6 @@
-"""From frames of sound to the encoder's vectors, and from these to a transcript: CTC.
+"""Speech recognition: a convolutional front end for the encoder, a CTC head, and the CTC loss.
 
-Legend: F frames, M features of a frame, T vectors of the encoder, P vectors of pieces, N sequences, D width,
+Legend: F frames, M features of a frame, T vectors of the encoder, P vectors of segments, N sequences, D width,
 V vocabulary, L labels.
 """
 
@@ -13,7 +13,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ernie.audio.lengths import STEPS, needed
+from ernie.audio.lengths import STEPS, min_vectors
 from ernie.data.batch import Frames, Layout
 from ernie.kernels.linear import linear
 from ernie.kernels.norm import layer_norm
@@ -25,16 +25,16 @@ from ernie.model.translation import TranslationHead
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
-_WIDTH = 3  # frames of a window of either convolution
-_PARTS = 3  # before a piece, within and behind it
+_WIDTH = 3  # kernel size of both convolutions, in frames
+_PARTS = 3  # before a segment, within and after it
 
 
 class SpeechFrontend(nn.Layer):
-    """Two convolutions over time that leave a quarter of the frames, with the encoder's positions, (F, M) -> (T, D).
+    """Two convolutions over time that subsample frames by four, plus the encoder's positions, (F, M) -> (T, D).
 
-    The vector t looks at the frames 4t - 3 to 4t + 3.  Sequences do not touch each other: outside of one there is
-    silence, which is zero.  With a `period` positions begin anew after so many vectors: where attention sees fewer than
-    that, none are alike, and sounds may be longer than any that was learnt, or than the encoder has positions.
+    The receptive field of vector t is the frames 4t - 3 to 4t + 3, zero-padded at the ends of each sequence.  With a
+    `period` positions wrap around after that many vectors: as long as attention spans fewer vectors, no two of them
+    share a position, and recordings may be longer than any in training, or than the encoder has positions.
     """
 
     def __init__(self, model: ErnieModel, features: int, period: int | None = None):
@@ -44,42 +44,42 @@ class SpeechFrontend(nn.Layer):
         self.norm = nn.LayerNorm(D, epsilon=model.config.layer_norm_epsilon)
         self.dropout, self._epsilon = model.config.dropout, model.config.layer_norm_epsilon
         self.period = period
-        # In a tuple: the encoder's own positions, not to be registered a second time under this layer.
+        # In a tuple: the encoder's own parameter, not to be registered again under this layer.
         self._positions = (model.embedding.position.weight,)
 
     def forward(self, frames: Frames, before: np.ndarray | int = 0) -> tuple[Tensor, Layout]:
-        """The vectors and their layout; `before` (N,) are how many vectors of each sequence came earlier."""
+        """Return the vectors and their layout; `before` (N,) is the number of earlier vectors of each sequence."""
         x_TD, layout = paddle.to_tensor(frames.features), frames.layout
         for convolution, step in zip((self.first, self.second), STEPS, strict=True):
-            x_TD, layout = _convolved(x_TD, layout, convolution, step)
-        places = layout.positions + np.repeat(np.broadcast_to(before, layout.sequences), layout.lengths)
+            x_TD, layout = _convolve(x_TD, layout, convolution, step)
+        positions = layout.positions + np.repeat(np.broadcast_to(before, layout.sequences), layout.lengths)
         if self.period is not None:
-            places = places % self.period
-        x_TD = x_TD + F.embedding(paddle.to_tensor(places), self._positions[0])
+            positions = positions % self.period
+        x_TD = x_TD + F.embedding(paddle.to_tensor(positions), self._positions[0])
         x_TD = layer_norm(x_TD, self.norm.weight, self.norm.bias, self._epsilon)
         return (F.dropout(x_TD, self.dropout) if self.training else x_TD), layout
 
 
-def _convolved(x_FM: Tensor, layout: Layout, convolution: nn.Linear, step: int) -> tuple[Tensor, Layout]:
-    """Windows of three frames around every `step`-th, each through the same layer and a ReLU."""
-    found = Layout.of_lengths(-(-layout.lengths // step))
-    middle_T = np.repeat(layout.starts, found.lengths) + step * found.positions
-    windows_TW = middle_T[:, None] + np.arange(-(_WIDTH // 2), _WIDTH // 2 + 1)
-    sequence_T = np.repeat(np.arange(found.sequences), found.lengths)
+def _convolve(x_FM: Tensor, layout: Layout, convolution: nn.Linear, step: int) -> tuple[Tensor, Layout]:
+    """Apply a strided convolution of kernel size three and a ReLU."""
+    out_layout = Layout.of_lengths(-(-layout.lengths // step))
+    center_T = np.repeat(layout.starts, out_layout.lengths) + step * out_layout.positions
+    windows_TW = center_T[:, None] + np.arange(-(_WIDTH // 2), _WIDTH // 2 + 1)
+    sequence_T = np.repeat(np.arange(out_layout.sequences), out_layout.lengths)
     inside = (windows_TW >= layout.starts[sequence_T, None]) & (windows_TW < layout.offsets[sequence_T + 1, None])
-    windows_TW = np.where(inside, windows_TW, layout.tokens)  # a row of zeros behind all others
+    windows_TW = np.where(inside, windows_TW, layout.tokens)  # the index of the row of zeros appended below
     padded = paddle.concat([x_FM, paddle.zeros([1, x_FM.shape[1]], x_FM.dtype)])
-    joined = paddle.gather(padded, paddle.to_tensor(windows_TW.ravel())).reshape([found.tokens, -1])
-    return F.relu(linear(joined, convolution.weight, convolution.bias)), found
+    patches = paddle.gather(padded, paddle.to_tensor(windows_TW.ravel())).reshape([out_layout.tokens, -1])
+    return F.relu(linear(patches, convolution.weight, convolution.bias)), out_layout
 
 
 class SpeechHead(nn.Layer):
-    """What hears for an encoder, and what tells the tokens of its vectors: a token, or `blank`, for each.
+    """The speech recognition head: a front end before the encoder, and a CTC classifier of tokens and `blank` after it.
 
-    Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  With `layers`
-    there is a decoder of so many, the `writer`, which reads the pieces that CTC cuts (see `ernie.decode.pieces`) and
-    remembers `history` tokens of what it has written; pieces are encoded with the `abstractions` of so many tokens
-    before them, where there are any.  `recurrent` takes the place of the encoder's layers.
+    Graves et al., 2006, "Connectionist temporal classification".  `period` is that of the front end.  `layers` adds an
+    attention decoder of that many layers, the `writer`.  With a `history` it reads segments cut by CTC (see
+    `ernie.decode.truncated_attention`) and attends to that many of its own tokens; segments are encoded with the
+    abstractions of the last `abstractions` tokens before them, if any.  `recurrent` replaces the encoder's layers.
     """
 
     def __init__(
@@ -103,48 +103,50 @@ class SpeechHead(nn.Layer):
         self.abstraction = Abstraction(model.config, abstractions) if abstractions else None
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
-        """The logits of each vector, (T, V)."""
+        """Return the CTC logits of each vector, (T, V)."""
         return linear(hidden_TD, self.out.weight, self.out.bias).astype("float32")
 
-    def seen(self, pieces_PD: Tensor, parts: np.ndarray) -> Tensor:
-        """The vectors of pieces as the writer sees them, who is told where in its piece each lies (`Window.parts`).
+    def embed_segments(self, segments_PD: Tensor, parts: np.ndarray) -> Tensor:
+        """Add embeddings of each vector's part of its segment, before, within or after it (`Window.parts`), (P, D).
 
-        Without that, a token said twice and one that CTC told twice look alike: vectors of the same token on either
-        side of the cut.
+        Otherwise a token spoken twice and a token that CTC predicts twice look alike: vectors of the same token on
+        either side of the cut.
         """
         assert self.parts is not None
-        return pieces_PD + F.embedding(paddle.to_tensor(parts), self.parts.weight)
+        return segments_PD + F.embedding(paddle.to_tensor(parts), self.parts.weight)
 
 
 def ctc_loss(logits_TV: Tensor, layout: Layout, labels: np.ndarray, label_layout: Layout, blank: int) -> Loss:
-    """-log of the probability of the labels (L,), summed over all ways in which vectors may tell them.
+    """CTC loss: -log of the probability of the labels (L,), marginalized over all alignments.
 
-    The sum over the sequences and the number of all labels.  Each sequence needs at least `needed` vectors.  By
-    warp-ctc, which comes with Paddle.
+    Summed over the sequences; the count is the number of all labels.  Raises ValueError for a sequence with fewer
+    vectors than `min_vectors` of its labels.  Uses warp-ctc, which is included in Paddle.
     """
-    short = layout.lengths < [needed(own) for own in np.split(labels, label_layout.offsets[1:-1])]
+    short = layout.lengths < [
+        min_vectors(sequence_labels) for sequence_labels in np.split(labels, label_layout.offsets[1:-1])
+    ]
     if short.any():
         raise ValueError(f"sequence {int(short.argmax())} has fewer vectors than its labels need")
-    silent = label_layout.lengths == 0
-    total = _silence(logits_TV, layout, silent, blank)
-    if not silent.all():
-        total = total + _warp_ctc(logits_TV, layout, labels, label_layout, blank, np.flatnonzero(~silent))
+    is_empty = label_layout.lengths == 0
+    total = _empty_loss(logits_TV, layout, is_empty, blank)
+    if not is_empty.all():
+        total = total + _warp_ctc_loss(logits_TV, layout, labels, label_layout, blank, np.flatnonzero(~is_empty))
     return Loss(total, len(labels), None, labels)
 
 
-def _silence(logits_TV: Tensor, layout: Layout, silent: np.ndarray, blank: int) -> Tensor:
-    """The loss of the sequences without a label: there is one way to tell them, and Paddle divides by their labels."""
-    rows = np.flatnonzero(np.repeat(silent, layout.lengths))
+def _empty_loss(logits_TV: Tensor, layout: Layout, is_empty: np.ndarray, blank: int) -> Tensor:
+    """Loss of sequences without labels: only the all-blank alignment; Paddle's CTC would divide by the label count."""
+    rows = np.flatnonzero(np.repeat(is_empty, layout.lengths))
     if not len(rows):
         return paddle.zeros([])
     chosen = paddle.gather(logits_TV, paddle.to_tensor(rows))
     return F.cross_entropy(chosen, paddle.full([len(rows)], blank, "int64"), reduction="sum")
 
 
-def _warp_ctc(
+def _warp_ctc_loss(
     logits_TV: Tensor, layout: Layout, labels: np.ndarray, label_layout: Layout, blank: int, chosen: np.ndarray
 ) -> Tensor:
-    """The loss of the `chosen` sequences, each of which has labels."""
+    """Loss of the `chosen` sequences, each of which has labels."""
     lengths, counts = layout.lengths[chosen], label_layout.lengths[chosen]
     time = np.arange(lengths.max())[:, None]
     rows = np.where(time < lengths, layout.starts[chosen] + time, layout.tokens)
@@ -152,7 +154,7 @@ def _warp_ctc(
     logits = paddle.gather(padded, paddle.to_tensor(rows.ravel())).reshape([*rows.shape, -1])
     targets = np.zeros((len(chosen), counts.max()), np.int32)
     for row, n in zip(targets, chosen, strict=True):
-        own = labels[label_layout.offsets[n] : label_layout.offsets[n + 1]]
-        row[: len(own)] = own
+        sequence_labels = labels[label_layout.offsets[n] : label_layout.offsets[n + 1]]
+        row[: len(sequence_labels)] = sequence_labels
     sizes = (paddle.to_tensor(part.astype(np.int64)) for part in (lengths, counts))
     return F.ctc_loss(logits, paddle.to_tensor(targets), *sizes, blank=blank, reduction="none").sum()

@@ -1,4 +1,4 @@
-"""A vector for each text.  Legend: T packed tokens, N sequences, D width."""
+"""Text embeddings: one vector for each text.  Legend: T packed tokens, N sequences, D width."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout, pack, plan_by_length
 from ernie.data.document import Sample
-from ernie.errors import Remark, UserError, about, check_count, check_several
+from ernie.errors import Remark, UserError, about, check_count, check_iterable
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
-from ernie.text.frame import frame, kept
+from ernie.text.frame import frame, truncated_lengths
+from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
-from ernie.text.whole import whole
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
@@ -33,13 +33,13 @@ def encode(
     if pooling not in get_args(Pooling):
         raise UserError(f"pooling: expected one of {', '.join(get_args(Pooling))}, found '{pooling}'")
     check_count("batch_tokens", batch_tokens, 1)
-    samples = _samples(tokenizer_of(model), texts, _limit(model.config.max_positions, max_len))
+    samples = _samples(tokenizer_of(model), texts, _max_length(model.config.max_positions, max_len))
     vectors_ND = np.empty((len(samples), model.config.hidden_size), np.float32)
     with evaluating(model):
-        for chosen in plan_by_length([len(sample) for sample in samples], batch_tokens):
-            batch = pack([samples[i] for i in chosen])
+        for indices in plan_by_length([len(sample) for sample in samples], batch_tokens):
+            batch = pack([samples[i] for i in indices])
             pooled = _pool(model, model.encode_packed(batch), batch.layout, pooling)
-            vectors_ND[chosen] = to_numpy(pooled)
+            vectors_ND[indices] = to_numpy(pooled)
     if normalize:
         vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), 1e-12)
     return vectors_ND
@@ -54,7 +54,7 @@ def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: Pooling
     return paddle.geometric.segment_mean(hidden_TD, paddle.to_tensor(sequence_T))
 
 
-def _limit(positions: int, max_len: int | None) -> int:
+def _max_length(positions: int, max_len: int | None) -> int:
     if max_len is None:
         return positions
     check_count("max_len", max_len, 3)
@@ -64,24 +64,24 @@ def _limit(positions: int, max_len: int | None) -> int:
 
 
 def _samples(tokenizer: Tokenizer, texts: Iterable[Text], max_len: int) -> list[Sample]:
-    check_several(texts, "texts")
+    check_iterable(texts, "texts")
     samples, cut = [], 0
     for index, text in enumerate([texts] if isinstance(texts, str) else texts):
         first, second = _token_ids(tokenizer, text, index)
-        keep_first, keep_second = kept(len(first), None if second is None else len(second), max_len)
-        cut += keep_first < len(first) or (second is not None and keep_second < len(second))
-        second = None if second is None else second[:keep_second]
-        samples.append(Sample(*frame(tokenizer, first[:keep_first], second)))
+        first_length, second_length = truncated_lengths(len(first), None if second is None else len(second), max_len)
+        cut += first_length < len(first) or (second is not None and second_length < len(second))
+        second = None if second is None else second[:second_length]
+        samples.append(Sample(*frame(tokenizer, first[:first_length], second)))
     if cut:
         message = f"encode: {cut} of {len(samples)} texts have more than {max_len} tokens; their ends were cut off"
-        warnings.warn(message, Remark, stacklevel=4)  # where the user calls ErnieModel.encode
+        warnings.warn(message, Remark, stacklevel=4)  # points at the caller of ErnieModel.encode
     return samples
 
 
 def _token_ids(tokenizer: Tokenizer, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
     with about(f"text {index}"):
         if isinstance(text, str):
-            return tokenizer.encode(whole(text)).ids, None
+            return tokenizer.encode(require_encodable(text)).ids, None
         if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
-            return tokenizer.encode(whole(text[0])).ids, tokenizer.encode(whole(text[1])).ids
+            return tokenizer.encode(require_encodable(text[0])).ids, tokenizer.encode(require_encodable(text[1])).ids
     raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")

@@ -1,8 +1,8 @@
-"""Waveforms sample by sample: WaveNet with a Gaussian for each sample, and a flow that makes all samples at once.
+"""Neural vocoders: an autoregressive WaveNet with Gaussian outputs, and a flow that generates samples in parallel.
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 3.
 
-Legend: N sequences, S samples that come in and R that come out, C channels, H features of the conditioner.
+Legend: N sequences, S input samples, R output samples, C channels, H features of the conditioner.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ernie.model.gaussian import Gaussian
 
 
 class WaveNet(nn.Layer):
-    """What each sample is likely to be, as a Gaussian, by those before it and a conditioner, (N, R).
+    """A Gaussian for each sample, given the samples before it and a conditioner, (N, R).
 
-    `loudness` is the deviation of all samples: inside they are counted in it.
+    `loudness` is the standard deviation of the samples, which are normalized by it internally.
     """
 
     def __init__(self, config: WaveNetConfig, conditioner: int, loudness: float = 1.0):
@@ -33,25 +33,26 @@ class WaveNet(nn.Layer):
         self.inner, self.out = nn.Linear(C, C), nn.Linear(C, 2)
 
     def forward(self, before_NS: Tensor, conditioner_NSH: Tensor) -> Gaussian:
-        """The Gaussians of the last R = S + 1 - context samples.
+        """Return the Gaussians of the last R = S + 1 - context samples.
 
-        `before` are the samples before each that is told: the conditioner's sample s belongs to what follows them.
+        `before` holds the samples that precede each predicted one: position s of the conditioner belongs to the sample
+        after position s of `before`.
         """
         x_NSC = before_NS.unsqueeze(-1) * (self.first.weight[0] / self.loudness) + self.first.bias
         layers = [layer.weights for layer in self.layers]
         total_NRC = gated_stack(x_NSC, conditioner_NSH, layers, self.config.dilations)
-        found_NR2 = self.out(F.relu(self.inner(F.relu(total_NRC))))
-        return Gaussian(found_NR2[:, :, 0], found_NR2[:, :, 1]).louder(self.loudness)
+        out_NR2 = self.out(F.relu(self.inner(F.relu(total_NRC))))
+        return Gaussian(out_NR2[:, :, 0], out_NR2[:, :, 1]).scaled(self.loudness)
 
 
 class _Layer(nn.Layer):
-    """The weights of one layer."""
+    """Weights of one gated layer; `skip` feeds the output, and `on` the next layer."""
 
-    def __init__(self, config: WaveNetConfig, conditioner: int, leads_on: bool):
+    def __init__(self, config: WaveNetConfig, conditioner: int, has_next: bool):
         super().__init__()
         C = config.channels
         self.mix, self.skip = nn.Linear(config.taps * C + conditioner, 2 * C), nn.Linear(C, C, bias_attr=False)
-        self.on = nn.Linear(C, C) if leads_on else None
+        self.on = nn.Linear(C, C) if has_next else None
 
     @property
     def weights(self) -> GatedLayer:
@@ -60,10 +61,10 @@ class _Layer(nn.Layer):
 
 
 class Flow(nn.Layer):
-    """From white noise to samples, all at once: each network moves and scales every sample by those before it.
+    """Maps white noise to samples in parallel: each network shifts and scales every sample given those before it.
 
-    Inverse autoregressive flows (Kingma et al., 2016, arXiv 1606.04934), one after the other.  What comes out is
-    `loudness` times as loud as what the last of them makes.
+    Stacked inverse autoregressive flows (Kingma et al., 2016, arXiv 1606.04934).  The output is that of the last one
+    times `loudness`.
     """
 
     def __init__(self, config: WaveNetConfig, conditioner: int, flows: int, loudness: float = 1.0):
@@ -73,15 +74,15 @@ class Flow(nn.Layer):
 
     @property
     def context(self) -> int:
-        """How many samples of noise come before the first that is made."""
+        """The number of noise samples that precede the first generated one."""
         return sum(network.config.context for network in self.networks)
 
     def forward(self, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, Gaussian]:
-        """The last R = S - context samples, and the Gaussian that each was drawn from."""
-        samples, drawn = noise_NS, Gaussian(paddle.zeros_like(noise_NS), paddle.zeros_like(noise_NS))
+        """Return the last R = S - context samples, and the Gaussian that each was sampled from."""
+        samples, distribution = noise_NS, Gaussian(paddle.zeros_like(noise_NS), paddle.zeros_like(noise_NS))
         for network in self.networks:
-            own = network(samples[:, :-1], conditioner_NSH[:, 1:])
-            R = own.mean.shape[1]
-            samples, drawn = own.applied(samples[:, -R:]), own.after(drawn.last(R))
+            step = network(samples[:, :-1], conditioner_NSH[:, 1:])
+            R = step.mean.shape[1]
+            samples, distribution = step.from_noise(samples[:, -R:]), step.compose(distribution.last(R))
             conditioner_NSH = conditioner_NSH[:, -R:]
-        return samples * self.loudness, drawn.louder(self.loudness)
+        return samples * self.loudness, distribution.scaled(self.loudness)

@@ -1,4 +1,4 @@
-"""Weights in and out of layers: safetensors files."""
+"""Layer weights as arrays and safetensors files."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ernie.model.published.folder import read_safetensors
 
 
 def arrays(layer: nn.Layer) -> dict[str, np.ndarray]:
-    """The layer's parameters by name, as NumPy arrays; those in bfloat16, which NumPy does not have, as float32."""
-    return {name: np.ascontiguousarray(_wide(value).numpy()) for name, value in layer.state_dict().items()}
+    """Return the layer's parameters by name, as NumPy arrays; bfloat16, which NumPy lacks, as float32."""
+    return {name: np.ascontiguousarray(_without_bfloat16(value).numpy()) for name, value in layer.state_dict().items()}
 
 
 def shapes(layer: nn.Layer) -> dict[str, list[int]]:
-    """The shapes of the layer's parameters by name."""
+    """Return the shapes of the layer's parameters by name."""
     return {name: list(value.shape) for name, value in layer.state_dict().items()}
 
 
-def _wide(value: Tensor) -> Tensor:
+def _without_bfloat16(value: Tensor) -> Tensor:
     return value.astype("float32") if value.dtype == paddle.bfloat16 else value
 
 
@@ -36,11 +36,11 @@ def save_weights(layer: nn.Layer, path: Path) -> None:
 
 
 def save_arrays(values: dict[str, np.ndarray], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file that those may read who may read others of this user's files."""
+    """Write a safetensors file with the permissions that the user's umask grants."""
     save_file(values, path, metadata)
     mask = os.umask(0)
     os.umask(mask)
-    path.chmod(0o666 & ~mask)  # the library writes files for their owner alone
+    path.chmod(0o666 & ~mask)  # safetensors creates files readable by their owner only
 
 
 def load_weights(layer: nn.Layer, path: Path) -> None:
@@ -49,14 +49,15 @@ def load_weights(layer: nn.Layer, path: Path) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file; bfloat16 comes as float32.  Raises UserError when it is missing or damaged."""
+    """Read a safetensors file, with bfloat16 converted to float32.  Raises UserError when it is missing or damaged."""
     try:
-        found = load_file(path)
-        # NumPy has no bfloat16 by itself, and one that is not its own where somebody has imported ml_dtypes.
-        return read_safetensors(path) if any(values.dtype.name == "bfloat16" for values in found.values()) else found
+        tensors = load_file(path)
+        # NumPy has no bfloat16 of its own, but has one once somebody has imported ml_dtypes.
+        has_bfloat16 = any(values.dtype.name == "bfloat16" for values in tensors.values())
+        return read_safetensors(path) if has_bfloat16 else tensors
     except TypeError:
         return read_safetensors(path)
-    except FileNotFoundError:  # which the library also says of one that may not be read
+    except FileNotFoundError:  # safetensors also raises this for a file without read permission
         reason = "may not be read" if path.exists() else "there is no such file"
         raise UserError(f"{path}: {reason}") from None
     except (SafetensorError, OSError) as error:
@@ -64,9 +65,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> None:
-    """Set a layer's parameters from arrays, in the parameters' own type, whatever that of the arrays.
+    """Set a layer's parameters from arrays, which are cast to the parameters' dtype.
 
-    `origin` is what messages call the place they came from.  Raises UserError, naming what does not fit.
+    `origin` names the source of the arrays in error messages.  Raises UserError, naming what does not fit.
     """
     own = layer.state_dict()
     check_names(own, values, origin)
@@ -82,7 +83,7 @@ def set_weights(layer: nn.Layer, values: dict[str, np.ndarray], origin: str) -> 
 
 
 def check_names(own: Collection[str], given: Collection[str], origin: str) -> None:
-    """Raise UserError unless a layer's own parameters are those that `origin` gives."""
+    """Raise UserError unless the `given` names, which come from `origin`, are those of a layer's own parameters."""
     missing, extra = sorted(set(own) - set(given)), sorted(set(given) - set(own))
     if missing or extra:
         lists = [f"lacks {', '.join(missing[:5])}"] * bool(missing) + [f"also has {', '.join(extra[:5])}"] * bool(extra)
@@ -90,5 +91,5 @@ def check_names(own: Collection[str], given: Collection[str], origin: str) -> No
 
 
 def set_weight(parameter: Tensor, values: np.ndarray) -> None:
-    """Set a parameter from an array of its shape, in the parameter's own type."""
+    """Set a parameter from an array of its shape, which is cast to the parameter's dtype."""
     parameter.set_value(paddle.to_tensor(values, dtype=parameter.dtype))

@@ -1,1 +1,1 @@
-"""Training on several processes through Paddle's fleet.  The only place that knows paddle.distributed."""
+"""Training on several processes with Paddle's fleet.  The only package that imports paddle.distributed."""

@@ -1,8 +1,8 @@
-"""Fleet on CPUs: what Paddle 3.3.1 lacks there, and nothing else.
+"""Fleet on CPUs: patches for what Paddle 3.3.1 lacks there, and nothing else.
 
-Nearly all that fleet says to other processes ends in a method of ProcessGroupGloo, so bodies for what that class has
-none for, or wrong ones, let fleet's own pipeline, sharding and tensor-parallel code run as it is.  The rest are some
-operators without a CPU kernel and checks that the device is a GPU.  On a GPU `install` does nothing.
+Nearly all communication of fleet ends in a method of ProcessGroupGloo.  Implementing the methods that this class lacks
+or gets wrong lets fleet's own pipeline, sharding and tensor-parallel code run unchanged.  The rest are some operators
+without a CPU kernel, and checks that the device is a GPU.  On a GPU `install` does nothing.
 
 tests/parallel/test_gloo.py has a test for each function here that fails once Paddle no longer needs it.
 """
@@ -31,25 +31,25 @@ from ernie.parallel.watch import host
 
 Group: TypeAlias = Any  # a core.ProcessGroupGloo
 _SUM, _MAX, _AVG = core.ReduceOp.SUM, core.ReduceOp.MAX, core.ReduceOp.AVG
-_KEY = "ernie/gloo"  # in the store that all processes share
+_KEY = "ernie/gloo"  # the prefix of our keys in the store that all processes share
 Waiting: TypeAlias = Callable[[str], contextlib.AbstractContextManager[None]]
 _timeout = 300.0
 _waiting: Waiting
-_post: Post | None = None
-_stock: dict[str, Callable[..., Any]] = {}  # Paddle's own functions, of those that are replaced
+_mailbox: Mailbox | None = None
+_stock: dict[str, Callable[..., Any]] = {}  # the original Paddle functions that are replaced
 
 
 def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.nullcontext()) -> bool:
-    """Put everything in its place, before `fleet.init`; whether this is a machine where it is needed.
+    """Apply all patches, before `fleet.init`; return whether they are needed on this machine.
 
-    A message that does not come within `timeout` seconds is an error.  What waits for other processes does so inside
-    `waiting(name)`.
+    A message that does not arrive within `timeout` seconds is an error.  Collectives and other calls that wait for
+    other processes run inside the context `waiting(name)`.
     """
     global _timeout, _waiting
     if paddle.get_device() != "cpu":
         return False
     _timeout, _waiting = timeout, waiting
-    use_lasting_store()
+    disable_libuv_store()
     if not _stock:
         _install_groups()
         _install_operators()
@@ -57,18 +57,18 @@ def install(timeout: float = 300.0, waiting: Waiting = lambda _: contextlib.null
     return True
 
 
-def use_lasting_store() -> None:
-    """Have Paddle's stores served without libuv, before the first one is made.
+def disable_libuv_store() -> None:
+    """Make Paddle serve its TCP stores without libuv; to be called before the first store is created.
 
-    With it, which is Paddle's default, a process that has one and is about to leave is aborted (SIGABRT, without a
-    word) when another leaves at that moment: its thread goes on when what it uses is gone.  A run that is done would
-    fail.
+    With libuv, Paddle's default, a process that hosts a store is aborted (SIGABRT, without a message) if another
+    process exits while it is exiting itself: the store's thread keeps running after what it uses has been freed.  A
+    completed run would fail.
     """
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})
 
 
 class _Done:
-    """A communication that is over when the call returns."""
+    """The handle of a communication that is complete when the call returns."""
 
     def wait(self, *_: object) -> bool:
         return True
@@ -79,12 +79,12 @@ class _Done:
 # ---- messages from one process to another --------------------------------------------------------------------------
 
 
-class Post:
-    """Messages between processes, in order, kept until they are asked for.
+class Mailbox:
+    """Buffered, ordered point-to-point messages between processes.
 
-    Gloo's own wait until the other side is there, and are told apart by how many there were before in the group: a
-    pipeline of three stages, or two processes that send first, stand still.  Here a thread for each process that
-    sends reads what comes, so that any order that works on a GPU works.
+    Gloo's own block until the receiver is ready, and are matched by a running count per group: a pipeline of three
+    stages, or two processes that both send first, would deadlock.  Here a thread for each sender buffers incoming
+    messages, so that any order that works on a GPU works.
     """
 
     def __init__(self) -> None:
@@ -93,17 +93,17 @@ class Post:
         self._gone: set[int] = set()
         self._lock = threading.Lock()
         self._store: Any = core.create_or_get_global_tcp_store()
-        self._door = socket.create_server((host(), 0), backlog=64)
-        self._store.set(f"{_KEY}/{dist.get_rank()}", _address(self._door))
-        threading.Thread(target=self._open, daemon=True, name="post").start()
+        self._server = socket.create_server((host(), 0), backlog=64)
+        self._store.set(f"{_KEY}/{dist.get_rank()}", _address(self._server))
+        threading.Thread(target=self._accept, daemon=True, name="mailbox").start()
 
     def send(self, tensor: Tensor, group: int, to: int) -> None:
         """Send a tensor to the process `to` without waiting for it to be read."""
         if to not in self._sockets:
-            place, port = bytes(self._store.get(f"{_KEY}/{to}")).decode().rsplit(":", 1)
-            self._sockets[to] = socket.create_connection((place, int(port)), timeout=_timeout)
+            address, port = bytes(self._store.get(f"{_KEY}/{to}")).decode().rsplit(":", 1)
+            self._sockets[to] = socket.create_connection((address, int(port)), timeout=_timeout)
             self._sockets[to].sendall(struct.pack("!q", dist.get_rank()))
-        values = np.ascontiguousarray(_plain(tensor).numpy())
+        values = np.ascontiguousarray(_detached(tensor).numpy())
         header = json.dumps({"group": group, "dtype": values.dtype.str, "shape": tensor.shape}).encode()
         try:
             self._sockets[to].sendall(struct.pack("!qq", len(header), values.nbytes) + header)
@@ -112,40 +112,40 @@ class Post:
             raise ConnectionError(f"rank {dist.get_rank()}: cannot send to rank {to}, which has gone") from error
 
     def receive(self, tensor: Tensor, group: int, sender: int) -> None:
-        """Wait for the next tensor of a sender and put it into this one.
+        """Wait for the next message of a sender and copy it into `tensor`.
 
-        Raises TimeoutError when none comes, ConnectionError when the sender is gone, ValueError for another size.
+        Raises TimeoutError if none arrives, ConnectionError if the sender is gone, ValueError if the size differs.
         """
         me = dist.get_rank()
         try:
-            found = self._box(group, sender).get(timeout=_timeout)
+            message = self._box(group, sender).get(timeout=_timeout)
         except queue.Empty:
             raise TimeoutError(f"rank {me}: nothing came from rank {sender} in {_timeout:g} s") from None
-        if found is None:
+        if message is None:
             raise ConnectionError(f"rank {me}: rank {sender} has gone")
-        header, content = found
+        header, content = message
         values = np.frombuffer(content, np.dtype(header["dtype"]))
         if values.size != math.prod(tensor.shape):
             raise ValueError(f"rank {me}: rank {sender} sent {header['shape']}, expected {tensor.shape}")
-        _plain(tensor).set_value(values.reshape(tensor.shape))
+        _detached(tensor).set_value(values.reshape(tensor.shape))
 
-    def _open(self) -> None:
+    def _accept(self) -> None:
         while True:
-            connection, _ = self._door.accept()
-            threading.Thread(target=self._read, args=(connection,), daemon=True, name="post").start()
+            connection, _ = self._server.accept()
+            threading.Thread(target=self._read, args=(connection,), daemon=True, name="mailbox").start()
 
     def _read(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            (sender,) = struct.unpack("!q", _exactly(connection, 8))
-            if 0 <= sender < dist.get_world_size():  # not a stranger
+            (sender,) = struct.unpack("!q", _read_exactly(connection, 8))
+            if 0 <= sender < dist.get_world_size():  # otherwise it is not one of our processes
                 self._read_from(sender, connection)
 
     def _read_from(self, sender: int, connection: socket.socket) -> None:
         try:
             while True:
-                sizes = struct.unpack("!qq", _exactly(connection, 16))
-                header = json.loads(_exactly(connection, sizes[0]))
-                self._box(header["group"], sender).put((header, _exactly(connection, sizes[1])))
+                sizes = struct.unpack("!qq", _read_exactly(connection, 16))
+                header = json.loads(_read_exactly(connection, sizes[0]))
+                self._box(header["group"], sender).put((header, _read_exactly(connection, sizes[1])))
         except OSError:
             with self._lock:
                 self._gone.add(sender)
@@ -162,14 +162,14 @@ class Post:
             return self._boxes[group, sender]
 
 
-def _exactly(connection: socket.socket, size: int) -> bytes:
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
     content = bytearray(size)
-    view, got = memoryview(content), 0
-    while got < size:
-        count = connection.recv_into(view[got:])
+    view, received = memoryview(content), 0
+    while received < size:
+        count = connection.recv_into(view[received:])
         if not count:
             raise ConnectionError("the other side has gone")
-        got += count
+        received += count
     return bytes(content)
 
 
@@ -179,23 +179,23 @@ def _address(server: socket.socket) -> str:
 
 # ---- groups of processes -------------------------------------------------------------------------------------------
 
-_late: dict[int, list[Callable[[], object]]] = {}  # by group: what is received at the end of a batch of messages
+_deferred: dict[int, list[Callable[[], object]]] = {}  # by group: receives postponed to the end of a batch of messages
 _stores: list[Any] = []  # kept alive
 
 
 def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
-    """A group with a store of its own.
+    """Create a process group with a store of its own.
 
-    Paddle's groups all write the addresses of their ranks under the same keys of one store, and read those of an
-    older group: with four processes and more most runs stand still or cannot connect.
+    Paddle's groups all write their ranks' addresses under the same keys of one store, and so read those of an older
+    group: with four or more processes most runs hang or fail to connect.
     """
-    global _post
-    _post = _post or Post()  # every process listens before the first message
+    global _mailbox
+    _mailbox = _mailbox or Mailbox()  # every process listens before the first message
     key = f"{_KEY}/group/{group}"
     if rank == 0:
         with socket.create_server((host(), 0)) as probe:
             address = _address(probe)
-        store.set(key, address.encode())  # first, for whoever opens a store waits in it for all others
+        store.set(key, address.encode())  # before opening the store, which blocks until all others have joined
     else:
         store.wait(key)
         address = bytes(store.get(key)).decode()
@@ -205,14 +205,14 @@ def _create(store: Any, rank: int, size: int, group: int = 0) -> Group:
 
 
 def _all_reduce(group: Group, tensor: Tensor, op: Any = _SUM, sync_op: bool = True) -> object:
-    """With means, which Gloo has not, and sums of fp16, which Gloo has as infinity."""
+    """All-reduce that also supports means, which Gloo lacks, and fp16 sums, which Gloo returns as infinity."""
     half = tensor.dtype == paddle.float16
     if op != _AVG and not half:
         _stock["all_reduce"](group, tensor, op, True).wait()
         return _Done()
-    total = _plain(tensor).astype("float32") if half else _plain(tensor)
+    total = _detached(tensor).astype("float32") if half else _detached(tensor)
     _stock["all_reduce"](group, total, _SUM if op == _AVG else op, True).wait()
-    _put(tensor, total / group.size() if op == _AVG else total)
+    _assign(tensor, total / group.size() if op == _AVG else total)
     return _Done()
 
 
@@ -221,24 +221,24 @@ def _reduce(group: Group, tensor: Tensor, to: int, op: Any = _SUM, sync_op: bool
     if op != _AVG and not half:
         _stock["reduce"](group, tensor, to, op, True).wait()
         return _Done()
-    total = _plain(tensor).astype("float32") if half else _plain(tensor).clone()
+    total = _detached(tensor).astype("float32") if half else _detached(tensor).clone()
     _stock["reduce"](group, total, to, _SUM if op == _AVG else op, True).wait()
     if group.rank() == to:
-        _put(tensor, total / group.size() if op == _AVG else total)
+        _assign(tensor, total / group.size() if op == _AVG else total)
     return _Done()
 
 
 def _reduce_scatter_tensor(group: Group, out: Tensor, tensor: Tensor, op: Any = _SUM, sync_op: bool = True) -> object:
-    total = _plain(tensor).clone()
+    total = _detached(tensor).clone()
     _all_reduce(group, total, op)
-    _put(out, _part(total, group.size(), group.rank()))
+    _assign(out, _part(total, group.size(), group.rank()))
     return _Done()
 
 
 def _reduce_scatter(
     group: Group, out: Tensor, tensors: Sequence[Tensor], op: Any = _SUM, sync_op: bool = True
 ) -> object:
-    return _reduce_scatter_tensor(group, out, paddle.concat([_plain(t).reshape([-1]) for t in tensors]), op)
+    return _reduce_scatter_tensor(group, out, paddle.concat([_detached(t).reshape([-1]) for t in tensors]), op)
 
 
 def _all_gather(group: Group, out: Sequence[Tensor], tensor: Tensor, sync_op: bool = True) -> object:
@@ -252,7 +252,7 @@ def _broadcast(group: Group, tensor: Tensor, source: int, sync_op: bool = True) 
 
 
 def _all_gather_into_tensor(group: Group, out: Tensor, tensor: Tensor, sync_op: bool = True) -> object:
-    _stock["all_gather_into_tensor"](group, out, _plain(tensor), True).wait()
+    _stock["all_gather_into_tensor"](group, out, _detached(tensor), True).wait()
     return _Done()
 
 
@@ -261,7 +261,7 @@ def _all_gather_partial(
 ) -> object:
     whole = paddle.empty([math.prod(out.shape)], out.dtype)
     _all_gather_into_tensor(group, whole, _part(tensor, parts, part).clone())
-    _put(out, whole)
+    _assign(out, whole)
     return _Done()
 
 
@@ -272,7 +272,7 @@ def _all_to_all(group: Group, out: Sequence[Tensor], tensors: Sequence[Tensor], 
             _send(group, tensors[peer], peer)
     for peer in range(group.size()):
         if peer == me:
-            _put(out[me], _plain(tensors[me]))
+            _assign(out[me], _detached(tensors[me]))
         else:
             _receive_now(group, out[peer], peer)
     return _Done()
@@ -287,11 +287,11 @@ def _all_to_all_single(
     sync_op: bool = True,
 ) -> object:
     size = group.size()
-    parts = paddle.split(_plain(tensor), list(in_sizes) or size, axis=0)
+    parts = paddle.split(_detached(tensor), list(in_sizes) or size, axis=0)
     sizes = list(out_sizes) or [out.shape[0] // size] * size
     received = [paddle.empty([rows, *out.shape[1:]], out.dtype) for rows in sizes]
     _all_to_all(group, received, parts)
-    _put(out, paddle.concat(received, axis=0))
+    _assign(out, paddle.concat(received, axis=0))
     return _Done()
 
 
@@ -300,22 +300,22 @@ def _all_to_all_tensor(group: Group, out: Tensor, tensor: Tensor, sync_op: bool 
 
 
 def _send(group: Group, tensor: Tensor, to: int, sync_op: bool = True) -> object:
-    assert _post is not None
-    _post.send(tensor, *_place(group, to))
+    assert _mailbox is not None
+    _mailbox.send(tensor, *_group_id_and_rank(group, to))
     return _Done()
 
 
 def _recv(group: Group, tensor: Tensor, sender: int, sync_op: bool = True) -> object:
-    if id(group) in _late:
-        _late[id(group)].append(lambda: _receive_now(group, tensor, sender))
+    if id(group) in _deferred:
+        _deferred[id(group)].append(lambda: _receive_now(group, tensor, sender))
     else:
         _receive_now(group, tensor, sender)
     return _Done()
 
 
 def _receive_now(group: Group, tensor: Tensor, sender: int) -> None:
-    assert _post is not None
-    _post.receive(tensor, *_place(group, sender))
+    assert _mailbox is not None
+    _mailbox.receive(tensor, *_group_id_and_rank(group, sender))
 
 
 def _send_partial(group: Group, tensor: Tensor, to: int, parts: int, part: int, sync_op: bool = True) -> object:
@@ -326,46 +326,46 @@ def _recv_partial(group: Group, tensor: Tensor, sender: int, parts: int, part: i
     def receive() -> None:
         received = _part(tensor, parts, part).clone()
         _receive_now(group, received, sender)
-        whole = _plain(tensor).reshape([-1]).clone()
+        whole = _detached(tensor).reshape([-1]).clone()
         whole[part * received.shape[0] : (part + 1) * received.shape[0]] = received
-        _put(tensor, whole)
+        _assign(tensor, whole)
 
-    if id(group) in _late:
-        _late[id(group)].append(receive)
+    if id(group) in _deferred:
+        _deferred[id(group)].append(receive)
     else:
         receive()
     return _Done()
 
 
 def _start_coalescing(group: Group) -> None:
-    """Messages of a batch are exchanged as if at once: what is received waits for what is sent."""
-    _late[id(group)] = []
+    """Start a batch of messages, in which receives are postponed until everything has been sent."""
+    _deferred[id(group)] = []
 
 
 def _end_coalescing(group: Group, tasks: object = None) -> None:
-    for receive in _late.pop(id(group)):
+    for receive in _deferred.pop(id(group)):
         receive()
 
 
-def _place(group: Group, rank: int) -> tuple[int, int]:
-    """A group's number, and a rank of it among all processes."""
+def _group_id_and_rank(group: Group, rank: int) -> tuple[int, int]:
+    """Return a group's id, and the global rank of one of its ranks."""
     for known in collective._get_group_map().values():
         if known.process_group is group:
             return known.id, known.ranks[rank]
-    raise ValueError("a message in a group that Paddle does not know")
+    raise ValueError("a message in a group unknown to Paddle")
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _detached(tensor: Tensor) -> Tensor:
     return tensor if tensor.stop_gradient else tensor.detach()
 
 
-def _put(to: Tensor, values: Tensor) -> None:
+def _assign(to: Tensor, values: Tensor) -> None:
     with paddle.no_grad():
         paddle.assign(values.reshape(to.shape).astype(to.dtype), to)
 
 
 def _part(tensor: Tensor, parts: int, part: int) -> Tensor:
-    flat = _plain(tensor).reshape([-1])
+    flat = _detached(tensor).reshape([-1])
     size = flat.shape[0] // parts
     return flat[part * size : (part + 1) * size]
 
@@ -394,19 +394,19 @@ def _install_groups() -> None:
     kind.create = staticmethod(_create)
     kind._start_coalescing, kind._end_coalescing = _start_coalescing, _end_coalescing
     for name, body in GROUP_METHODS.items():
-        watched = _watched(name, body)
-        setattr(kind, name, watched)
-        setattr(kind, f"{name}_on_calc_stream", watched)  # there is one stream
+        wrapped = _marked_waiting(name, body)
+        setattr(kind, name, wrapped)
+        setattr(kind, f"{name}_on_calc_stream", wrapped)  # CPUs have a single stream
     kind.allreduce = kind.all_reduce
     for name, body in {"all_gather": _all_gather, "broadcast": _broadcast}.items():
-        setattr(kind, name, _watched(name, _stock[name]))
-        setattr(kind, f"{name}_on_calc_stream", _watched(name, body))
+        setattr(kind, name, _marked_waiting(name, _stock[name]))
+        setattr(kind, f"{name}_on_calc_stream", _marked_waiting(name, body))
 
 
-def _watched(name: str, body: Callable[..., object]) -> Callable[..., object]:
-    def call(group: Group, *given: Any, **named: Any) -> object:
+def _marked_waiting(name: str, body: Callable[..., object]) -> Callable[..., object]:
+    def call(group: Group, *args: Any, **kwargs: Any) -> object:
         with _waiting(name):
-            return body(group, *given, **named)
+            return body(group, *args, **kwargs)
 
     return call
 
@@ -415,7 +415,7 @@ def _watched(name: str, body: Callable[..., object]) -> Callable[..., object]:
 
 
 class Operators:
-    """Paddle's operators, with those of tensor parallelism that have no CPU kernel."""
+    """Paddle's operators, with implementations of the tensor-parallel ones that have no CPU kernel."""
 
     def __init__(self, stock: Any) -> None:
         self._stock = stock
@@ -447,18 +447,18 @@ def _columns(x: Tensor, rank: int, ranks: int) -> Tensor:
     return x[..., rank * width : (rank + 1) * width]
 
 
-def _of_ring(ring: int) -> Group:
+def _group_of_ring(ring: int) -> Group:
     return collective._get_group_map()[ring].process_group
 
 
 class _Concat(PyLayer):
-    """The columns of all ranks, side by side."""
+    """Concatenation of all ranks' columns."""
 
     @staticmethod
     def forward(ctx, x, rank, ranks, ring):  # type: ignore[no-untyped-def]
         ctx.rank, ctx.ranks = rank, ranks
         out = paddle.empty([ranks, *x.shape], x.dtype)
-        _all_gather_into_tensor(_of_ring(ring), out, x)
+        _all_gather_into_tensor(_group_of_ring(ring), out, x)
         return paddle.concat(list(paddle.unbind(out, 0)), axis=-1)
 
     @staticmethod
@@ -467,53 +467,53 @@ class _Concat(PyLayer):
 
 
 class _CrossEntropy(PyLayer):
-    """Softmax and cross entropy over classes that are spread over ranks (Shoeybi et al., 2019, arXiv 1909.08053, 3)."""
+    """Softmax cross entropy over classes split across ranks (Shoeybi et al., 2019, arXiv 1909.08053, section 3)."""
 
     @staticmethod
     def forward(ctx, logits, label, ignored, ring, rank):  # type: ignore[no-untyped-def]
-        group, width = _of_ring(ring), logits.shape[-1]
+        group, width = _group_of_ring(ring), logits.shape[-1]
         x = logits.detach().astype("float32")
         highest = x.max(-1, keepdim=True)
         _all_reduce(group, highest, _MAX)
         x = x - highest
-        powers = x.exp()
-        total = powers.sum(-1, keepdim=True)
+        exponentials = x.exp()
+        total = exponentials.sum(-1, keepdim=True)
         _all_reduce(group, total)
-        own = label.astype("int64") - rank * width
-        here = (own >= 0) & (own < width)
-        own = paddle.where(here, own, paddle.zeros_like(own))
-        here = here.astype(x.dtype)
-        right = paddle.take_along_axis(x, own, -1) * here
-        _all_reduce(group, right)
+        local = label.astype("int64") - rank * width
+        is_local = (local >= 0) & (local < width)
+        local = paddle.where(is_local, local, paddle.zeros_like(local))
+        is_local = is_local.astype(x.dtype)
+        label_logits = paddle.take_along_axis(x, local, -1) * is_local
+        _all_reduce(group, label_logits)
         counts = (label != ignored).astype(x.dtype)
-        softmax = powers / total
-        ctx.save_for_backward(softmax, own, here, counts)
-        return softmax.astype(logits.dtype), ((total.log() - right) * counts).astype(logits.dtype)
+        softmax = exponentials / total
+        ctx.save_for_backward(softmax, local, is_local, counts)
+        return softmax.astype(logits.dtype), ((total.log() - label_logits) * counts).astype(logits.dtype)
 
     @staticmethod
     def backward(ctx, _, grad):  # type: ignore[no-untyped-def]
-        softmax, own, here, counts = ctx.saved_tensor()
-        right = paddle.nn.functional.one_hot(own.squeeze(-1), softmax.shape[-1]) * here
-        return ((softmax - right) * (grad.astype(softmax.dtype) * counts)).astype(grad.dtype), None
+        softmax, local, is_local, counts = ctx.saved_tensor()
+        target = paddle.nn.functional.one_hot(local.squeeze(-1), softmax.shape[-1]) * is_local
+        return ((softmax - target) * (grad.astype(softmax.dtype) * counts)).astype(grad.dtype), None
 
 
 def _install_operators() -> None:
     from paddle.distributed.fleet.layers.mpu import mp_ops
 
     mp_ops._C_ops = Operators(mp_ops._C_ops)
-    paddle._legacy_C_ops.c_identity = Operators.c_identity  # as mp_layers calls it
+    paddle._legacy_C_ops.c_identity = Operators.c_identity  # where mp_layers looks it up
 
 
 # ---- checks of the device ------------------------------------------------------------------------------------------
 
 
-def _broadcast_input_data(hcg: Any, *inputs: Any, **named: Any) -> tuple[Any, Any]:
-    """Fleet's own, which asks for the number of a GPU."""
-    from paddle.distributed.fleet.utils import hybrid_parallel_util as fleets
+def _broadcast_input_data(hcg: Any, *inputs: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """As fleet's own, which needs the index of a GPU."""
+    from paddle.distributed.fleet.utils import hybrid_parallel_util as fleet_util
 
     place = paddle.CPUPlace()
-    sent = fleets._broadcast_nested_data(hcg, "cpu", place, inputs) if inputs else inputs
-    return sent, fleets._broadcast_nested_data(hcg, "cpu", place, named) if named else named
+    sent = fleet_util._broadcast_nested_data(hcg, "cpu", place, inputs) if inputs else inputs
+    return sent, fleet_util._broadcast_nested_data(hcg, "cpu", place, kwargs) if kwargs else kwargs
 
 
 @contextlib.contextmanager
@@ -529,23 +529,23 @@ def _replaced(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def _on_cpu(kind: Callable[..., Any]) -> Callable[..., Any]:
-    """A class of group sharding, whose constructor accepts the CPU."""
+    """Wrap a class of group sharding so that its constructor accepts the CPU."""
 
-    def make(*given: Any, **named: Any) -> Any:
-        named["device"] = "cpu"
+    def make(*args: Any, **kwargs: Any) -> Any:
+        kwargs["device"] = "cpu"
         with _replaced((paddle, "get_device", lambda: "cpu:0"), (core, "is_compiled_with_cuda", lambda: True)):
-            return kind(*given, **named)
+            return kind(*args, **kwargs)
 
     return make
 
 
-def _group_sharded_parallel(*given: Any, **named: Any) -> Any:
-    from paddle.distributed.sharding import group_sharded as fleets
+def _group_sharded_parallel(*args: Any, **kwargs: Any) -> Any:
+    from paddle.distributed.sharding import group_sharded as fleet_sharding
 
     kinds = ("GroupShardedOptimizerStage2", "GroupShardedStage2", "GroupShardedStage3")
     devices = (paddle.device, "get_all_custom_device_type", lambda: ["cpu"])
-    with _replaced(devices, *((fleets, name, _on_cpu(getattr(fleets, name))) for name in kinds)):
-        return _stock["group_sharded_parallel"](*given, **named)
+    with _replaced(devices, *((fleet_sharding, name, _on_cpu(getattr(fleet_sharding, name))) for name in kinds)):
+        return _stock["group_sharded_parallel"](*args, **kwargs)
 
 
 def _install_devices() -> None:
@@ -554,12 +554,12 @@ def _install_devices() -> None:
     from paddle.distributed.fleet.utils import hybrid_parallel_util, tensor_fusion_helper
     from paddle.distributed.sharding import group_sharded
 
-    dist.parallel._start_kv_server = lambda *_: None  # which nobody asks anything; it leaves an http.log where it is
+    dist.parallel._start_kv_server = lambda *_: None  # unused, and writes an http.log into the current folder
     library: Any = core
-    library.nccl_version = lambda: 22000  # asked before a mean is reduced
+    library.nccl_version = lambda: 22000  # checked before a mean reduction
     dist.ParallelEnv._device_id = 0
     hybrid_parallel_util.broadcast_input_data = tensor_parallel.broadcast_input_data = _broadcast_input_data
-    tensor_fusion_helper.alignment.setdefault("unknown", 256)  # what the CPU is called there
+    tensor_fusion_helper.alignment.setdefault("unknown", 256)  # the name of the CPU there
     _stock["group_sharded_parallel"] = group_sharded.group_sharded_parallel
     group_sharded.group_sharded_parallel = dist.sharding.group_sharded_parallel = _group_sharded_parallel
     storage: Any = group_sharded_storage.ParamStorage

@@ -1,7 +1,7 @@
-"""Several processes on this machine, started by Paddle's launcher.
+"""Launch a command on several processes of this machine, with Paddle's launcher.
 
-Each of them runs the same command; what they say goes to `rank-N.log` in a folder.  The first one speaks for
-the command: on standard error as it goes on, on standard output at the end.
+Each process runs the same command and logs to `rank-N.log` in a folder.  The output of the first one becomes that of
+the command: its standard error while it runs, its standard output at the end.
 """
 
 from __future__ import annotations
@@ -19,49 +19,48 @@ from pathlib import Path
 from types import FrameType
 
 from ernie.errors import UserError
-from ernie.runtime import HANG_UP, ending_signals, leave_terminal, threads
+from ernie.runtime import SIGHUP, ending_signals, leave_terminal, threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
-_LOGS = "ERNIE_RANK_LOGS"  # the environment variable that tells the processes where their logs go
-_ENDED = (0, 1, 2, 128 + signal.SIGINT)  # exit statuses with which a command has come to its own end
-_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # and those when it was asked to
-_KILLED = 137  # that of a command which SIGKILL has ended
+_LOGS = "ERNIE_RANK_LOGS"  # the environment variable with the folder of the processes' logs
+_ENDED = (0, 1, 2, 128 + signal.SIGINT)  # exit statuses of a command that ended by itself
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit statuses of a command that was asked to end
+_KILLED = 137  # exit status after SIGKILL
 _WORKER = Path(__file__).with_name("worker.py")
-_RESULTS = "results"  # the file that the first process's standard output goes to
-_LAUNCHER = "launcher"  # the folder of Paddle's launcher, which writes down the environment
-_SAYS = "ernie: "  # how the lines begin that tell why a process ended
+_RESULTS = "results"  # the file with the first process's standard output
+_LAUNCHER = "launcher"  # the log folder of Paddle's launcher, which dumps the environment there
+_PREFIX = "ernie: "  # of the lines that say why a process ended
 
 
 def ranks() -> int:
-    """Among how many processes Paddle's launcher has started this one; 1 where it was started by itself."""
+    """Return the number of processes that Paddle's launcher has started; 1 if this one was started without it."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
 
 
 def count(asked: int) -> int:
-    """On how many processes a command runs that was given `--processes`.  Raises UserError for less than one."""
+    """Return the number of processes of a command with `--processes asked`.  Raises UserError if it is below 1."""
     if asked < 1:
         raise UserError(f"--processes: expected at least 1, found {asked}")
     return max(ranks(), asked)
 
 
 def check_restarts(restarts: int, processes: int) -> None:
-    """Raise UserError where a command cannot be started again so often."""
+    """Raise UserError if `--max-restarts` is negative, or given for a single process."""
     if restarts < 0:
         raise UserError(f"--max-restarts: expected at least 0, found {restarts}")
     if restarts and processes == 1:
         raise UserError(
-            "--max-restarts: is for several processes; one that has failed goes on from its last checkpoint when its "
-            "command is given again"
+            "--max-restarts: is for several processes; a run on one process resumes from its last checkpoint when its "
+            "command is run again"
         )
 
 
 def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0, *, module: str = "ernie.cli") -> int:
-    """Run `ernie` with these words in so many processes, with logs in a run's folder; returns the exit status.
+    """Run `ernie` with these arguments in several processes, with logs in a run's folder; return the exit status.
 
-    After a failure that may be one of the machine's (a process that died, stood still or raised an error) all are
-    started again, at most `restarts` times.  At SIGTERM, Ctrl-C or the end of the terminal they are asked to end, and
-    that is waited for; at a second one they are killed.  They also end when this process does, however it does.
-    `module` may be another than the command's.
+    After a failure that may be the machine's (a process died, hung or raised an error) all processes are restarted, at
+    most `restarts` times.  On SIGTERM, Ctrl-C or SIGHUP they are asked to end, and waited for; on a second signal they
+    are killed.  They also end whenever this process does.  `module` is the module to run.
     """
     logs = folder / LOGS_FOLDER
     logs.mkdir(parents=True, exist_ok=True)
@@ -81,7 +80,7 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
 
 
 def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> int:
-    """The exit status of the last attempt, 1 for what is none of a command's own."""
+    """Return the exit status of the last attempt, 1 if it is not one of the command's own."""
     for attempt in range(restarts + 1):
         status, asked = _run(words, files)
         if len(asked) > 1:
@@ -98,48 +97,48 @@ def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> i
 
 
 def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
-    """The exit status of one attempt by a process for each file, and the signals that asked them to end."""
+    """Run one attempt, one process per log file; return its exit status and the signals that asked it to end."""
     before = [file.stat().st_size for file in files]
     logs = files[0].parent.resolve()
     command = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", str(len(files))]
-    shutil.rmtree(logs / _LAUNCHER, ignore_errors=True)  # of an attempt before, or a command that was killed
+    shutil.rmtree(logs / _LAUNCHER, ignore_errors=True)  # left by an earlier attempt, or by a killed command
     (logs / _LAUNCHER).mkdir(mode=0o700)
     launcher = subprocess.Popen(
         [*command, "--log_dir", str(logs / _LAUNCHER), "--log_level", "ERROR", str(_WORKER), *words],
         env={**os.environ, **_environment(len(files)), _LOGS: str(logs)},
-        stdin=subprocess.PIPE,  # the processes have it, too: its end asks them to end
+        stdin=subprocess.PIPE,  # inherited by the processes: closing it asks them to end
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        start_new_session=True,  # a Ctrl-C at the terminal comes from here, once
+        start_new_session=True,  # so that Ctrl-C reaches the processes only through this one
     )
-    with launcher, files[0].open(encoding="utf-8", errors="replace") as first, _passed_on(launcher) as asked:
+    with launcher, files[0].open(encoding="utf-8", errors="replace") as first, _forwarded_signals(launcher) as asked:
         first.seek(before[0])
         while launcher.poll() is None:
             _show(first.read())
             time.sleep(0.1)
         _show(first.read())
         assert launcher.stderr is not None
-        said = launcher.stderr.read().decode(errors="replace")
+        messages = launcher.stderr.read().decode(errors="replace")
     status = launcher.returncode
     if status and not (asked and (len(asked) > 1 or status in _STOPPED)):
-        _explain([_from(file, place) for file, place in zip(files, before, strict=True)], said)
+        _explain([_read_from(file, offset) for file, offset in zip(files, before, strict=True)], messages)
         _say(f"what each process said is in {files[0].parent}")
     return status, asked
 
 
 @contextmanager
-def _passed_on(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
-    """Inside, the first signal asks the launcher's processes to end, the second one kills them; both are listed.
+def _forwarded_signals(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Inside, a first signal asks the launcher's processes to end, and a second one kills them; yields their list.
 
-    The launcher itself is not asked: 30 seconds after that it would kill what still finishes a step or saves.
+    The launcher itself is not signalled: 30 seconds later it would kill processes that still finish a step or save.
     """
     asked: list[int] = []
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         leave_terminal()
-        if number == HANG_UP and asked:  # the shell passes it on, and the kernel sends it again
+        if number == SIGHUP and asked:  # sent twice, by the shell and by the kernel
             return
-        asked.append(signal.SIGTERM if number == HANG_UP else number)
+        asked.append(signal.SIGTERM if number == SIGHUP else number)
         if len(asked) > 1:
             launcher.kill()
         elif launcher.stdin is not None:
@@ -148,7 +147,7 @@ def _passed_on(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield asked  # only the main thread may handle signals
         return
-    before = {number: signal.signal(number, pass_on) for number in ending_signals()}
+    before = {number: signal.signal(number, forward) for number in ending_signals()}
     try:
         yield asked
     finally:
@@ -156,26 +155,27 @@ def _passed_on(launcher: subprocess.Popen[bytes]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _from(file: Path, place: int) -> str:
-    return file.read_bytes()[place:].decode(errors="replace")
+def _read_from(file: Path, offset: int) -> str:
+    return file.read_bytes()[offset:].decode(errors="replace")
 
 
 def _explain(texts: Sequence[str], launcher: str) -> None:
-    """Show why the processes ended, where the first of them has not said it itself."""
-    reasons = [[line for line in text.splitlines() if line.startswith(_SAYS)] for text in texts]
+    """Show why the processes ended, unless the first one has reported it itself."""
+    reasons = [[line for line in text.splitlines() if line.startswith(_PREFIX)] for text in texts]
     if not reasons[0]:
-        others = [line for found in reasons[1:] for line in found]
-        _say(others[0].removeprefix(_SAYS) if others else f"the processes ended without a word.\n{launcher}{texts[0]}")
+        others = [line for lines in reasons[1:] for line in lines]
+        silent = f"the processes ended without a message.\n{launcher}{texts[0]}"
+        _say(others[0].removeprefix(_PREFIX) if others else silent)
 
 
 def _environment(processes: int) -> dict[str, str]:
-    """A share of this machine's threads for each process."""
+    """Return environment variables that give each process an equal share of the threads."""
     share = str(max(1, threads() // processes))
     return {"MKL_NUM_THREADS": share, "FLAGS_paddle_num_threads": share, "OMP_NUM_THREADS": share}
 
 
 def _say(text: str) -> None:
-    print(f"{_SAYS}{text}", file=sys.stderr, flush=True)
+    print(f"{_PREFIX}{text}", file=sys.stderr, flush=True)
 
 
 def _show(text: str) -> None:

@@ -1,4 +1,4 @@
-"""How a run is spread over processes, and whether that can be.  Imports no Paddle: configurations are checked by it."""
+"""How a run is distributed over processes, and validation of it.  Imports no Paddle: configurations use it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ernie.errors import UserError
 if TYPE_CHECKING:
     from ernie.model.config import EncoderConfig
 
-AXES = ("data", "pipeline", "sharding", "tensor")  # in the order in which fleet numbers the ranks, the last the fastest
+AXES = ("data", "pipeline", "sharding", "tensor")  # as fleet numbers the ranks, the last axis varying fastest
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a layout has to divide: of a model its layers, heads, widths and vocabulary; of a step its micro-batches."""
+    """What a layout has to divide: a model's layers, heads, inner width and vocabulary; a step's micro-batches."""
 
     layers: int
     heads: int
@@ -27,24 +27,24 @@ class Sizes:
 
     @classmethod
     def of(cls, shape: EncoderConfig, micro_batches: int) -> Sizes:
-        """Those of an encoder of this shape."""
+        """Return the sizes of an encoder of this shape."""
         return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches)
 
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How a run is spread over processes; as many as the product of `data`, `tensor`, `pipeline` and `sharding`.
+    """How a run is distributed over processes: `data` x `tensor` x `pipeline` x `sharding` of them.
 
-    `data`, left out, is what the others leave of the processes that there are.  `data` and `sharding` share out a
-    step's micro-batches; with `sharding` each process also keeps only its part of the optimizer's state
-    (`sharding_stage` 1), of the gradients too (2), of the layers' weights too (3) (Rajbhandari et al., 2020, arXiv
-    1910.02054).  `tensor` shares out each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv
-    1909.08053), with `sequence` also the tokens between its products (Korthikanti et al., 2022, arXiv 2205.05198).
-    `pipeline` shares out the layers, `stages` saying how many each process has (left out: as even as can be), or in
-    `virtual_stages` pieces a process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` computes layers a second
-    time instead of keeping what is inside them.
-    When a process has said nothing for `timeout` seconds, or kept the others waiting for as long, all of them stop; on
-    CPUs after 30 seconds at the latest, which Gloo itself waits in a collective.
+    `data`, if left out, is the number of processes divided by the other degrees.  `data` and `sharding` split a step's
+    micro-batches; with `sharding` each process also keeps only its part of the optimizer state (`sharding_stage` 1), of
+    the gradients as well (2), and of the layers' weights as well (3) (Rajbhandari et al., 2020, arXiv 1910.02054).
+    `tensor` splits each layer's heads, inner width and vocabulary (Shoeybi et al., 2019, arXiv 1909.08053), with
+    `sequence` also the tokens between its matrix products (Korthikanti et al., 2022, arXiv 2205.05198).  `pipeline`
+    splits the layers, with `stages` layers for each process (by default as even as possible), or interleaved with
+    `virtual_stages` pieces per process (Narayanan et al., 2021, arXiv 2104.04473).  `recompute` recomputes layers in
+    the backward pass instead of storing their activations.
+    If a process has been silent for `timeout` seconds, or kept the others waiting that long, all of them stop; on CPUs
+    after 30 seconds at the latest, Gloo's own limit in a collective.
     """
 
     data: int | None = None
@@ -71,13 +71,13 @@ class ParallelConfig:
         if self.stages and len(self.stages) != self.pipeline:
             raise UserError(f"stages: {len(self.stages)} numbers of layers for a pipeline of {self.pipeline}")
         if self.stages and self.virtual_stages > 1:
-            raise UserError("stages: pieces that take turns (virtual_stages) are of one size")
+            raise UserError("stages: does not go with virtual_stages, whose pieces have equal sizes")
         if any(layers < 0 for layers in self.stages):
             raise UserError(f"stages: expected numbers of layers, found {min(self.stages)}")
         if self.timeout <= 0:
             raise UserError(f"timeout: expected seconds above 0, found {self.timeout:g}")
         if self.sequence and self.tensor == 1:
-            raise UserError("sequence: shares out tokens among the processes of `tensor`, of which there is one")
+            raise UserError("sequence: splits tokens over the processes of `tensor`, which is 1")
         if self.sharding_stage > 1 and self.sharding > 1 and self.tensor * self.pipeline > 1:
             raise UserError(
                 f"sharding_stage: {self.sharding_stage} goes with `data` only; with `tensor` {self.tensor} and "
@@ -90,63 +90,63 @@ class ParallelConfig:
 
     @property
     def processes(self) -> int:
-        """How many processes it takes."""
+        """The number of processes."""
         return math.prod(self.degree(axis) for axis in AXES)
 
     def degree(self, axis: str) -> int:
-        """How many processes there are along an axis."""
+        """Return the number of processes along an axis."""
         return getattr(self, axis) or 1
 
     @property
     def replicas(self) -> int:
-        """Among how many processes a step's micro-batches are shared out."""
+        """The number of processes that a step's micro-batches are split among."""
         return self.degree("data") * self.sharding
 
     def place(self, rank: int) -> dict[str, int]:
-        """Where a rank stands on each axis."""
-        found = {}
+        """Return a rank's index along each axis."""
+        indices = {}
         for axis in reversed(AXES):
-            rank, found[axis] = divmod(rank, self.degree(axis))
-        return {axis: found[axis] for axis in AXES}
+            rank, indices[axis] = divmod(rank, self.degree(axis))
+        return {axis: indices[axis] for axis in AXES}
 
-    def cut(self, layers: int) -> tuple[int, ...]:
-        """How many layers each process of a pipeline has: `stages`, or as even as can be.
+    def layers_per_stage(self, layers: int) -> tuple[int, ...]:
+        """Return the number of layers of each process of a pipeline: `stages`, or as even as possible.
 
-        What is left over goes to the middle, since the first and the last one have embeddings and heads besides.
+        A remainder goes to the middle stages, since the first and the last one also have the embeddings and heads.
         """
         if self.stages:
             return self.stages
-        each, more = divmod(layers, self.pipeline)
+        each, remainder = divmod(layers, self.pipeline)
         order = [*range(1, self.pipeline - 1), 0, self.pipeline - 1]
-        return tuple(each + (stage in order[:more]) for stage in range(self.pipeline))
+        return tuple(each + (stage in order[:remainder]) for stage in range(self.pipeline))
 
-    def begins(self, layers: int) -> tuple[int, ...]:
-        """Where the stages of a pipeline begin, among the pieces of a model: embeddings, layers and heads."""
-        stages = self.cut(layers)
+    def stage_starts(self, layers: int) -> tuple[int, ...]:
+        """Return the index of each pipeline stage's first piece, among embeddings, layers and heads."""
+        stages = self.layers_per_stage(layers)
         return (0, *(1 + sum(stages[:stage]) for stage in range(1, self.pipeline)))
 
     def described(self) -> str:
-        """The degrees that are not 1, as `data 2 x tensor 2`."""
+        """Return the degrees above 1 as text, such as `data 2 x tensor 2`."""
         degrees = [(item.name, self.degree(item.name)) for item in fields(self) if item.name in AXES]
         return " x ".join(f"{axis} {degree}" for axis, degree in degrees if degree > 1) or "one process"
 
     def check(self, sizes: Sizes) -> None:
-        """Raise UserError with every reason why this model and step cannot be run in this layout."""
+        """Raise UserError with all reasons why this model and step cannot run in this layout."""
         reasons = list(self._reasons(sizes))
         if reasons:
             raise UserError("\n".join(f"parallel: {reason}" for reason in reasons))
 
     def over(self, processes: int) -> ParallelConfig:
-        """The layout of this many processes, with `data` written out.  Raises UserError when it is none of so many."""
-        whole = self if self.data is not None else replace(self, data=max(1, processes // self.processes))
-        if whole.processes != processes:
-            product = " x ".join(f"{axis} {whole.degree(axis)}" for axis in AXES)
+        """Return the layout for this many processes, with `data` filled in.  Raises UserError if it does not fit."""
+        layout = self if self.data is not None else replace(self, data=max(1, processes // self.processes))
+        if layout.processes != processes:
+            product = " x ".join(f"{axis} {layout.degree(axis)}" for axis in AXES)
             there = "is 1" if processes == 1 else f"are {processes}"
             raise UserError(
-                f"parallel: {product} = {whole.processes} processes, but there {there}; --processes says how many to "
+                f"parallel: {product} = {layout.processes} processes, but there {there}; --processes says how many to "
                 "start on this machine"
             )
-        return whole
+        return layout
 
     def _reasons(self, sizes: Sizes) -> Iterator[str]:
         pieces = self.pipeline * self.virtual_stages

@@ -1,4 +1,4 @@
-"""What a step computes at a time."""
+"""A micro-batch and its forward and backward pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MicroBatch(NamedTuple):
-    """A batch of a task, what its loss is multiplied by, and the key of its dropout."""
+    """A batch of a task, the factor of its loss, and the key that seeds its dropout."""
 
     task: str
     batch: Packed
@@ -23,13 +23,13 @@ class MicroBatch(NamedTuple):
     key: int
 
     def seed(self, *piece: int) -> None:
-        """Have the dropout that follows depend on the micro-batch, and the piece of the model, alone."""
+        """Seed the dropout that follows by the micro-batch and, if given, the piece of the model only."""
         paddle.seed((order.key(self.key, *piece) if piece else self.key) % 2**31)
 
 
 def backward(micro: MicroBatch, loss: Callable[[str, Packed], Loss]) -> float:
-    """Forward and backward of one; returns its summed loss."""
+    """Run the forward and backward pass of a micro-batch; return its summed loss."""
     micro.seed()
-    found = loss(micro.task, micro.batch)
-    (found.total * micro.factor).backward()
-    return float(found.total)
+    result = loss(micro.task, micro.batch)
+    (result.total * micro.factor).backward()
+    return float(result.total)

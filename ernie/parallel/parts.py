@@ -1,4 +1,4 @@
-"""Parameters of which each process has a part, as fleet's layers mark them."""
+"""Parameters that tensor parallelism splits over processes, as marked by fleet's layers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 from paddle import Tensor
 
 
-def is_part(parameter: Tensor) -> bool:
-    """Whether a parameter is a part of one that is spread over processes, and no copy."""
+def is_split(parameter: Tensor) -> bool:
+    """Whether a parameter is one process's part of a split parameter, rather than a full copy."""
     return bool(getattr(parameter, "is_distributed", False))
 
 
-def cut(whole: np.ndarray, of: Tensor, rank: int) -> np.ndarray:
-    """What of a parameter's whole values, or of a moment's, is that of process `rank` among those that share it."""
+def local_part(whole: np.ndarray, of: Tensor, rank: int) -> np.ndarray:
+    """Return the part that belongs to `rank` of the full values of a split parameter, or of its moment."""
     size = of.shape[of.split_axis]
     return whole.take(range(rank * size, (rank + 1) * size), of.split_axis)
 
 
-def whole_shape(of: Tensor, ranks: int) -> list[int]:
-    """The shape of a parameter, or of a moment, that so many processes may share, as one process would have it."""
-    return [size * ranks if is_part(of) and axis == of.split_axis else size for axis, size in enumerate(of.shape)]
+def full_shape(of: Tensor, ranks: int) -> list[int]:
+    """Return the full shape of a parameter, or of its moment, that may be split over `ranks` processes."""
+    return [size * ranks if is_split(of) and axis == of.split_axis else size for axis, size in enumerate(of.shape)]

@@ -1,8 +1,8 @@
-"""The state of training spread over processes that share out the micro-batches.
+"""Sharding of the training state (ZeRO) over processes that split the micro-batches.
 
 Rajbhandari et al. (2020, arXiv 1910.02054), section 5: in stage 1 each process keeps and updates its part of the
-optimizer's state and hands the parameters to the others; in stage 2 it also keeps only its part of the gradients, in
-stage 3 of the weights.  By fleet's own optimizers and layers, around whatever updates a parameter.
+optimizer state and broadcasts the updated parameters; in stage 2 it also keeps only its part of the gradients, in stage
+3 also of the weights.  Uses fleet's own optimizers and layers around any function that updates parameters.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ Update = Callable[[Sequence[Tensor]], None]
 
 
 class Sharding:
-    """What the stages share: each parameter has an owner, who updates it and keeps its moments."""
+    """Base class of the stages: each parameter has an owner, the process that updates it and keeps its moments."""
 
     def __init__(self, topology: Any):
         self._group = topology.get_sharding_parallel_group()
         self._data = topology.get_data_parallel_group()
 
     def owner(self, parameter: Tensor) -> int:
-        """The rank, within the group, that a parameter is updated by."""
+        """Return the rank, within the group, of the process that updates a parameter."""
         raise NotImplementedError
 
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Those of the parameters that are this process's to update."""
+        """Return those of the parameters that this process updates."""
         return [parameter for parameter in parameters if self.owner(parameter) == self._group.rank]
 
     def begin(self, alike: bool) -> None:
-        """A micro-batch begins, `alike` when that of every other process is of the same task."""
+        """Called before a micro-batch; `alike` if all processes have one, of the same task."""
 
     def end(self, parameters: Sequence[Tensor]) -> None:
-        """The backward pass of a micro-batch, or of nothing while others had one, is over."""
+        """Called after the backward pass of a micro-batch, also if only other processes had one."""
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Hand the sum of each parameter's gradients, over all replicas, to its owner; those of others are undefined.
+        """Reduce each parameter's gradient over all replicas to its owner; it is undefined on the other processes.
 
         The parameters are those that have a gradient in any process.
         """
         raise NotImplementedError
 
     def values(self, parameter: Tensor) -> Tensor:
-        """What this process has and updates of an owned parameter, with its gradient."""
+        """Return the tensor, with its gradient, that this process updates of an owned parameter."""
         return parameter
 
     def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
-        """A parameter or its moment, which its owner gives, or of which each gives a slice."""
+        """Return the full values of a parameter or its moment, broadcast by its owner or gathered from all slices."""
         if values is of:
             return values
         if values is None:
@@ -66,18 +66,18 @@ class Sharding:
         return values
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
-        """What an owner has of a moment."""
+        """Return an owner's part of a moment's full values."""
         return values
 
     def step(self, update: Update) -> None:
-        """Have `update` change the owned parameters that have gradients, then hand all of them round."""
+        """Call `update` on the owned parameters that have gradients, then broadcast the new values."""
         raise NotImplementedError
 
     def clear(self) -> None:
-        """The gradients are forgotten."""
+        """Called after the gradients have been cleared."""
 
     def _sum_over_data(self, parameters: Sequence[Tensor]) -> None:
-        """Add up gradients, zero for none, over the groups that share out the micro-batches as well."""
+        """Sum gradients (zero where there are none) over the data-parallel group."""
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = paddle.zeros_like(parameter)
@@ -86,33 +86,33 @@ class Sharding:
 
 
 class StateSharding(Sharding):
-    """Stage 1.  All processes of a group hold all parameters and gradients."""
+    """Stage 1: all processes of a group hold all parameters and gradients."""
 
     def __init__(self, parameters: Sequence[Tensor], topology: Any):
         super().__init__(topology)
         self._topology = topology
-        self._inner = _Inner(parameters)
-        self._fleets = DygraphShardingOptimizer(self._inner, topology)
+        self._inner = _InnerOptimizer(parameters)
+        self._fleet_optimizer = DygraphShardingOptimizer(self._inner, topology)
 
     def owner(self, parameter: Tensor) -> int:
-        return int(self._fleets._param2rank[parameter.name])
+        return int(self._fleet_optimizer._param2rank[parameter.name])
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
         self._sum_over_data(parameters)
-        self._fleets.reduce_gradients(list(parameters), self._topology)
+        self._fleet_optimizer.reduce_gradients(list(parameters), self._topology)
         for parameter in self.owned(parameters):
-            parameter.grad.scale_(float(self._group.nranks))  # fleet makes the mean
+            parameter.grad.scale_(float(self._group.nranks))  # fleet takes the mean
 
     def step(self, update: Update) -> None:
         self._inner.update = update
-        self._fleets.step()
+        self._fleet_optimizer.step()
 
 
 class GradientSharding(Sharding):
-    """Stage 2.  What fleet's hooks do in the backward pass, each process has to do alike and in the same order.
+    """Stage 2: each gradient is reduced to its parameter's owner.
 
-    So they are used where all processes learn the same task at a time; elsewhere gradients are handed over after the
-    micro-batch.
+    Fleet's hooks do this during the backward pass, which requires the same calls in the same order on all processes.
+    They are used when all processes have a micro-batch of the same task; otherwise gradients are reduced after it.
     """
 
     def __init__(self, layer: nn.Layer, parameters: Sequence[Tensor], topology: Any):
@@ -131,7 +131,7 @@ class GradientSharding(Sharding):
         self._alike = alike
         self._layer._clear_counters()
         if not alike:
-            self._layer._grad_reduced = [False] * len(self._layer._grad_reduced)  # the hooks do nothing
+            self._layer._grad_reduced = [False] * len(self._layer._grad_reduced)  # disables the hooks
 
     def end(self, parameters: Sequence[Tensor]) -> None:
         if self._alike:
@@ -139,11 +139,11 @@ class GradientSharding(Sharding):
         with paddle.no_grad():
             present = paddle.to_tensor(np.array([parameter.grad is not None for parameter in parameters], np.int32))
             all_reduce(present, ReduceOp.MAX, group=self._group)
-            for parameter, there in zip(parameters, present.numpy(), strict=True):
-                if there:
-                    self._hand_over(parameter)
+            for parameter, is_present in zip(parameters, present.numpy(), strict=True):
+                if is_present:
+                    self._reduce_to_owner(parameter)
 
-    def _hand_over(self, parameter: Tensor) -> None:
+    def _reduce_to_owner(self, parameter: Tensor) -> None:
         owner = self.owner(parameter)
         gradient = paddle.zeros_like(parameter) if parameter.grad is None else parameter.grad
         reduce(gradient, self._group.ranks[owner], group=self._group)
@@ -153,7 +153,7 @@ class GradientSharding(Sharding):
             parameter.clear_gradient(False)
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        if self._data.nranks > 1:  # the owners have the sums of their own group already
+        if self._data.nranks > 1:  # the owners already have the sums over their own group
             self._sum_over_data(self.owned(parameters))
 
     def step(self, update: Update) -> None:
@@ -163,17 +163,17 @@ class GradientSharding(Sharding):
 
 
 class WeightSharding(Sharding):
-    """Stage 3 for the layers of the encoder, which nearly all weights belong to; stage 2 for the others.
+    """Stage 3 for the encoder's layers, which have nearly all of the weights; stage 2 for the other parameters.
 
-    Each process has a slice of every weight of the layers.  Fleet's hooks fetch the others before a layer computes and
-    let them go after it; they are the same in every task.
+    Each process has a slice of every weight of the layers.  Fleet's hooks gather the full weights before a layer
+    computes and release them after it; the layers are the same for every task.
     """
 
     def __init__(self, model: Any, parameters: Sequence[Tensor], topology: Any):
         super().__init__(topology)
         encoder = model.ernie.encoder
         for layer in encoder.layers:
-            layer.extra_parameters = list(layer.parameters())  # it computes with those of its parts itself
+            layer.extra_parameters = list(layer.parameters())  # it uses its sublayers' parameters directly
         self._sliced = {parameter.name: parameter for parameter in encoder.parameters()}
         self._others = GradientSharding(
             model, [parameter for parameter in parameters if parameter.name not in self._sliced], topology
@@ -188,21 +188,21 @@ class WeightSharding(Sharding):
         )
 
     def owned(self, parameters: Sequence[Tensor]) -> list[Tensor]:
-        """A slice of each weight of the layers, and some of the others."""
-        own = {id(parameter) for parameter in self._others.owned(self._without_slices(parameters))}
+        """Return all weights of the layers, which are sliced, and this process's share of the other parameters."""
+        own = {id(parameter) for parameter in self._others.owned(self._unsliced(parameters))}
         return [parameter for parameter in parameters if parameter.name in self._sliced or id(parameter) in own]
 
     def begin(self, alike: bool) -> None:
         self._others.begin(alike)
 
     def end(self, parameters: Sequence[Tensor]) -> None:
-        self._others.end(self._without_slices(parameters))
+        self._others.end(self._unsliced(parameters))
 
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        self._others.sum_gradients(self._without_slices(parameters))
+        self._others.sum_gradients(self._unsliced(parameters))
         for parameter in self._sliced.values():
             if parameter.bw_storage is not None:
-                parameter.bw_storage.scale_(float(self._group.nranks))  # fleet makes the mean
+                parameter.bw_storage.scale_(float(self._group.nranks))  # fleet takes the mean
                 if self._data.nranks > 1:
                     all_reduce(parameter.bw_storage, group=self._data)
 
@@ -226,12 +226,12 @@ class WeightSharding(Sharding):
         if of.name not in self._sliced:
             return self._others.part(values, of)
         start, end = self._layers._param2buffer[of.name][self._group.rank]
-        filled = np.zeros(self._layers._param2buffer_size[of.name], values.dtype)
-        filled[: values.size] = values.reshape(-1)
-        return filled[start:end]
+        padded = np.zeros(self._layers._param2buffer_size[of.name], values.dtype)
+        padded[: values.size] = values.reshape(-1)
+        return padded[start:end]
 
     def step(self, update: Update) -> None:
-        # Nobody else has the slices.
+        # No broadcast: no other process holds these slices.
         update([parameter for parameter in self._sliced.values() if parameter.bw_storage is not None])
         self._others.step(update)
 
@@ -240,12 +240,12 @@ class WeightSharding(Sharding):
             parameter.fw_storage.clear_gradient(False)
             parameter.bw_storage = None
 
-    def _without_slices(self, parameters: Sequence[Tensor]) -> list[Tensor]:
+    def _unsliced(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         return [parameter for parameter in parameters if parameter.name not in self._sliced]
 
 
-class _Inner:
-    """What fleet takes for an optimizer of Paddle's in stage 1."""
+class _InnerOptimizer:
+    """The minimal optimizer interface that fleet needs in stage 1."""
 
     def __init__(self, parameters: Sequence[Tensor]):
         self._parameter_list = self._param_groups = list(parameters)
@@ -259,7 +259,7 @@ class _Inner:
 
 
 class _PaddleOptimizer(paddle.optimizer.Optimizer):
-    """What fleet takes for one in stage 2."""
+    """An optimizer for fleet's stages 2 and 3 that calls `update` as its step."""
 
     def __init__(self, parameters: Sequence[Tensor]):
         super().__init__(learning_rate=0.0, parameters=list(parameters))

@@ -1,7 +1,7 @@
-"""The order in which the processes of a pipeline compute, without computing: for checks before a run, and for planning.
+"""Pipeline schedules and their simulation, for checks before a run and for planning.
 
-One forward and one backward at a time, or with several pieces a process that take turns (Narayanan et al., 2021, arXiv
-2104.04473, sections 2.2.1 and 2.2.2), in the order of Paddle's fleet, which a test compares with its own.
+One forward, one backward (1F1B), or interleaved with several pieces per process (Narayanan et al., 2021, arXiv
+2104.04473, sections 2.2.1 and 2.2.2), in the order of Paddle's fleet; a test compares the two.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Action(NamedTuple):
         return f"{'forward' if self.forward else 'backward'} of micro-batch {self.micro_batch}, piece {self.piece}"
 
 
-def timetable(stage: int, stages: int, micro_batches: int, pieces: int = 1) -> list[Action]:
-    """What a stage does, in order.  With several `pieces` there are at least two micro-batches for each stage."""
+def pipeline_schedule(stage: int, stages: int, micro_batches: int, pieces: int = 1) -> list[Action]:
+    """Return a stage's actions in order.  Several `pieces` require at least two micro-batches per stage."""
     if pieces == 1:
         ahead = min(stages - stage - 1, micro_batches)
         passes = [(k, 0) for k in range(micro_batches)]
         return _alternating(passes, passes, ahead)
-    first = micro_batches % stages + stages  # micro-batches that a piece takes in its first turn
+    first = micro_batches % stages + stages  # micro-batches of a piece's first turn
     turns = [(start, first if start == 0 else stages) for start in (0, *range(first, micro_batches, stages))]
     forward = [(start + k, piece) for start, size in turns for piece in range(pieces) for k in range(size)]
     backward = [(micro_batch, pieces - 1 - piece) for micro_batch, piece in forward]
@@ -37,53 +37,53 @@ def timetable(stage: int, stages: int, micro_batches: int, pieces: int = 1) -> l
 
 
 def _alternating(forward: list[tuple[int, int]], backward: list[tuple[int, int]], ahead: int) -> list[Action]:
-    """`ahead` forward passes, then one of each in turn, then what is left of the backward passes."""
+    """Return `ahead` warm-up forward passes, alternating forward and backward passes, then the other backward ones."""
     actions = [Action(True, *which) for which in forward[:ahead]]
-    for there, back in zip(forward[ahead:], backward, strict=False):
-        actions += [Action(True, *there), Action(False, *back)]
+    for ahead_pass, back_pass in zip(forward[ahead:], backward, strict=False):
+        actions += [Action(True, *ahead_pass), Action(False, *back_pass)]
     return [*actions, *(Action(False, *which) for which in backward[len(forward) - ahead :])]
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each stage does what: `spans[stage]` are (action, start, end); `held[stage]` the most passes begun at a
-    time whose backward pass was still to come; times are in the unit of the durations."""
+    """A simulated schedule: `spans[stage]` are (action, start, end), and `held[stage]` is the peak number of passes
+    whose backward pass is still pending; times are in the unit of the durations."""
 
     spans: list[list[tuple[Action, float, float]]]
     held: list[int]
 
     @property
     def end(self) -> float:
-        """When the last stage is done."""
+        """The time at which the last stage is done."""
         return max((end for spans in self.spans for _, _, end in spans), default=0.0)
 
     @property
     def idle(self) -> float:
-        """The share of all stages' time in which they wait: the bubble."""
+        """The fraction of time that the stages are idle: the pipeline bubble."""
         busy = sum(end - start for spans in self.spans for _, start, end in spans)
         return 1 - busy / (self.end * len(self.spans)) if self.end else 0.0
 
 
 class Deadlock(Exception):
-    """The stages wait for each other; the message says which for what."""
+    """Raised when the stages wait for each other; the message names the action that each is blocked on."""
 
 
 def simulate(
     tables: Sequence[Sequence[Action]], forward: Sequence[float], backward: Sequence[float], travel: float = 0.0
 ) -> Timeline:
-    """What comes of the stages' tables.
+    """Simulate the schedules (`tables`) of all stages.
 
-    `forward` and `backward` are the durations of each piece of the model in its order, S x P of them for S stages of P
-    pieces: piece p of stage s is number p S + s.  `travel` is the time between two stages.  Raises Deadlock when an
-    action can never begin.
+    `forward` and `backward` are the durations of the pieces of the model in order, S x P of them for S stages of P
+    pieces: piece p of stage s has the index p S + s.  `travel` is the communication time between two stages.  Raises
+    Deadlock if an action can never start.
     """
     stages, total = len(tables), len(forward)
     done: dict[tuple[bool, int, int], float] = {}
     waiting = [deque(table) for table in tables]
     spans: list[list[tuple[Action, float, float]]] = [[] for _ in tables]
-    moved = True
-    while moved and any(waiting):
-        moved = False
+    progress = True
+    while progress and any(waiting):
+        progress = False
         for stage, queue in enumerate(waiting):
             while queue:
                 action = queue[0]
@@ -95,7 +95,7 @@ def simulate(
                 end = start + (forward if action.forward else backward)[number]
                 done[action.forward, action.micro_batch, number] = end
                 spans[stage].append((queue.popleft(), start, end))
-                moved = True
+                progress = True
     if any(waiting):
         stuck = "; ".join(f"stage {stage} at {queue[0]}" for stage, queue in enumerate(waiting) if queue)
         raise Deadlock(f"the stages of the pipeline wait for each other: {stuck}")
@@ -105,18 +105,18 @@ def simulate(
 def _ready(
     done: dict[tuple[bool, int, int], float], action: Action, number: int, total: int, travel: float
 ) -> float | None:
-    """When what an action needs is there, None when it is not known yet."""
+    """Return when the input of an action is available, None if that is not known yet."""
     if action.forward:
-        needs = (True, action.micro_batch, number - 1) if number else None
+        needed = (True, action.micro_batch, number - 1) if number else None
     elif number == total - 1:
-        needs = (True, action.micro_batch, number)
+        needed = (True, action.micro_batch, number)
     else:
-        needs = (False, action.micro_batch, number + 1)
-    if needs is None:
+        needed = (False, action.micro_batch, number + 1)
+    if needed is None:
         return 0.0
-    if needs not in done:
+    if needed not in done:
         return None
-    return done[needs] + (travel if needs[2] != number else 0.0)
+    return done[needed] + (travel if needed[2] != number else 0.0)
 
 
 def _most_held(table: Sequence[Action]) -> int:

@@ -1,9 +1,9 @@
-"""Whether the processes of a run are alive, and the end of all of them when one is not.
+"""A watchdog: detects that a process of a run has died or hangs, and ends all of them with one message.
 
-Each process has a connection to the first one and tells it, twice a second or more, where it stands.  What a process
-that dies leaves behind is a closed connection; one that stands still says nothing, or the same for too long while
-others wait for it.  The first process then tells all of them one sentence, with which they end.  Collectives alone
-would say less: what the others see of a dead process is a time-out of their own.
+Each process has a connection to the first one and reports, at least twice a second, what it is doing.  A process that
+dies leaves a closed connection; one that hangs sends nothing, or reports the same place for too long while others wait
+for it.  The first process then sends a verdict to all of them, with which they exit.  Collectives alone would say less:
+all that the others see of a dead process is a timeout of their own.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 from ernie.errors import UserError
 
-FAILED = 75  # the exit status of processes that end because one failed: what a restart may mend (EX_TEMPFAIL)
-_GRACE = 1.5  # seconds in which a better reason than a broken collective may come
-_FRESH = 0.05  # seconds for which the place that was told is good enough
+FAILED = 75  # exit status of processes that end because one failed, which a restart may fix (EX_TEMPFAIL)
+_GRACE = 1.5  # seconds to wait for a better explanation than a broken collective
+_FRESH = 0.05  # seconds for which a reported place need not be updated
 _KEY = "ernie/watch"
 
 
 class Place(NamedTuple):
-    """Where a process stands: the step, its task, what it does, whether that is waiting for others, since when."""
+    """What a process is doing: the step, its task, the activity, whether it waits for others, and since when."""
 
     step: int | None = None
     task: str = ""
@@ -45,8 +45,8 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Seen:
-    """What the first process knows of one: when it was last heard, where it stood, for how long, how it ended."""
+class RankState:
+    """What the first process knows of a rank: when it last reported, its place, for how long, and how it ended."""
 
     rank: int
     heard: float
@@ -67,42 +67,44 @@ class Verdict(NamedTuple):
     status: int
 
 
-def judge(seen: Sequence[Seen], now: float, limit: float) -> Verdict | None:
-    """Why a run cannot go on, or None: `limit` seconds are how long a process may say nothing, or keep others waiting.
+def judge(states: Sequence[RankState], now: float, limit: float) -> Verdict | None:
+    """Return why a run cannot continue, or None.
 
-    An error inside a collective is only a symptom, for which a cause is waited a moment.
+    `limit` is how many seconds a process may be silent or keep others waiting.  An error inside a collective is only a
+    symptom: for a moment, `judge` waits for its cause to be reported.
     """
-    ranks = len(seen)
-    for one in seen:
-        if one.gone and not one.done:
-            return Verdict(f"rank {one.rank} of {ranks} has died at {one.place}", FAILED)
-        if one.error and not one.symptom:
-            return Verdict(f"rank {one.rank} of {ranks} failed at {one.place}: {one.error}", one.status)
-    working = [one for one in seen if not one.done]
-    for one in working:
-        if now - one.heard > limit:
-            return Verdict(f"rank {one.rank} of {ranks} has said nothing for {limit:g} s since {one.place}", FAILED)
-    broken = [one for one in working if one.error]
-    waiting = [one for one in working if one.place.waiting and one.stood > limit]
-    if not waiting and not any(now - one.failed > _GRACE for one in broken):
+    ranks = len(states)
+    for state in states:
+        if state.gone and not state.done:
+            return Verdict(f"rank {state.rank} of {ranks} has died at {state.place}", FAILED)
+        if state.error and not state.symptom:
+            return Verdict(f"rank {state.rank} of {ranks} failed at {state.place}: {state.error}", state.status)
+    working = [state for state in states if not state.done]
+    for state in working:
+        if now - state.heard > limit:
+            silence = f"has said nothing for {limit:g} s since {state.place}"
+            return Verdict(f"rank {state.rank} of {ranks} {silence}", FAILED)
+    broken = [state for state in working if state.error]
+    waiting = [state for state in working if state.place.waiting and state.stood > limit]
+    if not waiting and not any(now - state.failed > _GRACE for state in broken):
         return None
-    late = [one for one in working if not one.place.waiting and not one.error]
-    late = late or [one for one in working if one not in waiting and not one.error]
+    late = [state for state in working if not state.place.waiting and not state.error]
+    late = late or [state for state in working if state not in waiting and not state.error]
     first = (waiting or broken)[0]
     wait = f"rank {first.rank} of {ranks} waited at {first.place}"
     if late:
-        names = "; ".join(f"rank {one.rank} is at {one.place} for {one.stood:.0f} s" for one in late)
+        names = "; ".join(f"rank {state.rank} is at {state.place} for {state.stood:.0f} s" for state in late)
         return Verdict(f"{names}, while {wait}", FAILED)
     if broken:
         return Verdict(f"{wait}: {broken[0].error}", FAILED)
-    places = "; ".join(f"rank {one.rank} at {one.place}" for one in working)
+    places = "; ".join(f"rank {state.rank} at {state.place}" for state in working)
     return Verdict(f"the processes wait for each other: {places}", FAILED)
 
 
 class Watch:
-    """This process's part: a thread that tells where it stands and ends it when the first process says so.
+    """This process's part: a thread that reports what it is doing and ends it when the first process says so.
 
-    `store` is one that all processes share; `end` what is done with a verdict.  A process says nothing for at most
+    `store` is a key-value store that all processes share; `end` handles a verdict.  A process may be silent for at most
     `limit` seconds.
     """
 
@@ -113,11 +115,11 @@ class Watch:
         self._beat = min(0.5, limit / 8)
         self._end = end or _end
         self._place = Place(since=time.monotonic())
-        self._broke_in = ""
+        self._broken_collective = ""
         self._sending = threading.Lock()
-        self._over = False
+        self._closed = False
         self._passed = threading.Condition()
-        self._waited = self._come_to = 0
+        self._waits = self._passes = 0  # how often this process waited for the first one, and that one passed on
         self._hub = _Hub(ranks, limit, host) if rank == 0 else None
         if self._hub is not None:
             store.set(_KEY, self._hub.address.encode())
@@ -125,12 +127,12 @@ class Watch:
         to, port = bytes(store.get(_KEY)).decode().rsplit(":", 1)
         self._socket = socket.create_connection((to, int(port)), timeout=max(limit, 5.0))
         self._send(rank=rank)
-        self._told = 0.0
+        self._reported = 0.0  # the time of the last report
         self._thread = threading.Thread(target=self._run, daemon=True, name="watch")
         self._thread.start()
 
     def at(self, *, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
-        """This process has come to another step or task, or does something else."""
+        """Record that this process has reached another step or task, or does something else."""
         place = self._place
         self._place = Place(
             place.step if step is None else step,
@@ -138,90 +140,90 @@ class Watch:
             place.doing if doing is None else doing,
             since=time.monotonic(),
         )
-        if self._place.since - self._told > _FRESH:
-            self._tell()
+        if self._place.since - self._reported > _FRESH:
+            self._report()
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Inside, this process waits for others in the collective `what`."""
+        """Mark, inside the context, that this process waits for others in the collective `what`."""
         before = self._place
         self._place = before._replace(doing=what, waiting=True, since=time.monotonic())
         try:
             yield
         except Exception:
-            self._broke_in = what
+            self._broken_collective = what
             raise
         self._place = before._replace(since=time.monotonic())
 
     def failed(self, error: BaseException) -> None:
-        """Tell why this process cannot go on, and end with all the others."""
+        """Report why this process cannot continue, and end together with all the others."""
         text, status = str(error), FAILED
         if isinstance(error, UserError):
             status = error.status
         else:
-            if not self._broke_in:  # otherwise it says no more than that others are gone
+            if not self._broken_collective:  # otherwise the trace shows only that others are gone
                 traceback.print_exception(error)
             text = f"{type(error).__name__}: {text.strip().splitlines()[-1] if text.strip() else ''}"
-        self._tell()
-        self._send(error=text, symptom=bool(self._broke_in), status=status)
+        self._report()
+        self._send(error=text, symptom=bool(self._broken_collective), status=status)
         self._thread.join(self._limit + 4 * _GRACE)
-        os._exit(status)  # the first process is gone as well
+        os._exit(status)  # no verdict came: the first process is gone as well
 
     def pass_on(self) -> None:
-        """The first process: let the others go on from `wait_for_first`."""
+        """On the first process: release the others from `wait_for_first`."""
         self._send(passed=True)
 
     def wait_for_first(self) -> None:
-        """Wait until the first process has passed on as often as this one has waited, however long that takes."""
-        self._waited += 1
+        """Wait, without a timeout, until the first process has called `pass_on` as often as this one has waited."""
+        self._waits += 1
         with self._passed:
-            self._passed.wait_for(lambda: self._come_to >= self._waited)
+            self._passed.wait_for(lambda: self._passes >= self._waits)
 
     def close(self) -> None:
-        """The end of a run that is done; the first process waits for the others."""
-        self._over = True
+        """Report that this process is done; the first one waits for the others."""
+        self._closed = True
         self._send(done=True)
         if self._hub is not None:
             self._hub.join(self._limit)
 
-    def _tell(self) -> None:
-        place, self._told = self._place, time.monotonic()
-        self._send(place=[*place[:4], self._told - place.since])
+    def _report(self) -> None:
+        place, self._reported = self._place, time.monotonic()
+        self._send(place=[*place[:4], self._reported - place.since])
 
     def _send(self, **message: Any) -> None:
-        with self._sending, suppress(OSError):  # the thread that reads notices
+        with self._sending, suppress(OSError):  # the reading thread notices
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def _run(self) -> None:
         self._socket.settimeout(self._beat)
         received = b""
-        while not self._over:
-            self._tell()
+        while not self._closed:
+            self._report()
             try:
-                found = self._socket.recv(4096)
+                data = self._socket.recv(4096)
             except TimeoutError:
                 continue
             except OSError:
-                found = b""
-            if not found:
-                if not self._over:
+                data = b""
+            if not data:
+                if not self._closed:
                     self._end(Verdict(f"rank 0 has died; rank {self._rank} was at {self._place}", FAILED))
                 return
-            received += found
+            received += data
             *lines, received = received.split(b"\n")
             for line in lines:
                 message = json.loads(line)
                 if "verdict" in message:
-                    self._over = True
+                    self._closed = True
                     self._end(Verdict(*message["verdict"]))
                     return
                 with self._passed:
-                    self._come_to += 1
+                    self._passes += 1
                     self._passed.notify_all()
 
 
 class _Hub(threading.Thread):
-    """In the first process: hears all of them, judges, and tells the verdict."""
+    """In the first process: receives the reports of all processes, judges them, and sends the verdict."""
 
     def __init__(self, ranks: int, limit: float, host: str):
         super().__init__(daemon=True, name="watch hub")
@@ -229,9 +231,9 @@ class _Hub(threading.Thread):
         self._server = socket.create_server((host, 0), backlog=max(64, ranks))
         self.address = f"{host}:{self._server.getsockname()[1]}"
         now = time.monotonic()
-        self._seen = [Seen(rank, now + 10 * limit) for rank in range(ranks)]  # the time to come
+        self._states = [RankState(rank, now + 10 * limit) for rank in range(ranks)]  # extra time to connect
         self._received: dict[socket.socket, bytearray] = {}
-        self._speakers: dict[socket.socket, Seen] = {}  # those that have said who they are
+        self._speakers: dict[socket.socket, RankState] = {}  # connections that have sent their rank
         self._passed = 0
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
@@ -239,22 +241,22 @@ class _Hub(threading.Thread):
 
     def run(self) -> None:
         try:
-            verdict = self._heard()
+            verdict = self._listen()
         except Exception as error:
             traceback.print_exception(error)
             verdict = Verdict(f"rank 0 can no longer watch the others: {type(error).__name__}: {error}", FAILED)
         if verdict is not None:
-            self._tell({"verdict": list(verdict)}, self._received)
+            self._broadcast({"verdict": list(verdict)}, self._received)
 
-    def _heard(self) -> Verdict | None:
-        """Why a run cannot go on, once that is so; None when all are done."""
-        while not all(one.done for one in self._seen):
+    def _listen(self) -> Verdict | None:
+        """Block until the run cannot continue and return why, or None when all processes are done."""
+        while not all(state.done for state in self._states):
             for key, _ in self._selector.select(min(0.5, self._limit / 8)):
                 if key.fileobj is self._server:
                     self._accept()
                 else:
                     self._read(key.fileobj)  # type: ignore[arg-type]
-            verdict = judge(self._seen, time.monotonic(), self._limit)
+            verdict = judge(self._states, time.monotonic(), self._limit)
             if verdict is not None:
                 return verdict
         return None
@@ -264,27 +266,27 @@ class _Hub(threading.Thread):
         connection.setblocking(False)
         self._received[connection] = bytearray()
         self._selector.register(connection, selectors.EVENT_READ)
-        for _ in range(self._passed):  # it comes late
-            self._tell({"passed": True}, [connection])
+        for _ in range(self._passed):  # for a process that connects late
+            self._broadcast({"passed": True}, [connection])
 
     def _read(self, connection: socket.socket) -> None:
         try:
-            found = connection.recv(65536)
+            data = connection.recv(65536)
         except BlockingIOError:
             return
         except OSError:
-            found = b""
-        *lines, rest = (self._received[connection] + found).split(b"\n")
+            data = b""
+        *lines, rest = (self._received[connection] + data).split(b"\n")
         self._received[connection] = rest
         try:
             for line in lines:
                 message = json.loads(line)
                 if connection not in self._speakers:
-                    self._speakers[connection] = {one.rank: one for one in self._seen}[message["rank"]]
-                self._hear(self._speakers[connection], message)
+                    self._speakers[connection] = {state.rank: state for state in self._states}[message["rank"]]
+                self._handle(self._speakers[connection], message)
         except (ValueError, TypeError, LookupError, RecursionError):
-            found = b""  # none of ours says such a thing: the port is open to any program on the network
-        if not found:
+            data = b""  # not one of our processes: the port is open to any program on the network
+        if not data:
             self._drop(connection)
 
     def _drop(self, connection: socket.socket) -> None:
@@ -294,21 +296,21 @@ class _Hub(threading.Thread):
         del self._received[connection]
         connection.close()
 
-    def _hear(self, seen: Seen, message: dict[str, Any]) -> None:
-        seen.heard = time.monotonic()
+    def _handle(self, state: RankState, message: dict[str, Any]) -> None:
+        state.heard = time.monotonic()
         if "place" in message:
-            *place, seen.stood = message["place"]
-            seen.place = Place(*place)
+            *place, state.stood = message["place"]
+            state.place = Place(*place)
         elif "done" in message:
-            seen.done = True
+            state.done = True
         elif "passed" in message:
             self._passed += 1
-            self._tell(message, self._received)
+            self._broadcast(message, self._received)
         elif "error" in message:
-            seen.error, seen.symptom, seen.status = message["error"], message["symptom"], message["status"]
-            seen.failed = time.monotonic()
+            state.error, state.symptom, state.status = message["error"], message["symptom"], message["status"]
+            state.failed = time.monotonic()
 
-    def _tell(self, message: dict[str, Any], connections: Iterable[socket.socket]) -> None:
+    def _broadcast(self, message: dict[str, Any], connections: Iterable[socket.socket]) -> None:
         for connection in connections:
             try:
                 connection.sendall(json.dumps(message).encode() + b"\n")
@@ -317,11 +319,11 @@ class _Hub(threading.Thread):
 
 
 def _end(verdict: Verdict) -> None:
-    """End this process at once: its main thread may stand in a collective for ever."""
+    """End this process at once: its main thread may be blocked in a collective for ever."""
     print(f"ernie: error: {verdict.text}; all processes stop", file=sys.stderr, flush=True)
     os._exit(verdict.status)
 
 
 def host() -> str:
-    """The address at which other processes find this one."""
+    """Return the address at which other processes reach this one."""
     return os.environ.get("PADDLE_CURRENT_ENDPOINT", "127.0.0.1:0").rsplit(":", 1)[0]

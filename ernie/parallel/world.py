@@ -1,4 +1,4 @@
-"""The processes of a run: who they are, and what they add up."""
+"""The processes of a run: this one's place among them, and the collectives between them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ernie.model.weights import check_names, set_weight
 from ernie.parallel import gloo
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.micro_batch import MicroBatch, backward
-from ernie.parallel.parts import cut, is_part, whole_shape
+from ernie.parallel.parts import full_shape, is_split, local_part
 from ernie.parallel.sums import sum_gradients
 from ernie.parallel.watch import Watch, host
 
@@ -49,15 +49,15 @@ T = TypeVar("T")
 
 
 class World:
-    """This process among those of a layout.  `World()` is one process by itself, which adds up nothing."""
+    """This process among those of a layout.  `World()` is a single process, for which all collectives are no-ops."""
 
     def __init__(self, layout: ParallelConfig | None = None, topology: Any = None, watch: Watch | None = None) -> None:
         self.layout = layout or ParallelConfig()
         self.rank = 0 if topology is None else int(topology.get_global_rank())
         self._topology, self._watch = topology, watch
         self._all: Any = None if topology is None else get_group()
-        # Those with whom this process shares a step's micro-batches (holding all of a model's state, or a shard), the
-        # layers, and each layer; None where it is alone.
+        # The groups with which this process shares a step's micro-batches (data: the full training state each;
+        # shards: a shard of it each), the layers (stages), and each layer (tensor); None for a group of one.
         self._data: Any = topology.get_data_parallel_group() if self.layout.degree("data") > 1 else None
         self._shards: Any = topology.get_sharding_parallel_group() if self.layout.sharding > 1 else None
         self._stages: Any = topology.get_pipe_parallel_group() if self.layout.pipeline > 1 else None
@@ -67,23 +67,23 @@ class World:
 
     @classmethod
     def start(cls, layout: ParallelConfig) -> World:
-        """Meet the other processes, which Paddle's launcher has started; on CPUs over Gloo.
+        """Connect to the other processes, which Paddle's launcher has started; on CPUs over Gloo.
 
-        Raises UserError where there are not as many as the layout has.
+        Raises UserError if their number is not that of the layout.
         """
         layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
-        gloo.use_lasting_store()
+        gloo.disable_libuv_store()
         watch = Watch(core.create_or_get_global_tcp_store(), get_rank(), layout.processes, layout.timeout, host())
         gloo.install(layout.timeout, watch.waiting)
-        with _in_silence():
+        with _quietly():
             strategy = fleet.DistributedStrategy()
         interleaved = layout.virtual_stages > 1
         strategy.pipeline_configs = {
             "enable_partial_send_recv": False,
             "p2p_cache_shape": interleaved,
-            "accumulate_steps": 2 * layout.pipeline,  # the least that fleet takes for a start
+            "accumulate_steps": 2 * layout.pipeline,  # the minimum that fleet accepts at the start
         }
         strategy.hybrid_configs = {
             "dp_degree": layout.degree("data"),
@@ -92,72 +92,72 @@ class World:
             "sharding_degree": layout.sharding,
             "order": ["dp", "pp", "sharding", "sep", "mp"],
         }
-        # A micro-batch has as many tokens as it has.
+        # Micro-batches differ in their number of tokens.
         strategy.hybrid_configs["pp_configs"].enable_dynamic_shape = not interleaved
-        with _in_silence():
+        with _quietly():
             fleet.init(is_collective=True, strategy=strategy, log_level="ERROR")
         return cls(layout, fleet.get_hybrid_communicate_group(), watch)
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that speaks and writes for all."""
+        """Whether this is rank 0, which logs and writes files for all processes."""
         return self.rank == 0
 
     @property
     def splits(self) -> bool:
-        """Whether a process has only a part of the model."""
-        return self._tensor is not None or self._stages is not None or self._slices
+        """Whether each process holds only a part of the model."""
+        return self._tensor is not None or self._stages is not None or self._slices_weights
 
     @property
-    def _slices(self) -> bool:
+    def _slices_weights(self) -> bool:
         return self._shards is not None and self.layout.sharding_stage == 3
 
     def at(self, step: int | None = None, task: str | None = None, doing: str | None = None) -> None:
-        """Say where this process stands, for the message should it stop there."""
+        """Record what this process is doing, for the error message should it fail or hang there."""
         if self._watch is not None:
             self._watch.at(step=step, task=task, doing=doing)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Inside, an error in one process ends all of them, with one message; at the end each waits for none."""
+        """Inside, an error in one process ends all of them with one message; at the end the first awaits the others."""
         try:
             yield
         except Exception as error:
             if self._watch is not None:
                 self._watch.failed(error)
             raise
-        finally:  # also when a signal ends all of them
+        finally:  # also after a signal that ends all of them
             if self._watch is not None:
                 self._watch.close()
 
-    def by_first(self, doing: str, compute: Callable[[], T]) -> T:
-        """What the first process alone computes; all others wait for it, however long it takes, and are told."""
+    def on_rank0(self, doing: str, compute: Callable[[], T]) -> T:
+        """Compute something on the first process only and broadcast it; the others wait, however long it takes."""
         if self._watch is None:
             return compute()
         self.at(doing=doing if self.is_first else f"waiting for rank 0, {doing}")
-        found: list[Any] = [None]
+        result: list[Any] = [None]
         if self.is_first:
-            found[0] = compute()
+            result[0] = compute()
             self._watch.pass_on()
         else:
             self._watch.wait_for_first()
-        broadcast_object_list(found, src=0)
-        return found[0]
+        broadcast_object_list(result, src=0)
+        return result[0]
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
-        return bool(self.largest(flag))
+        """Whether `flag` is true in any process."""
+        return bool(self.max(flag))
 
     def differing(self, value: str) -> list[int]:
-        """The ranks that say something else than the first one."""
+        """Return the ranks whose `value` differs from that of the first one."""
         if self._watch is None:
             return []
-        said: list[str] = []
-        all_gather_object(said, value)
-        return [rank for rank, other in enumerate(said) if other != said[0]]
+        values: list[str] = []
+        all_gather_object(values, value)
+        return [rank for rank, other in enumerate(values) if other != values[0]]
 
     def split(self, model: Staged) -> None:
-        """Leave of a model, which every process has made alike, what is this one's, in place."""
+        """Reduce a model, which every process has created identically, to this process's part of it, in place."""
         if self.layout.recompute:
             model.ernie.gradient_checkpointing_enable()
         if self._tensor is not None:
@@ -171,24 +171,25 @@ class World:
 
     @paddle.no_grad()
     def gather(self, whole: nn.Layer, model: nn.Layer) -> None:
-        """Give the first process's `whole` what the processes have of the model; every process has to ask."""
+        """Copy the weights of a distributed model into the first process's `whole`.  A collective call."""
         own = whole.state_dict() if self.is_first else {}
-        given = set()
+        gathered = set()
         for name, values in self.gathered({name: (part, part) for name, part in model.named_parameters()}):
-            given.add(name)
+            gathered.add(name)
             if name in own:
                 set_weight(own[name], values)
         if self.is_first:
-            check_names(own, given, "the processes")
+            check_names(own, gathered, "the processes")
 
     def gathered(self, own: Mapping[str, tuple[Tensor | None, Tensor]]) -> Iterator[tuple[str, np.ndarray]]:
-        """What the processes have by name, as one process would have it: in the first one, tensor by tensor.
+        """Gather named tensors from all processes, yielding full arrays by name on the first process.
 
-        `own` are values, None where another process keeps them, and the parameters that they belong to.  Every process
-        has to go through it; others than the first get nothing, and hold no more than one tensor besides their own.
+        `own` maps each name to this process's values (None if another process keeps them) and the parameter that they
+        belong to.  Every process has to exhaust the iterator; all but the first get nothing, and hold at most one
+        tensor besides their own.
         """
         place = self.layout.place(self.rank)
-        if place["data"]:  # it has what others have
+        if place["data"]:  # a copy of what others have
             return
         if self._stages is not None and place["sharding"] == place["tensor"] == 0:
             yield from self._gathered_from_stages(own)
@@ -202,15 +203,15 @@ class World:
         self, own: Mapping[str, tuple[Tensor | None, Tensor]]
     ) -> Iterator[tuple[str, np.ndarray]]:
         stages: list[dict[str, list[int]]] = []
-        shapes = {name: whole_shape(of, self.layout.tensor) for name, (_, of) in own.items()}
+        shapes = {name: full_shape(of, self.layout.tensor) for name, (_, of) in own.items()}
         all_gather_object(stages, shapes, group=self._stages)
-        for turn in zip_longest(*stages):  # the stages in turns, so that none waits long for another
+        for turn in zip_longest(*stages):  # alternating between the stages, so that none waits long for another
             for stage, name in enumerate(turn):
                 if name is None:
                     continue
                 if stage == self._stages.rank:
                     whole = self.whole(*own[name])
-                if stage and name in stages[0]:  # the table, which two stages have
+                if stage and name in stages[0]:  # the embedding matrix, which two stages have
                     continue
                 if stage != self._stages.rank:
                     whole = paddle.empty(stages[stage][name])
@@ -220,57 +221,57 @@ class World:
                     yield name, whole.numpy()
 
     def whole(self, values: Tensor | None, of: Tensor) -> Tensor:
-        """What belongs to a parameter, itself or a moment, whole within a stage; every process of it has to ask.
+        """Return the full values of a parameter, or of its moment, within a pipeline stage.  A collective call of it.
 
-        A moment is taken from the process that keeps it; the others may give None.
+        A moment comes from the process that keeps it; the others may pass None.
         """
         if self._sharding is not None:
             values = self._sharding.whole(values, of)
         assert values is not None
         values = values.detach()
-        if not is_part(of):
+        if not is_split(of):
             return values
         parts: list[Tensor] = []
         all_gather(parts, values, group=self._tensor)
         return paddle.concat(parts, axis=of.split_axis)
 
     def of_all_stages(self, own: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the stages of a pipeline have by name, together; every process has to ask."""
+        """Merge the named arrays of all pipeline stages.  A collective call."""
         if self._stages is None:
             return own
-        found: list[dict[str, np.ndarray]] = []
-        all_gather_object(found, own, group=self._stages)
-        return {name: values for stage in reversed(found) for name, values in stage.items()}
+        stages: list[dict[str, np.ndarray]] = []
+        all_gather_object(stages, own, group=self._stages)
+        return {name: values for stage in reversed(stages) for name, values in stage.items()}
 
     def part(self, values: np.ndarray, of: Tensor) -> np.ndarray:
-        """What of a parameter's whole values is this process's."""
+        """Return this process's part of the full values of a parameter's moment."""
         if self._sharding is not None:
             values = self._sharding.part(values, of)
-        return cut(values, of, self._tensor.rank) if is_part(of) else values
+        return local_part(values, of, self._tensor.rank) if is_split(of) else values
 
     def values(self, parameter: Tensor) -> Tensor:
-        """What this process has and updates of a parameter that it keeps, with its gradient."""
+        """Return the tensor, with its gradient, that this process updates of a parameter that it owns."""
         return parameter if self._sharding is None else self._sharding.values(parameter)
 
     def clear(self) -> None:
-        """The gradients are forgotten."""
+        """Called after the gradients have been cleared."""
         if self._sharding is not None:
             self._sharding.clear()
 
-    def keeps(self, parameter: Tensor) -> bool:
-        """Whether this process keeps the moments of a parameter."""
+    def owns(self, parameter: Tensor) -> bool:
+        """Whether this process keeps and updates the moments of a parameter."""
         return self._sharding is None or bool(self._sharding.owned([parameter]))
 
-    def most(self, numbers: Sequence[int]) -> list[int]:
-        """The largest of each number that any process has."""
+    def max_each(self, numbers: Sequence[int]) -> list[int]:
+        """Return the elementwise maximum over the processes that share the optimizer's state."""
         return list(map(int, _reduced(numbers, [self._shards], ReduceOp.MAX)))
 
-    def largest(self, value: float) -> float:
-        """The largest of what the processes say."""
+    def max(self, value: float) -> float:
+        """Return the maximum of `value` over all processes."""
         return _reduced([value], [self._all], ReduceOp.MAX)[0]
 
     def begin(self, layer: nn.Layer, parameters: Sequence[Tensor]) -> None:
-        """Share out the parameters that are to be trained among those who update them."""
+        """Set up sharding, which assigns each trained parameter to the process that updates it."""
         if self._shards is None:
             return
         from ernie.parallel.sharding import GradientSharding, StateSharding, WeightSharding
@@ -279,21 +280,21 @@ class World:
             self._sharding = StateSharding(parameters, self._topology)
         else:
             kind = GradientSharding if self.layout.sharding_stage == 2 else WeightSharding
-            with _in_silence():
+            with _quietly():
                 self._sharding = kind(layer, parameters, self._topology)
-            runtime.let_go()  # fleet lays all weights out anew, and then frees where they were
+            runtime.release_free_memory()  # fleet has copied all weights into new buffers and freed the old ones
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """The items that fall to this process, one for each in turn; all replicas together have each once."""
+        """Return this process's share of the items, which are dealt to the replicas round-robin."""
         place = self.layout.place(self.rank)
         return list(items[place["data"] * self.layout.sharding + place["sharding"] :: self.layout.replicas])
 
     def backward(
         self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss], parameters: Sequence[Tensor]
     ) -> Iterator[tuple[str, float]]:
-        """Forward and backward of this process's share of a step: each one's task and summed loss, where it is known.
+        """Run forward and backward of this process's micro-batches, yielding each one's task and summed loss.
 
-        `parameters` are those that get gradients.
+        In a pipeline only the last stage knows the losses.  `parameters` are those that get gradients.
         """
         own = self.share(step)
         self.at(task=", ".join(dict.fromkeys(micro.task for micro in own)), doing="forward and backward")
@@ -307,25 +308,25 @@ class World:
             for micro in own[first // self.layout.replicas :][:1]:
                 self.at(task=micro.task)
                 yield micro.task, backward(micro, loss)
-            if self._slices and len(own) <= first // self.layout.replicas:
-                backward(step[-1]._replace(factor=0.0), loss)  # for the others' sake, who need this process's slices
+            if self._slices_weights and len(own) <= first // self.layout.replicas:
+                backward(step[-1]._replace(factor=0.0), loss)  # the others need this process's slices
             if self._sharding is not None:
                 self._sharding.end(parameters)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """The sums of numbers over all replicas, and over the stages of a pipeline."""
+        """Return the elementwise sum over all replicas and over the stages of a pipeline."""
         return _reduced(values, [self._data, self._shards, self._stages])
 
     @paddle.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Add up each parameter's gradient over all replicas; where only others have one, this process gets it too."""
+        """Sum each parameter's gradient over all replicas, also where only some of them have one."""
         if self.layout.sequence:
             parts = [p for p in parameters if p.grad is not None and is_sequence_parallel_parameter(p)]
             sum_gradients(parts, self._tensor)
         if self.layout.replicas == 1:
             return
         present = _reduced([p.grad is not None for p in parameters], [self._data, self._shards], ReduceOp.MAX)
-        learning = [p for p, there in zip(parameters, present, strict=True) if there]
+        learning = [p for p, is_present in zip(parameters, present, strict=True) if is_present]
         if self._sharding is not None:
             self._sharding.sum_gradients(learning)
             return
@@ -335,7 +336,7 @@ class World:
         sum_gradients(learning, self._data)
 
     def gradient_norm(self, parameters: Sequence[Tensor]) -> float:
-        """The L2 norm of all gradients together; not finite when any of them is not."""
+        """Return the global L2 norm of all gradients; not finite if any of them is not."""
         if self._sharding is not None:
             parameters = self._sharding.owned(parameters)
         if self._pipeline is not None:
@@ -345,16 +346,16 @@ class World:
                 [
                     gradient
                     for parameter in parameters
-                    if is_part(parameter) is spread and (gradient := self.values(parameter).grad) is not None
+                    if is_split(parameter) is split and (gradient := self.values(parameter).grad) is not None
                 ]
             )
-            for spread in (False, True)
+            for split in (False, True)
         )
         [parts] = _reduced([parts], [self._tensor])
         return float(_reduced([whole + parts], [self._shards, self._stages])[0] ** 0.5)
 
     def update(self, parameters: Sequence[Tensor], update: Callable[[Sequence[Tensor]], None]) -> None:
-        """Have `update` change the parameters that have gradients, each in the process that keeps its state."""
+        """Call `update` on the parameters that have gradients, each in the process that keeps its optimizer state."""
         if self._sharding is not None:
             self._sharding.step(update)
         else:
@@ -362,9 +363,9 @@ class World:
 
 
 @contextmanager
-def _in_silence() -> Iterator[None]:
-    """Without what fleet tells of itself; errors are raised all the same."""
-    warnings.filterwarnings("ignore", category=UserWarning, module=r"paddle\.distributed\.")  # all along
+def _quietly() -> Iterator[None]:
+    """Suppress fleet's log output and warnings; errors are still raised."""
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"paddle\.distributed\.")  # permanently
     log_util.set_log_level("ERROR")
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
@@ -376,8 +377,8 @@ def _in_silence() -> Iterator[None]:
 
 
 def _reduced(values: Sequence[float], groups: Sequence[Any], op: Any = ReduceOp.SUM) -> list[float]:
-    """Numbers put together over the groups that there are, one group after the other."""
-    if not values or not any(group is not None for group in groups):  # Gloo fails to reduce nothing
+    """All-reduce numbers over the groups that are not None, one group after the other."""
+    if not values or not any(group is not None for group in groups):  # Gloo fails on an empty tensor
         return list(values)
     total = paddle.to_tensor(np.array(values, np.float64))
     for group in groups:

@@ -1,1 +1,1 @@
-"""Figures and an HTML page, for whatever run: panels, curves, numbers in words, a page that needs nothing else."""
+"""Building blocks of run reports: figures, curves, tables, number formatting, and a self-contained HTML page."""

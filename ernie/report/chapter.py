@@ -1,4 +1,4 @@
-"""The figures of a report, each with the sentence that says how to read it."""
+"""The figures of a report, each with a note on how to read it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from PIL import Image
 from ernie.report import page
 from ernie.report.panels import DPI, grid
 
-_COLOURS = 128  # a figure has two hues and greys: as a palette its file has less than half the size
+_COLORS = 128  # a figure has two hues and grays: with a palette its file is less than half the size
 
 
 class Chapter(NamedTuple):
-    """A figure, the name of its file, its title, and how to read it.
+    """A figure, its file name, title, and a note on how to read it.
 
-    `instead` is HTML that says on the page what the figure says, and better.
+    `instead` is HTML that replaces the figure on the page.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Chapter(NamedTuple):
 def write_chapters(chapters: Iterable[Chapter], folder: Path) -> list[str]:
     """Save each figure as a PNG in `folder`, and return the chapters as sections of a page.
 
-    On the page panels stand side by side where there is room, one below another on a phone.  Call it inside
-    `panels.style()`, which figures need both when they are made and when they are drawn.
+    On the page, panels are side by side where space permits, and stacked on a phone.  Call it inside `panels.style()`,
+    which figures need both when they are created and when they are drawn.
     """
     sections = []
     for chapter in chapters:
@@ -49,21 +49,21 @@ def write_chapters(chapters: Iterable[Chapter], folder: Path) -> list[str]:
 
 
 def _pictures(chapter: Chapter, drawn: Image.Image) -> str:
-    said = [str(axes.get_label()) for axes in chapter.figure.axes if axes.get_label()]
-    if not said:
+    labels = [str(axes.get_label()) for axes in chapter.figure.axes if axes.get_label()]
+    if not labels:
         return page.scrolling(_picture(drawn, chapter.title), chapter.title)
-    tiles = zip(_tiles(drawn, len(said)), said, strict=True)
+    tiles = zip(_tiles(drawn, len(labels)), labels, strict=True)
     return f'<div class="panels">{"".join(_picture(tile, text) for tile, text in tiles)}</div>'
 
 
 def _tiles(drawn: Image.Image, count: int) -> Iterator[Image.Image]:
-    """Cut a figure into its panels."""
+    """Split a figure into its panels."""
     rows, columns = grid(count)
-    high, wide = drawn.height / rows, drawn.width / columns
+    height, width = drawn.height / rows, drawn.width / columns
     for index in range(count):
         row, column = divmod(index, columns)
-        top, left = round(row * high), round(column * wide)
-        yield drawn.crop((left, top, round((column + 1) * wide), round((row + 1) * high)))
+        top, left = round(row * height), round(column * width)
+        yield drawn.crop((left, top, round((column + 1) * width), round((row + 1) * height)))
 
 
 def _picture(drawn: Image.Image, alt: str) -> str:
@@ -76,11 +76,11 @@ def _draw(figure: Figure) -> Image.Image:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-    return Image.fromarray(pixels).quantize(_COLOURS, method=Image.Quantize.MAXCOVERAGE)
+    return Image.fromarray(pixels).quantize(_COLORS, method=Image.Quantize.MAXCOVERAGE)
 
 
 def _png(drawn: Image.Image) -> bytes:
     file = io.BytesIO()
-    # Without `optimize`, which makes a file a tenth smaller in seven times the time.
+    # Without `optimize`, which saves a tenth of the size but takes seven times as long.
     drawn.save(file, format="png", dpi=(DPI, DPI))
     return file.getvalue()

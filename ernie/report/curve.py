@@ -1,4 +1,4 @@
-"""A curve of any length: what a hundred thousand steps look like in four hundred pixels.
+"""Curves of any length, for instance a hundred thousand steps in four hundred pixels.
 
 Legend: S steps, B bins.
 """
@@ -13,20 +13,20 @@ from matplotlib.axes import Axes
 from ernie.report.panels import BLUE, SMALL, say
 
 _BINS = 400  # about a panel's width in pixels
-_SMOOTHING, _LEAST = 1 / 40, 9  # of a curve's points make one point of its smooth line; in a short one at least 9
+_SMOOTHING, _LEAST = 1 / 40, 9  # the smoothing window as a fraction of a curve's points, and its minimum
 
 
 def line(axes: Axes, steps: np.ndarray, values: np.ndarray) -> None:
-    """Draw values (S,) over steps (S,) as they are; a single one as a dot."""
+    """Draw values (S,) over steps (S,) without smoothing; a single value as a dot."""
     marker = "o" if len(steps) == 1 else ""
     axes.plot(steps, values, color=BLUE, linewidth=1.6, marker=marker, markersize=4, clip_on=not marker)
 
 
 def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray) -> tuple[float, float]:
-    """Draw values (S,) over steps (S,): a smooth line over the range of what it smooths.
+    """Draw values (S,) over steps (S,): a smoothed line over a band with the range of the values.
 
-    The line is broken where whole stages had none of the values.  NaN are left out.  Returns where the smooth line
-    ends, NaN where there is none.
+    The line is interrupted where entire stages have no values.  NaN values are left out.  Returns the end point of the
+    smoothed line, NaN if there is none.
     """
     kept = np.isfinite(values)
     steps, values, stages = steps[kept], values[kept], stages[kept]
@@ -45,7 +45,7 @@ def curve(axes: Axes, steps: np.ndarray, values: np.ndarray, stages: np.ndarray)
 
 
 def name_end(axes: Axes, end: tuple[float, float], text: str) -> None:
-    """Write a text beside the end of a curve."""
+    """Write a text next to the end of a curve."""
     if np.isfinite(end[1]):
         box = {"facecolor": "white", "linewidth": 0, "pad": 1.0}
         look: dict[str, Any] = {"color": BLUE, "size": SMALL, "weight": "bold", "va": "center", "bbox": box}
@@ -54,7 +54,7 @@ def name_end(axes: Axes, end: tuple[float, float], text: str) -> None:
 
 
 def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Steps and values (S,) -> each bin's middle step, lowest and highest value (B,), however long the run."""
+    """Reduce steps and values (S,) to the mean step, minimum and maximum value of each bin (B,)."""
     edges = np.unique(np.linspace(0, len(steps), min(_BINS, len(steps)), endpoint=False).astype(int))
     counts = np.diff(edges, append=len(steps))
     middle = np.add.reduceat(steps, edges) / counts
@@ -62,7 +62,7 @@ def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of up to `window` values around each of (S,); fewer at the ends, so that nothing lags."""
+    """Return the centered moving average over up to `window` values (S,), fewer at the ends."""
     reach = min(window, len(values)) // 2
     sums = np.concatenate(([0.0], np.cumsum(values)))
     places = np.arange(len(values))
@@ -71,10 +71,10 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def fit_y(axes: Axes, values: np.ndarray, *, from_zero: bool = False) -> None:
-    """Set the range of y to that of values (S,), none below 0, with single spikes left out."""
+    """Set the y range to that of values (S,), without outliers and not below 0."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return
     low, high = np.quantile(finite, [0.002, 0.998])
-    room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(0 if from_zero else max(0, low - room), high + room)
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(0 if from_zero else max(0, low - margin), high + margin)

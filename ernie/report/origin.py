@@ -1,4 +1,4 @@
-"""What a run was made with, as a section of its page."""
+"""The provenance of a run, as a section of its page."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ernie.report.table import facts
 
 
 def origin_section(origin: dict[str, Any]) -> str:
-    """The section about `origin`, as `ernie.train.origin` wrote it when the run began."""
+    """Return the section about `origin`, as `ernie.train.origin` recorded it at the start of the run."""
     command = [str(word) for word in origin["command"]]
-    known = {
+    rows = {
         "command": shlex.join([*(Path(program).name for program in command[:1]), *command[1:]]),
         "commit": origin["commit"] or "an installed library, not a checkout",
         **origin["versions"],
         "machine": origin["machine"],
     }
-    return page.section("Origin", "The command, the code and the machine that made this run.", facts(known))
+    return page.section("Origin", "The command, the code and the machine that made this run.", facts(rows))

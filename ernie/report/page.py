@@ -1,11 +1,11 @@
-"""The report as one HTML file: nothing to load from elsewhere, no scripts, for screens of any width and for paper."""
+"""The report as one self-contained HTML file without scripts, for screens of any width and for print."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
 
-# In the dark the figures are turned to their negative and their hues turned back, so that each is drawn only once.
+# In dark mode figures are inverted and their hues rotated back, so that each is drawn only once.
 _CSS = """
 :root { color-scheme: light dark; --ink: #1f2933; --muted: #5b6671; --line: #d5dbe1; --paper: #fff; }
 @media screen and (prefers-color-scheme: dark) {
@@ -49,7 +49,7 @@ pre { font-size: 0.8rem; overflow-x: auto; }
   .panels { grid-template-columns: 1fr 1fr; }
   .wide { overflow: visible; }
   .wide img { min-width: 0; }
-  th:first-child { position: static; }  /* or the row's line would not be drawn under it */
+  th:first-child { position: static; }  /* or the row's border would not be drawn under it */
   .heat table { font-size: 0.7rem; }
   .heat :is(th, td) { padding: 0.2rem; }
   .heat td small { white-space: normal; }
@@ -61,7 +61,7 @@ pre { font-size: 0.8rem; overflow-x: auto; }
 
 
 def page(title: str, state: str, parts: Sequence[str]) -> str:
-    """The whole document."""
+    """Return the complete document."""
     return "\n".join(
         [
             "<!doctype html>",
@@ -77,20 +77,20 @@ def page(title: str, state: str, parts: Sequence[str]) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph, or with `kind` "note" a quiet one."""
+    """Return a paragraph of the CSS class `kind`; "note" is a muted one."""
     return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>"
 
 
 def section(title: str, note: str, *parts: str) -> str:
-    """A heading, a sentence that says how to read what follows, and that."""
+    """Return a section: a heading, a note on how to read it, and its parts."""
     return "\n".join([f"<section><h2>{escape(title)}</h2>", paragraph(note, "note"), *parts, "</section>"])
 
 
 def scrolling(content: str, name: str, kind: str = "wide") -> str:
-    """Something that may be wider than the window: it scrolls by itself, with the keyboard too."""
+    """Wrap content that may be wider than the window in a region that scrolls, also by keyboard."""
     return f'<div class="{kind}" role="region" tabindex="0" aria-label="{escape(name)}">{content}</div>'
 
 
 def folded(title: str, content: str) -> str:
-    """Text that opens on a click."""
+    """Return text that is collapsed until clicked."""
     return f"<details><summary>{escape(title)}</summary><pre>{escape(content)}</pre></details>"

@@ -1,8 +1,8 @@
-"""What all figures share: colours, panels set out in inches, labels that keep apart.
+"""Shared parts of all figures: colors, panels laid out in inches, labels that do not overlap.
 
-Figures are made through matplotlib's objects, never pyplot, so that nothing of a caller's own plots is touched.
-Two hues, blue and vermilion, which people who are colour-blind tell apart (Okabe and Ito, 2008); each panel says in
-words what its lines are.
+Figures are created with matplotlib's objects, never pyplot, so that a caller's own plots are not affected.  The two
+hues, blue and vermilion, are distinguishable for color-blind readers (Okabe and Ito, 2008); each panel also labels its
+lines in words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ernie.report.words import exact
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 INK, MUTED, FAINT, PAPER = "#1f2933", "#65707c", "#d5dbe1", "#ffffff"
-WIDTH = 9.0  # inches: at 100 pixels an inch as wide as the page's text
+WIDTH = 9.0  # inches: as wide as the page's text at 100 pixels per inch
 DPI = 200
 SMALL, NORMAL = 8.5, 9.5  # points
 TITLE_ABOVE = 20.0  # points above the panel
@@ -52,71 +52,71 @@ _STYLE: dict[Any, Any] = {
 
 
 class Label(NamedTuple):
-    """A text at the height `y` of a panel's data, to stand in its right margin."""
+    """A text in a panel's right margin, at the data coordinate `y`."""
 
     y: float
     text: str
-    colour: str = MUTED
+    color: str = MUTED
     bold: bool = False
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The look of all figures, whatever the user's own settings, for the time they are made and saved."""
+    """Apply the style of all figures, overriding the user's settings, while they are created and saved."""
     with matplotlib_style.context(["default", _STYLE]):
         yield
 
 
 def grid(count: int) -> tuple[int, int]:
-    """The rows and columns in which so many panels stand."""
+    """Return the number of rows and columns for `count` panels."""
     columns = min(count, 2)
     return -(-count // columns), columns
 
 
 def panels(titles: Sequence[str], height: float) -> tuple[Figure, list[Axes]]:
-    """A figure with one panel a title, row by row; `height` is a panel's own, in inches.
+    """Return a figure with one panel per title, row by row, and its axes; `height` is a panel's, in inches.
 
-    A panel's label says in words what it shows: the title, and what is later written beside its lines.
+    A panel's label describes it in words, for alternative text: the title, and the texts next to its lines.
     """
     rows, columns = grid(len(titles))
-    wide, tall = WIDTH / 2, height + _TOP + _BOTTOM
-    figure = Figure(figsize=(columns * wide, rows * tall), dpi=DPI)
-    made = []
+    cell_width, cell_height = WIDTH / 2, height + _TOP + _BOTTOM
+    figure = Figure(figsize=(columns * cell_width, rows * cell_height), dpi=DPI)
+    all_axes = []
     for index, title in enumerate(titles):
         row, column = divmod(index, columns)
-        left, bottom = column * wide + _LEFT, (rows - 1 - row) * tall + _BOTTOM
-        box = (left / (columns * wide), bottom / (rows * tall))
-        room = ((wide - _LEFT - _RIGHT) / (columns * wide), height / (rows * tall))
-        axes = figure.add_axes((*box, *room), label=title)
+        left, bottom = column * cell_width + _LEFT, (rows - 1 - row) * cell_height + _BOTTOM
+        corner = (left / (columns * cell_width), bottom / (rows * cell_height))
+        extent = ((cell_width - _LEFT - _RIGHT) / (columns * cell_width), height / (rows * cell_height))
+        axes = figure.add_axes((*corner, *extent), label=title)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
-        beside: dict[str, Any] = {"textcoords": "offset points", "xycoords": "axes fraction", "weight": "bold"}
-        fitted = shortened(title, wide * 72 - 2 * _EDGE, NORMAL, bold=True)
-        axes.annotate(fitted, (0, 1), (_EDGE - _LEFT * 72, TITLE_ABOVE), **beside)
-        made.append(axes)
-    return figure, made
+        look: dict[str, Any] = {"textcoords": "offset points", "xycoords": "axes fraction", "weight": "bold"}
+        fitted = shortened(title, cell_width * 72 - 2 * _EDGE, NORMAL, bold=True)
+        axes.annotate(fitted, (0, 1), (_EDGE - _LEFT * 72, TITLE_ABOVE), **look)
+        all_axes.append(axes)
+    return figure, all_axes
 
 
 def say(axes: Axes, texts: Sequence[str]) -> None:
-    """Add to a panel's label what is written beside its lines."""
+    """Add the texts next to a panel's lines to its label."""
     if texts:
         axes.set_label(f"{axes.get_label()}: {', '.join(texts)}")
 
 
 def size(axes: Axes) -> tuple[float, float]:
-    """A panel's width and height in points."""
+    """Return a panel's width and height in points."""
     box = axes.get_window_extent()
     return box.width / DPI * 72, box.height / DPI * 72
 
 
 def above(axes: Axes, points: float) -> float:
-    """The place so many points above a panel, as a share of its height."""
+    """Return the y position `points` above a panel, as a fraction of its height."""
     return 1 + points / size(axes)[1]
 
 
 def count_axis(axes: Axes, first: int, last: int, unit: str) -> None:
-    """Whole numbers of `unit` (steps, epochs) along x, from `first` to `last`."""
+    """Set up the x axis with integers of `unit` (steps, epochs) from `first` to `last`."""
     axes.set_xlim(first, last)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=2))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: exact(number)))
@@ -125,9 +125,9 @@ def count_axis(axes: Axes, first: int, last: int, unit: str) -> None:
 
 
 def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
-    """Write labels beside the panel at their heights, pushed apart where they would touch."""
+    """Write labels in the right margin at their heights, moved apart where they would overlap."""
     width, height = size(axes)
-    gap = 1.35 * SMALL / height  # a line's height, as a share of the panel's
+    gap = 1.35 * SMALL / height  # the height of a line, as a fraction of the panel's
     beside = 1 + 6 / width
     low, high = axes.get_ylim()
     wanted = np.array([(label.y - low) / (high - low) for label in labels])
@@ -137,7 +137,7 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
             place,
             label.text,
             transform=axes.transAxes,
-            color=label.colour,
+            color=label.color,
             weight="bold" if label.bold else "normal",
             size=SMALL,
             va="center",
@@ -146,17 +146,17 @@ def margin_labels(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 def apart(places: np.ndarray, gap: float) -> np.ndarray:
-    """Places moved as little as keeps their order and neighbours at least `gap` from each other."""
+    """Move positions as little as possible, keeping their order, so that neighbors are at least `gap` apart."""
     order = np.argsort(places, kind="stable")
     sorted_places = places[order].astype(float)
-    # Neighbours that touch become a group around the mean of where its members wanted to be.
-    groups: list[tuple[float, int]] = []  # the group's lowest place, its size
+    # Neighbors that overlap are merged into a group, centered on the mean of their wanted positions.
+    groups: list[tuple[float, int]] = []  # the group's lowest position, its size
     for place in sorted_places:
         start, size = float(place), 1
         while groups and groups[-1][0] + groups[-1][1] * gap > start:
             before, members = groups.pop()
-            centre = (before * members + (start - members * gap) * size) / (members + size)
-            start, size = centre, members + size
+            center = (before * members + (start - members * gap) * size) / (members + size)
+            start, size = center, members + size
         groups.append((start, size))
     spread = np.concatenate([start + gap * np.arange(size) for start, size in groups] or [np.empty(0)])
     moved = np.empty_like(spread)
@@ -165,18 +165,18 @@ def apart(places: np.ndarray, gap: float) -> np.ndarray:
 
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
-    """How wide a text is, in points."""
+    """Return the width of a text in points."""
     path = TextPath((0, 0), text, size=size, prop=FontProperties(weight="bold" if bold else "normal"))
-    # By its points: fonts have them where an outline is widest, and to follow every curve takes five times as long.
-    # Those that close an outline are anywhere.
+    # From the control points: fonts have them at the extrema of an outline, and evaluating the curves takes five times
+    # as long.  The points that close an outline are arbitrary.
     return float(np.ptp(path.vertices[path.codes != path.CLOSEPOLY, 0]))
 
 
-def shortened(text: str, room: float, size: float, *, bold: bool = False) -> str:
-    """The text, its middle cut out where it is wider than `room` points: names often differ in their ends."""
+def shortened(text: str, max_width: float, size: float, *, bold: bool = False) -> str:
+    """Shorten a text to `max_width` points by eliding its middle: names often differ at their ends."""
     kept = len(text)
     short = text
-    while kept > 2 and text_width(short, size, bold=bold) > room:
+    while kept > 2 and text_width(short, size, bold=bold) > max_width:
         kept -= 1
         short = f"{text[: (kept + 1) // 2]}…{text[-(kept // 2) :]}"
     return short

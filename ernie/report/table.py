@@ -1,4 +1,4 @@
-"""Tables of a page: of words and numbers, of facts, and one whose cells are coloured by how much they say."""
+"""HTML tables: plain tables, name-value tables, and heat maps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from ernie.report.page import scrolling
 
-_HUE, _PALEST, _STRONGEST = "224 117 26", 0.06, 0.65  # laid over the page's own colour, light or dark
+_HUE, _PALEST, _STRONGEST = "224 117 26", 0.06, 0.65  # blended with the page's background, light or dark
 
 
 class Cell(NamedTuple):
-    """A text with a smaller one under it; `shade` from 0 to 1 colours it, None leaves it as it is.
+    """A cell: a text with a smaller one below; `shade` from 0 to 1 colors it, None leaves it uncolored.
 
-    A `long` one may be broken into lines.
+    The text of a `long` cell may wrap.
     """
 
     text: str
@@ -24,24 +24,24 @@ class Cell(NamedTuple):
 
 
 def table(name: str, rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row is its head and whose first column names the rows; `name` is for those who hear it."""
+    """Return a table whose first row and column are headers; `name` is its label for screen readers."""
     return scrolling(_table([[Cell(text) for text in row] for row in rows]), name)
 
 
 def text_table(name: str, rows: Sequence[Sequence[str]], texts: int) -> str:
-    """A table whose last columns, `texts` of them, hold sentences: these are broken into lines."""
+    """Return a table whose last `texts` columns hold sentences, which may wrap."""
     plain = [[Cell(text) for text in row[:-texts]] for row in rows]
     long = [[Cell(text, long=True) for text in row[-texts:]] for row in rows]
     return scrolling(_table([[*a, *b] for a, b in zip(plain, long, strict=True)]), name)
 
 
 def heat_table(name: str, rows: Sequence[Sequence[Cell]]) -> str:
-    """A table whose cells have colours: the stronger, the nearer their shade is to 1."""
+    """Return a table whose cells are colored by their shade, most intensely at 1."""
     return scrolling(_table(rows), name, "wide heat")
 
 
 def facts(pairs: Mapping[str, str]) -> str:
-    """Names and what they are, one pair a line."""
+    """Return a table of names and values, one pair per row."""
     rows = "".join(f"<tr>{_head(Cell(name), 'row')}{_cell(Cell(text))}</tr>" for name, text in pairs.items())
     return f'<div class="facts"><table><tbody>{rows}</tbody></table></div>'
 
@@ -65,6 +65,6 @@ def _cell(cell: Cell) -> str:
 
 
 def _content(cell: Cell) -> str:
-    # A name of several words may be broken where they meet.
+    # Names may wrap after an underscore.
     text = escape(cell.text).replace("_", "_<wbr>")
     return f"{text}<small>{escape(cell.small)}</small>" if cell.small else text

@@ -1,4 +1,4 @@
-"""Numbers as people say them."""
+"""Human-readable formatting of numbers."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _WORDS = ((1e9, " billion"), (1e6, " million"))
 
 
 def compact(number: float) -> str:
-    """At most three digits and a letter: 950, 2k, 12.5k, 1.6M."""
+    """Format with at most three digits and a suffix: 950, 2k, 12.5k, 1.6M."""
     for scale, letter in _SCALES:
-        # Not from the scale itself: 999.6 thousand is shown as 1M, never as 1000k.
+        # Slightly below the scale, since 999.6 thousand is rounded to 1M, not 1000k.
         if abs(number) >= scale * 0.9995:
             return f"{_three_digits(number / scale)}{letter}"
     return _three_digits(number)
 
 
 def exact(number: float) -> str:
-    """A round number with all its digits, and a letter: 950, 12.5k, 100.25k."""
+    """Format with all digits and a suffix: 950, 12.5k, 100.25k."""
     for scale, letter in _SCALES:
         if abs(number) >= scale:
             return f"{number / scale:.12g}{letter}"
@@ -26,7 +26,7 @@ def exact(number: float) -> str:
 
 
 def amount(number: float) -> str:
-    """A large number in words: 1.64 billion, 38.1 million, 52,100."""
+    """Format a large number in words: 1.64 billion, 38.1 million, 52,100."""
     for scale, word in _WORDS:
         if number >= scale:
             return f"{number / scale:.3g}{word}"
@@ -34,12 +34,12 @@ def amount(number: float) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number with its noun: 1 step, 2,000 steps."""
+    """Format a number with its noun: 1 step, 2,000 steps."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """A time in its two largest units: 3 d 4 h, 12 h 5 min, 4 min 10 s, 9.5 s."""
+    """Format a duration in its two largest units: 3 d 4 h, 12 h 5 min, 4 min 10 s, 9.5 s."""
     if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -51,13 +51,13 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share with as many places as it needs to be told from 0: 12%, 3.4%, 0.06%."""
+    """Format a fraction as a percentage, with more places for small ones: 12%, 3.4%, 0.06%."""
     places = 0 if not share or abs(share) >= 0.0995 else 1 if abs(share) >= 0.00995 else 2
     return f"{share:.{places}%}"
 
 
 def power(number: float) -> str:
-    """A small number by its power of ten: 1e-4, 2.5e-5, 0."""
+    """Format a small number in scientific notation: 1e-4, 2.5e-5, 0."""
     if not number:
         return "0"
     digits, exponent = f"{number:.1e}".split("e")

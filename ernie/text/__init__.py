@@ -1,1 +1,1 @@
-"""From characters to tokens: sentence splitting, tokenizers, and the segmenters that mark words, phrases, entities."""
+"""Text to tokens: sentence splitting, tokenizers, and segmenters that mark words, phrases and entities."""

@@ -1,6 +1,6 @@
-"""Texts to a padded batch, under the names that other libraries use.
+"""Padded batches of texts, with the key names that other libraries use.
 
-Legend: N texts, L the longest in tokens, n tokens of one.
+Legend: N texts, L tokens of the longest text, n tokens of one text.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ernie.errors import UserError, about, check_count, check_several
-from ernie.text.frame import frame, kept
-from ernie.text.whole import whole
+from ernie.errors import UserError, about, check_count, check_iterable
+from ernie.text.frame import frame, truncated_lengths
+from ernie.text.surrogates import require_encodable
 
 if TYPE_CHECKING:
     from ernie.text.tokenizer import Tokenizer
 
-_NO_CHARACTERS = np.zeros((1, 2), np.int64)  # what a special token stands for
+_NO_CHARACTERS = np.zeros((1, 2), np.int64)  # the offsets of a special token
 
 
 def make_batch(
@@ -31,7 +31,7 @@ def make_batch(
     """See `Tokenizer.__call__`."""
     if max_len is not None:
         check_count("max_len", max_len, 3)
-    if not isinstance(padding, bool):  # other libraries have words for it
+    if not isinstance(padding, bool):  # other libraries also take strings, such as "longest"
         raise UserError(f"padding: expected True, to the longest of the batch, or False, found {padding!r:.60}")
     firsts = _checked(texts, "text")
     seconds = [None] * len(firsts) if text_pairs is None else _checked(text_pairs, "text pair")
@@ -46,26 +46,26 @@ def make_batch(
 
 
 def _checked(texts: Iterable[str], name: str) -> list[Any]:
-    check_several(texts, f"{name}s")
-    found = [texts] if isinstance(texts, str) else list(texts)
-    if not found:
+    check_iterable(texts, f"{name}s")
+    checked = [texts] if isinstance(texts, str) else list(texts)
+    if not checked:
         raise UserError(f"there is no {name} in the batch")
-    for index, text in enumerate(found):
+    for index, text in enumerate(checked):
         if not isinstance(text, str):
             raise UserError(f"{name} {index}: expected a text, found {text!r:.60}")
         with about(f"{name} {index}"):
-            whole(text)
-    return found
+            require_encodable(text)
+    return checked
 
 
-def _row(tokenizer: Tokenizer, first: str, second: str | None, max_len: int | None) -> dict[str, np.ndarray]:
-    """The arrays (n,) of one text or pair; the last one is (n, 2)."""
-    one, two = tokenizer.encode(first), None if second is None else tokenizer.encode(second)
-    keep_one, keep_two = kept(len(one.ids), None if two is None else len(two.ids), max_len)
-    ids, segments = frame(tokenizer, one.ids[:keep_one], None if two is None else two.ids[:keep_two])
-    spans = [_NO_CHARACTERS, one.offsets[:keep_one], _NO_CHARACTERS]
-    if two is not None:
-        spans += [two.offsets[:keep_two], _NO_CHARACTERS]
+def _row(tokenizer: Tokenizer, text: str, pair: str | None, max_len: int | None) -> dict[str, np.ndarray]:
+    """Return the arrays (n,) of one text or pair; `offset_mapping`, the last one, is (n, 2)."""
+    first, second = tokenizer.encode(text), None if pair is None else tokenizer.encode(pair)
+    keep_first, keep_second = truncated_lengths(len(first.ids), None if second is None else len(second.ids), max_len)
+    ids, segments = frame(tokenizer, first.ids[:keep_first], None if second is None else second.ids[:keep_second])
+    spans = [_NO_CHARACTERS, first.offsets[:keep_first], _NO_CHARACTERS]
+    if second is not None:
+        spans += [second.offsets[:keep_second], _NO_CHARACTERS]
     return {
         "input_ids": ids,
         "token_type_ids": segments,
@@ -75,7 +75,7 @@ def _row(tokenizer: Tokenizer, first: str, second: str | None, max_len: int | No
 
 
 def _pad(rows: Sequence[np.ndarray], fill: int) -> np.ndarray:
-    """Rows of several lengths in one array, (N, L) or (N, L, 2)."""
+    """Stack rows of different lengths into one padded array, (N, L) or (N, L, 2)."""
     padded = np.full((len(rows), max(map(len, rows)), *rows[0].shape[1:]), fill, np.int64)
     for row, values in zip(padded, rows, strict=True):
         row[: len(values)] = values

@@ -1,4 +1,4 @@
-"""The `tokenizer.json` of the `tokenizers` library, which newer published folders hold instead of a vocabulary."""
+"""The `tokenizer.json` of the `tokenizers` library, which newer published checkpoints have instead of a `vocab.txt`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ ENGINE_FILE = "tokenizer.json"
 
 
 def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
-    """Read a WordPiece tokenizer; `lowercase` overrides what the file says.
+    """Read a WordPiece tokenizer; `lowercase` overrides the file's setting.
 
-    Raises UserError when the file is damaged or holds a tokenizer of another kind.
+    Raises UserError when the file is damaged or holds another kind of tokenizer.
     """
     data = read_json(path, {}, "The folder is damaged; fetch it again.")
     model = data.get("model")
     if not isinstance(model, dict) or model.get("type", "WordPiece") != "WordPiece" or "vocab" not in model:
-        raise UserError(f"{path}: is no WordPiece tokenizer; only such ones can be read from a {ENGINE_FILE}")
+        raise UserError(f"{path}: is not a WordPiece tokenizer; no other kind can be read from a {ENGINE_FILE}")
     ids = model["vocab"]
     if not isinstance(ids, dict) or not all(isinstance(number, int) for number in ids.values()):
         raise UserError(f"{path}: its vocabulary does not name the id of each token")
@@ -30,10 +30,14 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     if not isinstance(normalizer, dict) or normalizer.get("type", "BertNormalizer") != "BertNormalizer":
         raise UserError(f"{path}: its text is not normalized as BERT's is; only such tokenizers can be read")
     if normalizer.get("handle_chinese_chars", True) is False:
-        raise UserError(f"{path}: handle_chinese_chars: Chinese characters stand alone here, and not in its words")
+        raise UserError(
+            f"{path}: handle_chinese_chars: every Chinese character is a word of its own; false is not supported"
+        )
     if lowercase is None:
         lowercase = bool(normalizer.get("lowercase", True))
     if normalizer.get("strip_accents") not in (None, lowercase):
-        raise UserError(f"{path}: strip_accents: accents are kept or taken away with capitals here, not without them")
+        raise UserError(
+            f"{path}: strip_accents: accents are stripped exactly if text is lower-cased; no other setting is supported"
+        )
     with about(path):
         return WordPiece(tokens, lowercase)

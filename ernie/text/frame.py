@@ -1,4 +1,4 @@
-"""Special tokens around one text or two: the form in which BERT and ERNIE read them.
+"""Special tokens around one text or a pair: the input format of BERT and ERNIE.
 
 Legend: n tokens of the result.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def frame(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP]: ids (n,) and segments (n,)."""
+    """Return [CLS] first [SEP], or [CLS] first [SEP] second [SEP], as ids (n,) and segments (n,)."""
     cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
     ids = np.concatenate((cls, first, sep) if second is None else (cls, first, sep, second, sep)).astype(np.int64)
     segments = np.zeros(len(ids), np.int64)
@@ -22,17 +22,17 @@ def frame(tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None = N
     return ids, segments
 
 
-def kept(first: int, second: int | None, max_len: int | None) -> tuple[int, int]:
-    """How many tokens of each text stay if the frame may have `max_len`, or any number for None.
+def truncated_lengths(first: int, second: int | None, max_len: int | None) -> tuple[int, int]:
+    """Return how many tokens of each text fit into `max_len` tokens including special ones; None means no limit.
 
-    Texts are cut at their ends, of two the longer one first.  `second` is None for one text alone.
+    Texts are truncated at the end, in a pair the longer one first.  `second` is None for a single text.
     """
     if max_len is None:
         return first, second or 0
     if second is None:
         return min(first, max_len - 2), 0
-    room = max_len - 3
-    if first + second <= room:
+    budget = max_len - 3
+    if first + second <= budget:
         return first, second
-    keep_first = max(room - second, min(first, room // 2))
-    return keep_first, room - keep_first
+    keep_first = max(budget - second, min(first, budget // 2))
+    return keep_first, budget - keep_first

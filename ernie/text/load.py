@@ -1,4 +1,4 @@
-"""Tokenizers from and to folders, whichever kind they are."""
+"""Loading of tokenizers of any kind from a folder or file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ernie.text.wordpiece import VOCABULARY_FILE, WordPiece
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer from a folder, a `vocab.txt`, a SentencePiece `.model` file or a `tokenizer.json`.
 
-    A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  A WordPiece vocabulary
-    lower-cases as `do_lower_case` in the folder's tokenizer_config.json says; where nothing says it, one without
-    capitals does.  Raises UserError that says what was looked for.
+    A folder may be one that `Tokenizer.save` wrote, or that of a published checkpoint.  Whether a WordPiece vocabulary
+    lower-cases is read from `do_lower_case` in the folder's tokenizer_config.json; without that key, a vocabulary
+    without capitals does.  Raises UserError, naming the files it looked for, if there is no tokenizer.
     """
     path = Path(path)
     file = _find(path) if path.is_dir() else path
@@ -33,7 +33,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _find(folder: Path) -> Path:
-    """The vocabulary, the model or, where there is neither, the `tokenizers` library's file in a folder."""
+    """Return the vocabulary or model file in a folder or, if it has neither, the `tokenizers` library's file."""
     for name in (VOCABULARY_FILE, MODEL_FILE):
         if (folder / name).is_file():
             return folder / name
@@ -54,5 +54,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     if not isinstance(settings.get("do_lower_case", True), bool):
         raise UserError(f"{path}: do_lower_case: expected true or false")
     if settings.get("strip_accents") not in (None, settings.get("do_lower_case", True)):
-        raise UserError(f"{path}: strip_accents: accents are kept or taken away with capitals here, not without them")
+        raise UserError(
+            f"{path}: strip_accents: accents are stripped exactly if text is lower-cased; no other setting is supported"
+        )
     return settings

@@ -1,4 +1,4 @@
-"""SentencePiece models (Kudo and Richardson, 2018, arXiv 1808.06226), unigram or BPE, behind the house's interface."""
+"""SentencePiece models (Kudo and Richardson, 2018, arXiv 1808.06226), unigram or BPE, behind `Tokenizer`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numpy as np
 import sentencepiece
 
 from ernie.errors import UserError, about
+from ernie.text.surrogates import invalid_text, is_encodable
 from ernie.text.tokenizer import Encoding, Tokenizer
-from ernie.text.whole import is_whole, unreadable
 
 MODEL_FILE = "sentencepiece.model"
-SPACE = "\u2581"  # the mark that SentencePiece puts where a space was
+SPACE = "\u2581"  # SentencePiece's marker for a space
 
 _SPECIAL = {
     "pad": ("[PAD]", "<pad>"),
@@ -25,22 +25,22 @@ _SPECIAL = {
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-# Runs of letters and runs of anything else (digits among them: SentencePiece joins "1," in one piece, but not "a,"),
-# each with the space mark before it; or, coarser, what stands between spaces.
+# Runs of letters and runs of non-letters (including digits: SentencePiece joins "1," into one piece, but not "a,"),
+# each with the space marker before it; or, coarser, everything between two spaces.
 _WORDS = re.compile(rf"{SPACE}?(?:[^\W\d_{SPACE}]+|(?:[\W\d_](?<!{SPACE}))+)|{SPACE}")
 _CHUNKS = re.compile(rf"{SPACE}?[^{SPACE}]+|{SPACE}")
 _LETTER, _MARK = re.compile(rf"[^\W\d_{SPACE}]"), re.compile(rf"[\W\d_](?<!{SPACE})")
 
 
 class SentencePiece(Tokenizer):
-    """A tokenizer over a SentencePiece model.
+    """A tokenizer backed by a SentencePiece model.
 
     [PAD], [CLS], [SEP] and [MASK] are the model's own symbols where it has them (also as <pad>, <s>, </s>, <mask>);
-    those it lacks get ids behind its vocabulary.  It lower-cases when its normalizer does.
+    missing ones get ids after its vocabulary.  It lower-cases if its normalizer does.
 
-    Units are words and runs of other characters if the model never joins a letter and another mark in one piece
-    (SentencePiece's own default), otherwise what stands between spaces, otherwise the whole text.  Neighbouring
-    characters that the model does not know are one unknown token within a unit, never across two.
+    Units are words and runs of non-letters if no piece of the model mixes letters and non-letters (SentencePiece's
+    default), otherwise the text between two spaces, and the whole text if a piece holds a space.  Adjacent unknown
+    characters become one unknown token within a unit, never across units.
     """
 
     kind: ClassVar[str] = "sentencepiece"
@@ -53,18 +53,18 @@ class SentencePiece(Tokenizer):
         except RuntimeError as error:
             raise UserError(f"this is not a SentencePiece model ({error})") from None
         self._tokens = [self._engine.IdToPiece(i) for i in range(self._engine.GetPieceSize())]
-        self._own = len(self._tokens)
+        self._model_size = len(self._tokens)  # special tokens that the model lacks are appended behind
         self.unk_id = self._engine.unk_id()
         self.pad_id, self.cls_id, self.sep_id, self.mask_id = map(self._special, ("pad", "cls", "sep", "mask"))
         self.lowercase = self._engine.Normalize("A").endswith("a")
-        # Most models put a space mark before the text; then a unit without one can only be cut behind another unit.
-        self._marks_start = self._engine.Normalize("a").startswith(SPACE)
+        # Most models prepend a space marker to the text; a unit without one can then only be cut behind another unit.
+        self._adds_dummy_prefix = self._engine.Normalize("a").startswith(SPACE)
         self._units = self._unit_pattern()
         self._cut = lru_cache(maxsize=1 << 14)(self._cut_unit)
 
     @classmethod
     def read(cls, path: Path) -> SentencePiece:
-        """Read a `.model` file.  Raises UserError when it cannot be read or is no model."""
+        """Read a `.model` file.  Raises UserError when it cannot be read or is not a SentencePiece model."""
         try:
             model = path.read_bytes()
         except OSError as error:
@@ -91,20 +91,20 @@ class SentencePiece(Tokenizer):
     def words(self, text: str, units: Sequence[str]) -> list[str]:
         if not self.lowercase:
             return self.surface(units)
-        if self._units is not None:  # nearly always the text is cut where its lower-cased form is
-            found = self._units.findall(SPACE + SPACE.join(text.split()))
-            if [unit.casefold() for unit in found] == list(units):
-                return self.surface(found)
+        if self._units is not None:  # fast path: the text nearly always splits where its lower-cased form does
+            cased = self._units.findall(SPACE + SPACE.join(text.split()))
+            if [unit.casefold() for unit in cased] == list(units):
+                return self.surface(cased)
         _, origins = self._engine.Normalize(text, with_offsets=True)
         ends = np.cumsum([0, *map(len, units)])
-        places = [*origins[: ends[-1]], len(text)]
-        return [text[places[i] : places[j]].strip() for i, j in pairwise(ends)]
+        starts = [*origins[: ends[-1]], len(text)]
+        return [text[starts[i] : starts[j]].strip() for i, j in pairwise(ends)]
 
     def encode(self, text: str) -> Encoding:
-        if not isinstance(text, str) or not is_whole(text):
-            raise unreadable(text)
+        if not isinstance(text, str) or not is_encodable(text):
+            raise invalid_text(text)
         marked, origins = self._engine.Normalize(text, with_offsets=True)
-        # The last token ends where the text does, without the spaces behind it that the normalizer takes away.
+        # The last token ends where the text does, not counting trailing spaces, which the normalizer removes.
         last = origins[len(marked) - 1] if marked else -1
         origins = np.asarray([*origins[: len(marked)], max(last + 1, len(text.rstrip()))], np.int64)
         ids: list[int] = []
@@ -113,13 +113,13 @@ class SentencePiece(Tokenizer):
         for unit in self.split(text):
             for i, length in self._cut(unit):
                 ids.append(i)
-                if length:  # of the bytes of a character the last one has its length
+                if length:  # of a character split into byte pieces, only the last has a length: all get its span
                     spans += [_origin(marked, origins, place, place + length)] * (len(ids) - len(spans))
                 place += length
         return Encoding(np.array(ids, np.int64), np.array(spans, np.int64).reshape(-1, 2))
 
     def readable(self, ids: list[int]) -> str:
-        return self._engine.DecodeIds([i for i in ids if i < self._own])
+        return self._engine.DecodeIds([i for i in ids if i < self._model_size])
 
     def write_files(self, folder: Path) -> None:
         (folder / MODEL_FILE).write_bytes(self._model)
@@ -134,7 +134,7 @@ class SentencePiece(Tokenizer):
     def _unit_pattern(self) -> re.Pattern[str] | None:
         ordinary = [
             piece
-            for i, piece in enumerate(self._tokens[: self._own])
+            for i, piece in enumerate(self._tokens[: self._model_size])
             if not (self._engine.IsControl(i) or self._engine.IsUnknown(i) or self._engine.IsByte(i))
             and i not in self.special_ids
         ]
@@ -147,42 +147,43 @@ class SentencePiece(Tokenizer):
         return _CHUNKS if mixed or not letters or not marks else _WORDS
 
     def _cut_unit(self, unit: str) -> list[tuple[int, int]]:
-        """The pieces of a unit as (id, number of the unit's characters)."""
-        begins = unit.startswith(SPACE)
-        if self._marks_start and begins:
-            return self._proto(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
-        alike_alone = not begins and (self._units is not _WORDS or not self._marks_start)
-        if self._units is None or alike_alone:
-            return self._proto(unit)
-        # A piece never joins letters and marks, nor anything with a space mark behind it: behind such a one, the unit
-        # is cut as it is in a text.
-        for before in self._behind(unit):
-            marked = SPACE * self._marks_start + before + unit
-            if self._engine.Normalize(before + unit) == marked:  # an accent may go into its letter
-                return self._proto(before + unit)[len(self._proto(before)) :]
+        """Return the pieces of a unit as (id, number of the unit's characters)."""
+        has_space = unit.startswith(SPACE)
+        if self._adds_dummy_prefix and has_space:
+            return self._encode(unit[1:]) or [(self._engine.PieceToId(SPACE), 1)]
+        same_alone = not has_space and (self._units is not _WORDS or not self._adds_dummy_prefix)
+        if self._units is None or same_alone:
+            return self._encode(unit)
+        # No piece mixes letters and non-letters, or spans a space marker: after a character that no piece joins with
+        # the unit, the unit is cut exactly as within a text.
+        for before in self._separators(unit):
+            marked = SPACE * self._adds_dummy_prefix + before + unit
+            if self._engine.Normalize(before + unit) == marked:  # not so where an accent merges into `before`
+                return self._encode(before + unit)[len(self._encode(before)) :]
         return [(self.unk_id, len(unit))]
 
-    def _behind(self, unit: str) -> list[str]:
-        """Characters that no piece joins with the beginning of a unit."""
+    def _separators(self, unit: str) -> list[str]:
+        """Return characters that no piece joins with the start of a unit."""
         if unit.startswith(SPACE):
             return self._letters + self._marks
         return self._marks if _LETTER.match(unit) else self._letters
 
-    def _proto(self, text: str) -> list[tuple[int, int]]:
-        found = []
+    def _encode(self, text: str) -> list[tuple[int, int]]:
+        """Return the pieces of a text as (id, number of characters)."""
+        pieces = []
         for piece in self._engine.Encode(text, return_type="proto").pieces:
-            spelt = (piece.id == self.unk_id and piece.surface) or self._engine.IsByte(piece.id)
-            found.append((piece.id, len(piece.surface if spelt else piece.piece)))
-        return found
+            is_raw = (piece.id == self.unk_id and piece.surface) or self._engine.IsByte(piece.id)
+            pieces.append((piece.id, len(piece.surface if is_raw else piece.piece)))
+        return pieces
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SentencePiece, (self._model,)
 
 
 def _origin(marked: str, origins: np.ndarray, start: int, stop: int) -> tuple[int, int]:
-    """The characters [start, stop) of the text that a stretch of the normalized text came from, space marks aside."""
+    """Map a span of the normalized text to characters [start, stop) of the original, ignoring leading space markers."""
     while start < stop - 1 and marked[start] == SPACE:
         start += 1
     begin, last = int(origins[start]), int(origins[stop - 1])
-    following = int(np.searchsorted(origins, last, side="right"))
-    return begin, int(origins[following]) if following < len(origins) else last
+    after = int(np.searchsorted(origins, last, side="right"))
+    return begin, int(origins[after]) if after < len(origins) else last

@@ -1,8 +1,8 @@
-"""What every tokenizer offers, whichever algorithm is underneath.
+"""The interface of all tokenizers, whichever algorithm is underneath.
 
-A tokenizer cuts a text into *units* first: pieces of text that tokenize independently of each other (a word, a
-punctuation mark, one Chinese character).  `encode(text)` equals the pieces of its units, one after the other.  The
-corpus builder relies on that: the same few units make up most of any corpus, so it tokenizes each distinct one once.
+A tokenizer first splits a text into *units*: pieces of text that tokenize independently of each other (a word, a
+punctuation mark, one Chinese character).  `encode(text)` equals the concatenated pieces of its units.  The corpus
+builder relies on that: a small set of units makes up most of any corpus, so it tokenizes each distinct unit once.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ernie.beside import make_folder
+from ernie.atomic import make_folder
 from ernie.errors import UserError
 from ernie.text.batch import make_batch
 
-SETTINGS_FILE = "tokenizer_config.json"  # the name and the key `do_lower_case` are those of published checkpoints
+SETTINGS_FILE = "tokenizer_config.json"  # this name and the key `do_lower_case` match published checkpoints
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """Token ids (n,) of a text and, for each, the characters [start, end) it stands for: offsets (n, 2)."""
+    """Token ids (n,) of a text and the character span [start, end) of each: offsets (n, 2)."""
 
     ids: np.ndarray
     offsets: np.ndarray
 
 
 class Tokenizer(ABC):
-    """Text to token ids and back.  Adds no special tokens by itself; their ids are attributes."""
+    """Converts text to token ids and back.  `encode` adds no special tokens; their ids are attributes."""
 
     kind: ClassVar[str]
     lowercase: bool
@@ -47,46 +47,47 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def tokens(self) -> list[str]:
-        """The vocabulary, in the order of the ids."""
+        """The vocabulary, in id order."""
 
     @abstractmethod
     def split(self, text: str) -> list[str]:
-        """The units of `text`.  Units of a sub-word model may carry its own word marker; see `surface`."""
+        """Split `text` into units.  Units of a subword model may carry its word marker; see `surface`."""
 
     @abstractmethod
     def pieces(self, unit: str) -> list[int]:
-        """The token ids of one unit; empty for a unit that the normalizer removes."""
+        """Return the token ids of one unit; empty for a unit that the normalizer removes."""
 
     @abstractmethod
     def encode(self, text: str) -> Encoding:
-        """Token ids of `text` with character offsets, right also around unknown tokens.
+        """Return the token ids of `text` with character offsets, which stay correct around unknown tokens.
 
-        Raises UserError for what is no text, or holds half a surrogate pair.
+        Raises UserError for anything but a string, and for a string with a lone surrogate.
         """
 
     @abstractmethod
     def readable(self, ids: list[int]) -> str:
-        """See `decode`: of ids that are this vocabulary's."""
+        """Implement `decode` for ids already checked to be in the vocabulary."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Readable text for the token ids of one text, (n,): for people, not an exact inverse.
+        """Return readable text for the token ids (n,) of one text; meant for people, not an exact inverse of `encode`.
 
-        Raises UserError for a batch and for what is no id of the vocabulary.
+        Raises UserError for a batch and for ids outside the vocabulary.
         """
         try:
-            found = np.asarray(ids)
-        except ValueError:  # a list of lists, of several lengths
-            found = np.empty((0, 0))
-        if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or found.size == 0):
+            array = np.asarray(ids)
+        except ValueError:  # a ragged list of lists
+            array = np.empty((0, 0))
+        if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
             raise UserError(f"decode: expected whole numbers, the token ids of one text, found {ids!r:.40}")
-        outside = found[(found < 0) | (found >= self.vocab_size)]
+        outside = array[(array < 0) | (array >= self.vocab_size)]
         if len(outside):
-            raise UserError(f"decode: there is no token {outside[0]}: there are {self.vocab_size:,}, from 0 on")
-        return self.readable(found.tolist())
+            size = f"the vocabulary has {self.vocab_size:,} tokens, numbered from 0"
+            raise UserError(f"decode: {outside[0]} is no token id: {size}")
+        return self.readable(array.tolist())
 
     @abstractmethod
     def write_files(self, folder: Path) -> None:
-        """Write the files of this kind of tokenizer into an existing folder."""
+        """Write the tokenizer's own files into an existing folder."""
 
     def __call__(
         self,
@@ -97,23 +98,23 @@ class Tokenizer(ABC):
         padding: bool = True,
         offsets: bool = False,
     ) -> dict[str, Any]:
-        """A batch for `ErnieModel`: int64 arrays (N, L) `input_ids`, `token_type_ids` and `attention_mask`.
+        """Build a batch for `ErnieModel`: int64 arrays (N, L) `input_ids`, `token_type_ids` and `attention_mask`.
 
-        Each text, or pair of texts, gets its special tokens; a single text is a batch of one.  `max_len` cuts longer
-        ones at their ends, of a pair the longer text first.  `offsets` adds `offset_mapping` (N, L, 2): the characters
-        [start, end) of its text that a token stands for.  Without `padding` each entry is a list of arrays instead.
-        Raises UserError for an empty batch, for what is no text, and for pairs that do not match.
+        Adds special tokens around each text or pair of texts; a single string is a batch of one.  `max_len` truncates
+        at the end, in a pair the longer text first.  `offsets` adds `offset_mapping` (N, L, 2): the character span
+        [start, end) of each token in its text.  Without `padding` each entry is a list of arrays instead.  Raises
+        UserError for an empty batch, for anything but strings, and if there are not as many `text_pairs` as `texts`.
         """
         return make_batch(self, texts, text_pairs, max_len, padding, offsets)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """As `save`, under the name that other libraries use."""
+        """Alias of `save`, under the name that other libraries use."""
         self.save(folder)
 
     def save(self, folder: str | Path) -> None:
-        """Write the files from which `load_tokenizer(folder)` makes this tokenizer again.
+        """Write the files from which `load_tokenizer(folder)` restores this tokenizer.
 
-        The folder is made if need be.  Raises UserError where there is a file of that name.
+        Creates the folder if needed.  Raises UserError if a file of that name exists.
         """
         folder = make_folder(folder)
         self.write_files(folder)
@@ -121,11 +122,11 @@ class Tokenizer(ABC):
         (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
     def surface(self, units: Sequence[str]) -> list[str]:
-        """The units as a reader knows them, without any marker of the model's."""
+        """Return the units as plain text, without the model's word markers."""
         return units if isinstance(units, list) else list(units)
 
     def words(self, text: str, units: Sequence[str]) -> list[str]:
-        """The `units` of `text` as they stand in it, capitals and all: what a segmenter sees."""
+        """Return the `units` as they appear in `text`, with their original case: the input of segmenters."""
         return self.surface(units)
 
     @property
@@ -138,11 +139,11 @@ class Tokenizer(ABC):
 
     @cached_property
     def ordinary_ids(self) -> np.ndarray:
-        """All ids but the special ones, in order."""
+        """All ids except the special ones, in ascending order."""
         return np.setdiff1d(np.arange(self.vocab_size), np.fromiter(self.special_ids, np.int64))
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the kind, the case rule and the vocabulary: equal where every id means the same."""
+        """A hash of the kind, the lower-casing and the vocabulary: equal if every id means the same token."""
         content = "\n".join((self.kind, str(self.lowercase), *self.tokens))
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

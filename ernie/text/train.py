@@ -1,4 +1,4 @@
-"""Training tokenizers: the same texts in the same order give the same vocabulary."""
+"""Deterministic tokenizer training: the same texts in the same order give the same vocabulary."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
-_LONGEST = 4000  # characters of a line that SentencePiece learns from; it passes longer ones over
-_MOST_LINES = 2_000_000
-_MOST_LETTERS = 1000  # characters in a WordPiece vocabulary, apart from the Chinese ones, of which there may be
-_CHINESE_SHARE = 0.5  # as many as this share of the vocabulary
-# Of either kind no more than this share of the vocabulary, or so many, unless so much of the text needs them: a letter
-# takes two entries, and most letters of a large text stand in a foreign name or two.
-_LETTERS_SHARE, _FEW_LETTERS, _COVERED = 1 / 16, 64, 0.9999
-_FED = 1 << 16  # characters handed over at a time
+_MAX_LINE = 4000  # characters; SentencePiece ignores longer lines
+_MAX_LINES = 2_000_000
+_MAX_LETTERS = 1000  # characters in a WordPiece vocabulary, not counting Chinese ones
+_CHINESE_SHARE = 0.5  # of the vocabulary, for Chinese characters, unless _MAX_LETTERS is more
+# The alphabets of Chinese and of other characters are each limited to the larger of _LETTERS_SHARE of the vocabulary
+# and _MIN_LETTERS, unless more are needed to cover _COVERAGE of the text: a letter takes two entries, and most distinct
+# letters of a large text occur in only a foreign name or two.
+_LETTERS_SHARE, _MIN_LETTERS, _COVERAGE = 1 / 16, 64, 0.9999
+_FEED_SIZE = 1 << 16  # characters passed to the trainer at a time
 
 
 def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, folder: Path) -> WordPiece:
-    """Learn a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
+    """Train a WordPiece vocabulary of about `vocab_size` entries and save the tokenizer in `folder`.
 
-    The special tokens come first, in BERT's order.  A small text gives fewer entries; a vocabulary smaller than its
-    characters gets more.  Letters that hardly occur are left out where they would fill it, and become [UNK].  Memory
-    grows with the distinct words only.  Raises UserError when there is no text to learn from.
+    The special tokens come first, in BERT's order.  A small text gives fewer entries than asked for, and a `vocab_size`
+    below the number of characters gives more.  Rare letters that would crowd out other entries are left out and become
+    [UNK].  Memory grows only with the number of distinct words.  Raises UserError when there is no text to train on.
     """
     _check_size(vocab_size)
     engine = make_engine(models.WordPiece(unk_token="[UNK]"), lowercase)
@@ -42,14 +43,14 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, f
     for text in _checked(texts):
         words.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(engine.normalizer.normalize_str(text)))
     alphabet = _alphabet(words, vocab_size)
-    # A word with any other character can only be [UNK]: nothing is learnt from it.
+    # A word with a character outside the alphabet can only become [UNK], so it has nothing to teach.
     words = Counter({word: count for word, count in words.items() if alphabet.issuperset(word)})
-    # The trainer numbers the letters inside words as it meets them, in the random order of its hash table, and breaks
-    # ties between merges by these numbers.  As special tokens they are numbered beforehand.
-    inner = sorted({f"##{letter}" for word in words for letter in word[1:]})
+    # The trainer numbers word-internal letters as it meets them, in the random order of its hash table, and breaks ties
+    # between merges by these numbers.  Passing them as special tokens fixes their numbers.
+    internal = sorted({f"##{letter}" for word in words for letter in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        special_tokens=[*SPECIAL_TOKENS, *inner],
+        special_tokens=[*SPECIAL_TOKENS, *internal],
         limit_alphabet=len(alphabet),
         show_progress=False,
         continuing_subword_prefix="##",
@@ -62,26 +63,26 @@ def train_wordpiece(texts: Iterable[str], *, vocab_size: int, lowercase: bool, f
 
 
 def _alphabet(words: Counter[str], vocab_size: int) -> set[str]:
-    """The characters that a vocabulary keeps: the most frequent of the Chinese ones, and of the others."""
+    """Return the characters that a vocabulary keeps: the most frequent Chinese ones and the most frequent others."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for letter in word:
             counts[letter] += count
     ranked = sorted(counts, key=lambda letter: (-counts[letter], letter))
-    behind = np.cumsum([counts[letter] for letter in reversed(ranked)])[::-1]  # how often those from each one on occur
-    needed = {letter for letter, rest in zip(ranked, behind, strict=True) if rest > (1 - _COVERED) * behind[0]}
+    tails = np.cumsum([counts[letter] for letter in reversed(ranked)])[::-1]  # total count from each rank on
+    needed = {letter for letter, tail in zip(ranked, tails, strict=True) if tail > (1 - _COVERAGE) * tails[0]}
     chinese = [letter for letter in ranked if HAN_CHARACTER.match(letter)]
     others = [letter for letter in ranked if not HAN_CHARACTER.match(letter)]
-    few, kept = max(_FEW_LETTERS, int(vocab_size * _LETTERS_SHARE)), set()
-    for group, most in ((chinese, max(_MOST_LETTERS, int(vocab_size * _CHINESE_SHARE))), (others, _MOST_LETTERS)):
-        kept |= {letter for place, letter in enumerate(group[:most]) if place < few or letter in needed}
+    always, kept = max(_MIN_LETTERS, int(vocab_size * _LETTERS_SHARE)), set()
+    for group, most in ((chinese, max(_MAX_LETTERS, int(vocab_size * _CHINESE_SHARE))), (others, _MAX_LETTERS)):
+        kept |= {letter for rank, letter in enumerate(group[:most]) if rank < always or letter in needed}
     return kept
 
 
 def _repeated(words: Counter[str]) -> Iterator[str]:
-    """Texts in which every word stands as often as it was counted."""
+    """Yield texts that repeat every word as often as it was counted."""
     for word, count in words.items():
-        most = max(1, _FED // len(word))
+        most = max(1, _FEED_SIZE // len(word))
         for done in range(0, count, most):
             yield " ".join([word] * min(most, count - done))
 
@@ -94,13 +95,13 @@ def train_sentencepiece(
     folder: Path,
     model_type: Literal["unigram", "bpe"] = "unigram",
 ) -> SentencePiece:
-    """Learn a SentencePiece model of `vocab_size` pieces and save the tokenizer in `folder`.
+    """Train a SentencePiece model of `vocab_size` pieces and save the tokenizer in `folder`.
 
-    Raises UserError when there is no text, or too little for so many pieces.
+    Raises UserError when there is no text, or when `vocab_size` does not suit the text.
     """
     _check_size(vocab_size)
     model = io.BytesIO()
-    lines = _Remembering(_lines(_checked(texts)))
+    lines = _ErrorKeeper(_lines(_checked(texts)))
     try:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=lines,
@@ -117,9 +118,9 @@ def train_sentencepiece(
             bos_piece="[CLS]",
             eos_piece="[SEP]",
             control_symbols=["[MASK]"],
-            input_sentence_size=_MOST_LINES,
+            input_sentence_size=_MAX_LINES,
             shuffle_input_sentence=False,
-            num_threads=1,  # sums in another order could give other pieces
+            num_threads=1,  # the order of floating-point sums could change the pieces
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -127,7 +128,7 @@ def train_sentencepiece(
             raise lines.error from None
         if found := re.search(r"<= (\d+)", str(error)):
             raise UserError(
-                f"vocab_size {vocab_size} is too large for this text: at most {found[1]} pieces can be learnt from it"
+                f"vocab_size {vocab_size} is too large for this text: at most {found[1]} pieces can be learned from it"
             ) from None
         if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
             raise UserError(
@@ -139,8 +140,8 @@ def train_sentencepiece(
     return tokenizer
 
 
-class _Remembering:
-    """An iterator that remembers its error, of which SentencePiece would only pass on the words."""
+class _ErrorKeeper:
+    """An iterator that keeps the exception it raised, of which SentencePiece would only pass on the message."""
 
     def __init__(self, texts: Iterator[str]):
         self._texts = texts
@@ -163,14 +164,14 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
     empty = True
     for text in texts:
         if text.strip():
-            empty = empty and not _can_be_seen(text)
+            empty = empty and not _is_visible(text)
             yield text
     if empty:
         raise UserError("there is no text to train a tokenizer on")
 
 
-def _can_be_seen(text: str) -> bool:
-    """Whether there is anything but spaces and control characters, of which a tokenizer makes nothing."""
+def _is_visible(text: str) -> bool:
+    """Whether there is anything but spaces and control characters, for which a tokenizer produces no tokens."""
     return any(unicodedata.category(character)[0] not in "CZ" for character in text)
 
 
@@ -184,5 +185,5 @@ def _check_size(vocab_size: int) -> None:
 def _lines(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         for line in text.splitlines():
-            for start in range(0, len(line), _LONGEST):
-                yield line[start : start + _LONGEST]
+            for start in range(0, len(line), _MAX_LINE):
+                yield line[start : start + _MAX_LINE]

@@ -1,4 +1,4 @@
-"""What can be wrong with a vocabulary file, found before it costs a training run."""
+"""Checks of vocabulary files that find mistakes before they cost a training run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ernie.text.wordpiece import SPECIAL_TOKENS, VOCABULARY_FILE, WordPiece, rea
 
 
 def check_vocabulary(path: Path) -> list[str]:
-    """The findings on a WordPiece `vocab.txt` (or its folder), one sentence each; of other tokenizers, duplicates.
+    """Return the problems of a WordPiece `vocab.txt` (or its folder), one message each.
 
     Reports duplicates with both lines, missing special tokens, empty entries, white space, and entries that the
-    tokenizer's own normalization makes unreachable.  Raises UserError when the file cannot be read.
+    tokenizer's own normalization makes unreachable.  Other tokenizers are checked for duplicates only.  Raises
+    UserError when the file cannot be read.
     """
     if path.is_dir() and (path / VOCABULARY_FILE).is_file():
         path = path / VOCABULARY_FILE
@@ -37,8 +38,8 @@ def _repeated(path: Path, tokens: list[str], word: str) -> list[str]:
     for number, token in enumerate(tokens, 1):
         if token in first:
             findings.append(
-                f"{path}:{number}: '{token}' stands twice, first in {word} {first[token]}; only the id of the last "
-                "one is ever used, and dropping either would shift every id behind it"
+                f"{path}:{number}: '{token}' appears twice, first in {word} {first[token]}; only the id of the last "
+                "one is ever used, and dropping either would shift every id after it"
             )
         first.setdefault(token, number)
     return findings
@@ -55,13 +56,13 @@ def _problem(token: str) -> str | None:
 
 
 def _unreachable(path: Path, tokens: list[str]) -> list[str]:
-    """Entries that no text can reach, in one finding for those with capitals and one for the others."""
+    """Report entries that no text can produce: one message for those with capitals, one for all others."""
     tokenizer = load_tokenizer(path)
     assert isinstance(tokenizer, WordPiece)
     ordinary = [token for token in tokens if token and not (token.startswith("[") and token.endswith("]"))]
-    dead = [token for token in ordinary if not tokenizer.can_produce(token)]
-    capitals = [token for token in dead if tokenizer.lowercase and token != token.lower()]
-    others = sorted(set(dead).difference(capitals))
+    unreachable = [token for token in ordinary if not tokenizer.can_produce(token)]
+    capitals = [token for token in unreachable if tokenizer.lowercase and token != token.lower()]
+    others = sorted(set(unreachable).difference(capitals))
     findings = []
     if capitals:
         findings.append(

@@ -1,7 +1,7 @@
-"""Checkpoints: written whole or not at all, checksummed, and thinned out.
+"""Checkpoints: written atomically, checksummed, and pruned.
 
-A checkpoint is a folder `step-00000100`.  It is written beside its place, flushed to the disk and renamed, so that a
-kill at any moment leaves the last good one as it was.
+A checkpoint is a folder `step-00000100`.  It is written under a temporary name, flushed to disk and renamed, so that a
+kill at any moment leaves the last complete checkpoint intact.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.beside import PARTIAL, room
+from ernie.atomic import PARTIAL, disk_guard
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError
 from ernie.saved import read_json
@@ -37,26 +37,26 @@ class Checkpoints:
         self._keep_best = keep_best
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, oldest first."""
+        """Return the steps that have a checkpoint, oldest first."""
         if not self.folder.is_dir():
             return []
         return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name)))
 
     def path(self, step: int) -> Path:
-        """The folder of a step's checkpoint."""
+        """Return the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, write: Callable[[Path], None], score: float | None = None) -> Path:
-        """Have `write(folder)` fill a checkpoint, then put it in its place and drop the ones no longer kept.
+        """Have `write(folder)` fill a new checkpoint, move it into place, and delete the ones no longer kept.
 
         Raises UserError when the disk is full; the earlier checkpoints are then untouched.
         """
         target = self.path(step)
         partial = target.with_name(target.name + PARTIAL)
-        for leftover in self.folder.glob(f"*{PARTIAL}"):  # of a process that was killed here
+        for leftover in self.folder.glob(f"*{PARTIAL}"):  # left by a killed process
             shutil.rmtree(leftover, ignore_errors=True)
         partial.mkdir(parents=True)
-        with room(self.folder, f"the checkpoint of step {step} was not written, the earlier ones are untouched"):
+        with disk_guard(self.folder, f"the checkpoint of step {step} was not written, the earlier ones are untouched"):
             try:
                 write(partial)
                 manifest = {"step": step, "score": score, "sha256": _checksums(partial)}
@@ -72,15 +72,15 @@ class Checkpoints:
         else:
             partial.rename(target)
         _flush_folder(self.folder)
-        self._thin_out()
+        self._prune()
         return target
 
     def latest(self) -> Path | None:
-        """The newest checkpoint, or None."""
+        """Return the newest checkpoint, or None."""
         steps = self.steps()
         return self.path(steps[-1]) if steps else None
 
-    def _thin_out(self) -> None:
+    def _prune(self) -> None:
         steps = self.steps()
         kept = set(steps[-self._keep_last :])
         if self._keep_best:
@@ -96,22 +96,22 @@ class Checkpoints:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """A checkpoint's manifest.  Raises UserError when there is none or it is damaged."""
+    """Read a checkpoint's manifest.  Raises UserError if it is missing or damaged."""
     if not (path / MANIFEST).exists():
         raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}")
     keys = {"step": (int,), "score": (float, int, NoneType), "sha256": (dict,)}
-    return read_json(path / MANIFEST, keys, f"Delete {path} to go on from an earlier checkpoint.")
+    return read_json(path / MANIFEST, keys, f"Delete {path} to resume from an earlier checkpoint.")
 
 
 def check(path: Path) -> None:
-    """Compare a checkpoint with its checksums.  Raises UserError naming the first file that differs."""
+    """Verify a checkpoint against its checksums.  Raises UserError naming the first file that differs."""
     for name, expected in read_manifest(path)["sha256"].items():
         file = path / name
         if not file.is_file() or file_sha256(file) != expected:
             what = "is missing" if not file.is_file() else "does not match its checksum"
             raise UserError(
                 f"{file}: {what}: the checkpoint is damaged. Delete the folder {path} and run the same command again "
-                "to go on from an earlier checkpoint."
+                "to resume from an earlier checkpoint."
             )
 
 

@@ -1,4 +1,4 @@
-"""Measuring a layer on batches it does not learn from."""
+"""Evaluation of a layer on held-out batches."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ernie.model.losses import Loss
 def evaluate(
     layer: nn.Layer, loss: Callable[[Packed], Loss], batches: Iterable[Packed], metrics: Sequence[str]
 ) -> dict[str, Score]:
-    """The metrics, by name and in their order, of what `loss` predicts for all the batches together.
+    """Return the given metrics, by name and in order, of the predictions for all batches together.
 
-    Their intervals are over the items that the batches' samples are made of.
+    `loss` gives a batch's logits and labels.  Confidence intervals are over the items that the samples come from.
     """
     layer.eval()
     predicted, labels, losses, items = [], [], [], []
@@ -30,17 +30,17 @@ def evaluate(
         assert result.logits is not None
         predicted.append(result.logits.argmax(-1).numpy())
         labels.append(result.labels)
-        each = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
-        losses.append(to_numpy(each).reshape(-1))
+        cross_entropy = F.cross_entropy(result.logits, paddle.to_tensor(result.labels), reduction="none")
+        losses.append(to_numpy(cross_entropy).reshape(-1))
         items.append(_items(batch, len(result.labels)))
     joined = [np.concatenate(parts) for parts in (predicted, labels, losses, items)]
     return {metric: score(metric, *joined) for metric in metrics}
 
 
 def _items(batch: Packed, targets: int) -> np.ndarray:
-    """The item that each target of a batch is of, (P,): of those labels of which there are so many."""
-    of_each = [batch.layout.sequences_of(labels.positions) for labels in batch.labels.values()]
-    found = next((sequences for sequences in of_each if len(sequences) == targets), None)
+    """Return each target's item, (P,), from the first of the batch's labels that have `targets` positions."""
+    candidates = [batch.layout.sequences_of(labels.positions) for labels in batch.labels.values()]
+    found = next((sequences for sequences in candidates if len(sequences) == targets), None)
     if found is None:
-        raise ValueError(f"the loss tells of {targets} targets, and no labels of its batch are so many")
+        raise ValueError(f"the loss has {targets} targets, but no labels of its batch have as many")
     return batch.samples[found, 1]

@@ -1,6 +1,6 @@
-"""SIGTERM, Ctrl-C and the end of a terminal wait for the end of a training step.
+"""Deferred handling of SIGTERM, Ctrl-C and SIGHUP until the end of a training step.
 
-An exception in the middle of one would come out of Paddle's C++ as an error of another kind.
+An exception raised in the middle of a step would come out of Paddle's C++ as a different error.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-from ernie.runtime import HANG_UP, ending_signals, leave_terminal
+from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 
 
 class Interrupt:
-    """While open, the first of these signals sets `asked`; a second one acts as it does elsewhere.
+    """Context manager in which the first ending signal sets `asked`; a second one acts as it does outside.
 
-    Not so where `patient`: several processes have to agree, and Paddle's launcher asks each of them three times.  Nor
-    does the end of a terminal, which is told twice, by the shell and by the kernel.
+    If `patient`, repeated signals are ignored too: several processes have to agree when to stop, and Paddle's launcher
+    signals each of them three times.  A repeated SIGHUP is always ignored: the shell and the kernel both send it.
 
-    `say` is told what happens, which `meaning` puts in words.  Outside the main thread, which alone may handle
-    signals, nothing is changed.
+    `say` is called with a message that contains `meaning`, what happens next.  Outside the main thread, which alone may
+    handle signals, nothing is changed.
     """
 
     def __init__(self, say: Callable[[str], None], meaning: str, *, patient: bool = False):
@@ -42,16 +42,16 @@ class Interrupt:
         self._restore()
 
     def act(self) -> None:
-        """Between two steps: let the signal that has come, perhaps to another process, act as it does elsewhere."""
+        """Between two steps, raise the pending signal (SIGTERM if another process got it) with its usual effect."""
         self._restore()
         number = self.asked or signal.SIGTERM
-        if signal.getsignal(number) == signal.SIG_IGN:  # as a shell has Ctrl-C for what a script starts with `&`
+        if signal.getsignal(number) == signal.SIG_IGN:  # a shell ignores Ctrl-C for what a script starts with `&`
             raise KeyboardInterrupt
         signal.raise_signal(number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         leave_terminal()
-        if self._patient or number == HANG_UP:
+        if self._patient or number == SIGHUP:
             if self.asked is None:
                 self._say(f"{signal.Signals(number).name}: {self._meaning}")
             self.asked = signal.Signals(number)

@@ -1,4 +1,4 @@
-"""What a run tells: a progress bar for people, `metrics.jsonl` for programs, TensorBoard files as an extra."""
+"""Run logging: a progress bar for people, `metrics.jsonl` for programs, optional TensorBoard files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from ernie.beside import put_text, room
+from ernie.atomic import disk_guard, put_text
 from ernie.errors import UserError
 from ernie.report.words import duration
 
@@ -24,8 +24,8 @@ class Log:
     """Writes a run's records and shows its progress.
 
     A record is one line of JSON with a `kind` ("step", "probe", ...) and a `step`.  `resume_at` drops the records of
-    that step and later, which a resumed run writes anew.  Without a folder, as in all but the first process of a run,
-    nothing is told.
+    that step and later, which a resumed run writes again.  Without a folder, as in all but the first process of a run,
+    nothing is written or shown.
     """
 
     def __init__(
@@ -45,15 +45,15 @@ class Log:
         self._quiet = quiet = quiet or folder is None
         self._steps = steps
         self._first = resume_at
-        self._started = self._spoke = time.monotonic()
+        self._started = self._last_shown = time.monotonic()
         terminal = sys.stderr.isatty() and not quiet
         self._bar = tqdm(total=steps, initial=resume_at, bar_format=_BAR, dynamic_ncols=True) if terminal else None
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Write one record, at once readable by others."""
+        """Write one record and flush it, so that other programs can read it at once."""
         if self._file is None:
             return
-        with room(Path(self._file.name), "the last records are not in it"):
+        with disk_guard(Path(self._file.name), "the last records are not in it"):
             self._file.write(json.dumps(_plain({"kind": kind, "step": step, **values})) + "\n")
             self._file.flush()
         if self._writer is not None:
@@ -61,21 +61,21 @@ class Log:
                 self._writer.add_scalar(f"{kind}/{name}", value, step)
 
     def progress(self, step: int, **shown: str) -> None:
-        """Show that `step` is done, with a few figures."""
+        """Show that `step` is done, with a few numbers."""
         figures = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._bar is not None:
             self._bar.set_postfix_str(figures, refresh=False)
             self._bar.update(step + 1 - self._bar.n)
             return
         now = time.monotonic()
-        if not self._quiet and (now - self._spoke > _LINE_EVERY or step + 1 == self._steps):
-            self._spoke = now
+        if not self._quiet and (now - self._last_shown > _LINE_EVERY or step + 1 == self._steps):
+            self._last_shown = now
             pace = (now - self._started) / max(1, step + 1 - self._first)
             left = duration(pace * (self._steps - step - 1))
             self.say(f"step {step + 1}/{self._steps}  {figures}  left {left}")
 
     def say(self, sentence: str) -> None:
-        """A line on standard error, above the progress bar."""
+        """Print a line on standard error, above the progress bar."""
         if self._quiet:
             return
         if self._bar is not None:
@@ -94,7 +94,7 @@ class Log:
 
 
 def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
-    """The records of a run, in order.  A last line cut off by a kill is left out."""
+    """Read the records of a run, in order.  A last line truncated by a kill is left out."""
     file = folder / METRICS_FILE
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -111,7 +111,7 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
                 raise UserError(f"{file}:{number}: is not JSON; the file is damaged") from None
             continue
         if not isinstance(record, dict) or "kind" not in record or type(record.get("step")) is not int:
-            raise UserError(f"{file}:{number}: is no record of a run; the file is damaged")
+            raise UserError(f"{file}:{number}: is not a record of a run; the file is damaged")
         records.append(record)
     return [record for record in records if kind in (None, record["kind"])]
 
@@ -132,9 +132,9 @@ def _tensorboard(folder: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The value with null for numbers that are not finite, which JSON has not."""
+    """Replace non-finite numbers, which JSON does not have, by None."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

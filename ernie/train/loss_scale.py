@@ -1,4 +1,4 @@
-"""Keeping small gradients above what fp16 can tell from zero."""
+"""Dynamic loss scaling, which keeps small gradients from underflowing in fp16."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass
 class LossScale:
-    """What the loss is multiplied by before the backward pass, as large as the gradients can bear.
+    """The factor of the loss before the backward pass, as large as possible without overflow in the gradients.
 
-    Micikevicius et al. (2018, arXiv 1710.03740), section 3.2: halved at each step whose gradients are not finite, and
-    doubled after `patience` steps in a row whose were; `steps` counts those.  It is a power of two, so that dividing
-    the gradients by it again is exact.
+    Micikevicius et al. (2018, arXiv 1710.03740), section 3.2: halved after a step with non-finite gradients, and
+    doubled after `patience` consecutive steps with finite ones, which `steps` counts.  It is a power of two, so that
+    dividing the gradients by it is exact.
     """
 
     value: float = 2.0**16
@@ -19,12 +19,12 @@ class LossScale:
     patience: int = 2000
 
     def rise(self) -> None:
-        """Count a step whose gradients were finite."""
+        """Count a step with finite gradients, doubling the scale after `patience` of them in a row."""
         self.steps += 1
         if self.steps == self.patience:
             self.value, self.steps = min(2 * self.value, 2.0**24), 0
 
     def fall(self) -> bool:
-        """Take back after a step whose gradients were not.  False when that cannot have been its fault, being 1."""
-        was, self.value, self.steps = self.value, max(self.value / 2, 1.0), 0
-        return was > 1
+        """Halve the scale after a step with non-finite gradients; False if it was 1, and so not the cause."""
+        before, self.value, self.steps = self.value, max(self.value / 2, 1.0), 0
+        return before > 1

@@ -1,4 +1,4 @@
-"""AdamW whose state is kept under the parameters' own names, so that it survives a restart."""
+"""AdamW whose state is keyed by parameter names, so that it can be restored after a restart."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ernie.train.settings import AdamConfig
 
 
 class Optimizer:
-    """AdamW over a layer's parameters.  A parameter that took no part in a step stays as it is, moments included.
+    """AdamW over a layer's parameters.  A parameter without a gradient in a step is left unchanged, moments included.
 
-    `factors` multiply the rate of the parameters they name.  `world` are the processes that train together.
+    `factors` multiply the learning rate of the parameters they name.  `world` is the set of processes that train
+    together.
     """
 
     def __init__(
@@ -32,27 +33,27 @@ class Optimizer:
         self._world.begin(layer, list(self.parameters.values()))
         self._config = config
         self._factors = factors or {}
-        # By the parameter, and by whom they are of where there are several sets.
+        # Keyed by (parameter name, owner); the owner is "" where there is a single set of moments.
         self._moments: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self._steps: dict[tuple[str, str], int] = {}
         self._owners: set[str] = set()
 
     @paddle.no_grad()
-    def step(self, rate: float, scales: Mapping[str, float] | None = None, of: str = "") -> None:
-        """Update with the gradients times `scales`, by the parameters' names, then forget them.
+    def step(self, rate: float, scales: Mapping[str, float] | None = None, owner: str = "") -> None:
+        """Update with the gradients multiplied by `scales` (keyed by parameter name), then clear them.
 
-        `of` says whose moments are used: those of a task, say, beside those of others.
+        `owner` selects the set of moments, for instance a task's own.
         """
         scales = scales or {}
-        self._owners.add(of)
-        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales, of))
+        self._owners.add(owner)
+        self._world.update(list(self.parameters.values()), lambda learning: self._update(learning, rate, scales, owner))
         self.clear()
 
-    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float], of: str) -> None:
+    def _update(self, learning: Sequence[Tensor], rate: float, scales: Mapping[str, float], owner: str) -> None:
         config = self._config
         for parameter in learning:
             name = self._names[id(parameter)]
-            values, key = self._world.values(parameter), (name, of)
+            values, key = self._world.values(parameter), (name, owner)
             if key not in self._moments:
                 self._moments[key] = paddle.zeros_like(values), paddle.zeros_like(values)
             taken = self._steps[key] = self._steps.get(key, 0) + 1
@@ -69,43 +70,43 @@ class Optimizer:
             adamw(step, values, *self._moments[key])
 
     def clear(self) -> None:
-        """Forget the gradients.  Not set to zero: a zero gradient would still move a head that sits out."""
+        """Drop the gradients, rather than zero them: a zero gradient would still move a head that is not in a step."""
         for parameter in self.parameters.values():
-            parameter.clear_gradient(False)  # Paddle does not hear set_to_zero=False
+            parameter.clear_gradient(False)  # Paddle ignores the keyword set_to_zero=False
         self._world.clear()
 
     @paddle.no_grad()
     def state(self) -> dict[str, np.ndarray]:
-        """The moments and the number of steps of all parameters that had one, as `parameter/moment1` -> array, with
-        `parameter/of/moment1` for those of somebody.
+        """Return the moments and step counts of all parameters that had a step, as `parameter/moment1` -> array, or
+        `parameter/owner/moment1` where moments have an owner.
 
-        Whole, however parameters and moments are spread, in the first process; every process has to ask, and the others
-        get nothing.
+        A collective call: the first process gets the full arrays, however parameters and moments are sharded, and the
+        other processes get nothing.
         """
         own: dict[str, tuple[Tensor | None, Tensor]] = {}
         numbers: dict[str, np.ndarray] = {}
-        keys = [(name, of) for of in sorted(self._owners) for name in self.parameters]
-        steps = self._world.most([self._steps.get(key, 0) for key in keys])
-        for (name, of), taken in zip(keys, steps, strict=True):
+        keys = [(name, owner) for owner in sorted(self._owners) for name in self.parameters]
+        steps = self._world.max_each([self._steps.get(key, 0) for key in keys])
+        for (name, owner), taken in zip(keys, steps, strict=True):
             if not taken:
                 continue
-            place = f"{name}/{of}" if of else name
-            for k, moment in enumerate(self._moments.get((name, of), (None, None)), 1):
-                own[f"{place}/moment{k}"] = moment, self.parameters[name]
-            numbers[f"{place}/steps"] = np.array([taken])
+            prefix = f"{name}/{owner}" if owner else name
+            for k, moment in enumerate(self._moments.get((name, owner), (None, None)), 1):
+                own[f"{prefix}/moment{k}"] = moment, self.parameters[name]
+            numbers[f"{prefix}/steps"] = np.array([taken])
         numbers = self._world.of_all_stages(numbers)
         moments = dict(self._world.gathered(own))
         return {**moments, **numbers} if self._world.is_first else {}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from a `state()`.  Parameters that it does not know begin anew."""
+        """Restore a `state()`.  Parameters that are not in it start without moments."""
         self._moments, self._steps = {}, {}
-        for place in (key.removesuffix("/steps") for key in state if key.endswith("/steps")):
-            name, _, of = place.partition("/")
+        for prefix in (key.removesuffix("/steps") for key in state if key.endswith("/steps")):
+            name, _, owner = prefix.partition("/")
             parameter = self.parameters.get(name)
-            self._owners.add(of)
-            if parameter is None or not self._world.keeps(parameter):
+            self._owners.add(owner)
+            if parameter is None or not self._world.owns(parameter):
                 continue
-            first, second = (self._world.part(state[f"{place}/moment{k}"], parameter) for k in (1, 2))
-            self._moments[name, of] = paddle.to_tensor(first), paddle.to_tensor(second)
-            self._steps[name, of] = int(state[f"{place}/steps"][0])
+            first, second = (self._world.part(state[f"{prefix}/moment{k}"], parameter) for k in (1, 2))
+            self._moments[name, owner] = paddle.to_tensor(first), paddle.to_tensor(second)
+            self._steps[name, owner] = int(state[f"{prefix}/steps"][0])

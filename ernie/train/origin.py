@@ -1,4 +1,4 @@
-"""What a run was made with, written beside what it made."""
+"""Provenance of a run, stored with its results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGES = ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu", "numpy", "to
 
 
 def origin() -> dict[str, Any]:
-    """The command line, the library's commit, the versions of what it stands on, and the machine, as plain data."""
+    """Return the command line, the library's commit, dependency versions and the platform, as plain data."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -24,12 +24,12 @@ def origin() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the library's own checkout, None for an installed one."""
+    """Return the commit of the library's checkout, or None for an installed library."""
     home = Path(__file__).resolve().parent.parent.parent
     if not (home / ".git").exists():
         return None
     try:
-        asked = subprocess.run(["git", "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True)
+        result = subprocess.run(["git", "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True)
     except OSError:
         return None
-    return asked.stdout.strip() or None
+    return result.stdout.strip() or None

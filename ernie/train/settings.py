@@ -1,6 +1,6 @@
 """The settings of a training step: AdamW's, and the learning rate as a pure function of the step.
 
-Apart from the optimizer itself, so that reading a configuration does not import Paddle.
+Kept separate from the optimizer, so that reading a configuration does not import Paddle.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class AdamConfig:
 
 @dataclass(frozen=True)
 class RateConfig:
-    """A learning rate that rises linearly to `peak`, then falls.
+    """A learning-rate schedule with linear warm-up to `peak` and a choice of decays.
 
-    `warmup` is a number of steps, or below 1 a share of all steps.  After it the rate falls to `floor` times the peak
-    along a line or a cosine, stays (`constant`), stays until the last `cooldown` steps (or share of them; a fifth) and
-    falls on a line then (`wsd`, warm-up, stable, decay: Hu et al., 2024, arXiv 2404.06395, section 4), or falls with
-    the square root of the step (`noam`: Vaswani et al., 2017, section 5.3).  With `each_stage` all this begins anew at
-    every stage, as ERNIE 2.0 warms up every task.
+    `warmup` is a number of steps, or below 1 a fraction of all steps.  After it the rate decays to `floor` times the
+    peak linearly (`linear`) or along a cosine (`cosine`), stays constant (`constant`), stays constant until the last
+    `cooldown` steps (or, below 1, fraction of all steps) and then decays linearly (`wsd`, warm-up, stable, decay: Hu et
+    al., 2024, arXiv 2404.06395, section 4), or decays with the inverse square root of the step (`noam`: Vaswani et al.,
+    2017, section 5.3).  With `each_stage` the schedule restarts at every stage, as ERNIE 2.0 warms up every task.
     """
 
     peak: float = 1e-4
@@ -59,22 +59,22 @@ class RateConfig:
         if self.cooldown < 0:
             raise UserError(f"cooldown: expected a number of steps or a share below 1, found {self.cooldown}")
         if self.floor and self.decay in ("noam", "constant"):
-            raise UserError(f"floor: a rate with `decay: {self.decay}` falls to none; leave it out")
+            raise UserError(f"floor: a rate with `decay: {self.decay}` has no floor; leave it out")
         if self.cooldown != RateConfig.cooldown and self.decay != "wsd":
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
     def remark(self, steps: int) -> str | None:
-        """What is odd about this rate in a run, or its shortest stage, of so many steps."""
+        """Return a warning if warm-up exceeds the `steps` steps of a run, or of its shortest stage; else None."""
         if self.warmup < 1 or self.warmup <= steps:
             return None
         return (
-            f"the learning rate is to rise for {self.warmup:,g} steps, and there are {steps:,}: it does not reach its "
-            "peak. See train.rate.warmup, which below 1 is a share of the steps"
+            f"the learning rate warms up for {self.warmup:,g} steps, but there are only {steps:,}: it does not reach "
+            "its peak. See train.rate.warmup, which below 1 is a share of the steps"
         )
 
     def at(self, step: int, steps: int) -> float:
-        """The rate of step `step` (from 0) of `steps`."""
-        warmup, cooldown = (of * steps if of < 1 else of for of in (self.warmup, self.cooldown))
+        """Return the learning rate of step `step` (from 0) of `steps`."""
+        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
         done = step + 1
         if done <= warmup:
             return self.peak * done / warmup

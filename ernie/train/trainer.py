@@ -1,4 +1,4 @@
-"""One training step: micro-batches, division by the global count, clip, update."""
+"""One training step: accumulate gradients over micro-batches, normalize by target counts, clip, update."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class TrainingStopped(RuntimeError):
-    """Training cannot go on: too many steps in a row were not finite."""
+    """Raised after too many consecutive steps with a non-finite loss or gradient."""
 
 
 @dataclass
 class StepReport:
-    """What one step did.  `losses` are means over the targets of each task; `skipped` when nothing was updated."""
+    """The outcome of one step: the mean loss per target of each task; `skipped` if nothing was updated."""
 
     losses: dict[str, float] = field(default_factory=dict)
     gradient_norm: float = 0.0
@@ -37,13 +37,13 @@ class StepReport:
 class Trainer:
     """Trains a layer with AdamW.
 
-    `clip` is the largest gradient norm (0 for no limit), of the parameters whose names begin as one of `clipped_apart`
-    and of the others each by itself: a loss of its own, from which nothing else learns, may have gradients of another
-    size.  A step whose loss or gradient is not finite changes nothing; after `patience` of them in a row `step` raises
-    TrainingStopped.  `rate_factors` multiply the rate of the parameters they name.  `loss_scale`, for training in fp16,
-    finds its own value; steps that are skipped meanwhile do not count against the patience.  With `moments_apart` each
-    task has AdamW's moments of its own, and a step is of one task.  `world` are the processes that train together, each
-    of which is given the same batches and learns from its share of them.
+    `clip` is the maximum gradient norm (0 disables clipping).  Parameters whose names start with one of the prefixes in
+    `clipped_apart` form a clipping group of their own: a separate loss that only they learn from may have gradients of
+    a different magnitude.  A step with a non-finite loss or gradient is skipped; after `patience` of them in a row,
+    `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.  `loss_scale`
+    is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count against the patience.  With
+    `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  `world` is the set
+    of processes that train together: all are given the same batches and each processes its share of them.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class Trainer:
         rate_factors: Mapping[str, float] | None = None,
         clipped_apart: Sequence[str] = (),
         loss_scale: LossScale | None = None,
-        moments_apart: bool = False,
+        separate_moments: bool = False,
         world: World | None = None,
     ):
         self.layer = layer
         self._world = world or World()
         self.optimizer = Optimizer(layer, adam, rate_factors, self._world)
-        self.bad_steps = 0  # in a row
+        self.bad_steps = 0  # consecutive
         self.loss_scale = loss_scale
         self._clip = clip
         names = self.optimizer.parameters
         apart = {name for name in names if name.startswith(tuple(clipped_apart))}
         self._groups = [set(names) - apart, apart] if clipped_apart else [set(names)]
-        self._patience, self._moments_apart = patience, moments_apart
+        self._patience, self._separate_moments = patience, separate_moments
         self._seed = seed
 
     def step(
@@ -79,15 +79,15 @@ class Trainer:
         loss: Callable[[str, Packed], Loss],
         rate: float,
     ) -> StepReport:
-        """One update from the batches of one or several tasks.
+        """Make one update from the batches of one or several tasks.
 
-        Each task's loss is divided by its own number of targets in the step, and tasks weigh as many micro-batches as
-        they have.  Dropout is seeded by the step and the micro-batch, so that a step can be repeated without its past,
-        and whichever process computes a micro-batch.
+        Each task's loss is divided by its number of targets in the step, and weighted by its share of the
+        micro-batches.  Dropout is seeded by the step and the micro-batch, so that a step is reproducible without the
+        steps before it and does not depend on which process computes a micro-batch.
         """
         self.layer.train()
         self._world.at(step=step, doing="forward and backward")
-        batches = [(name, batch) for name, batch in batches if batch.targets]  # others have nothing to teach
+        batches = [(name, batch) for name, batch in batches if batch.targets]  # the others have no loss
         targets: dict[str, int] = {}
         weights: dict[str, float] = {}
         for name, batch in batches:
@@ -99,7 +99,7 @@ class Trainer:
             MicroBatch(name, batch, weights[name] / targets[name] * scale, self._dropout_key(step, number))
             for number, (name, batch) in enumerate(batches)
         ]
-        assert len(sums) <= 1 or not self._moments_apart, f"a step of {len(sums)} tasks, whose moments are apart"
+        assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"
         parameters = list(self.optimizer.parameters.values())
         for name, total in self._world.backward(micro_batches, loss, parameters):
             sums[name] += total
@@ -114,7 +114,7 @@ class Trainer:
             for group, norm in zip(self._groups, norms, strict=True):
                 excess = norm / self._clip if self._clip else 0.0
                 scales.update(dict.fromkeys(group, (1 / excess if excess > 1 else 1.0) / scale))
-            self.optimizer.step(rate, scales, of="".join(sums) if self._moments_apart else "")
+            self.optimizer.step(rate, scales, owner="".join(sums) if self._separate_moments else "")
             self.bad_steps = 0
             if self.loss_scale:
                 self.loss_scale.rise()

@@ -1,1 +1,1 @@
-"""The sub-commands of `ernie` that fine-tune and use what was fine-tuned."""
+"""The sub-commands of `ernie` for fine-tuning and for using fine-tuned models."""

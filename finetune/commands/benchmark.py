@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from ernie.arguments import add_output, add_quiet, add_set
-from ernie.beside import put_text
+from ernie.atomic import put_text
 from ernie.errors import UserError
 
 _RESULTS = "results.json"
@@ -24,7 +24,7 @@ SUMMARY = "run a suite of benchmarks: glue, zh, clue or a folder of configuratio
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("suite", metavar="SUITE", help="glue, zh, clue, or a folder of configurations")
     parser.add_argument("--model", required=True, metavar="M", help="folder or name of the encoder")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the blocks `local`")
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when every task that is here has scores, 1 when one of them failed."""
+    """Run it: return 0 when every available task has scores, 1 when one of them failed."""
     from ernie.runtime import require_paddle
 
     if arguments.seeds is not None and arguments.seeds < 1:
@@ -71,12 +71,12 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _check_output(place: Path, suite: str, model: str) -> None:
-    """Raise UserError where the folder holds results of another suite or model, which would be lost."""
+    """Raise UserError when the folder holds results of another suite or model, which would be overwritten."""
     from ernie.saved import read_json
 
     if not (place / _RESULTS).is_file():
         return
     found = read_json(place / _RESULTS, {"suite": (str,), "model": (str,)}, "Choose another --output.")
     if (found["suite"], found["model"]) != (suite, model):
-        which = f"results of the suite {found['suite']} with the model {found['model']}"
-        raise UserError(f"{place}: holds {which}. Choose another --output.")
+        results = f"results of the suite {found['suite']} with the model {found['model']}"
+        raise UserError(f"{place}: holds {results}. Choose another --output.")

@@ -17,7 +17,7 @@ SUMMARY = "check a fine-tuning configuration: its data, model and one step"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     add_task(parser)
 
 

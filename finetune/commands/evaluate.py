@@ -1,4 +1,4 @@
-"""Score a fine-tuned model on a labelled split of its data, or on other files of the same kind.
+"""Score a fine-tuned model on a labeled split of its data, or on other files of the same kind.
 
 ernie evaluate runs/sst2 --split dev
 ernie evaluate runs/sst2 --input more_reviews.tsv
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from ernie.arguments import add_precision, add_quiet
 
-SUMMARY = "score a fine-tuned model on labelled rows"
+SUMMARY = "score a fine-tuned model on labeled rows"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
-    told = "files (or data sets) to score instead, read like that split's"
-    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=told)
+    help_text = "files (or data sets) to score instead, read like that split's"
+    parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=help_text)
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
-    from ernie.beside import room
+    from ernie.atomic import disk_guard
     from ernie.data.labelled.read import read_split
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.folder import precision_of, read_run
 
     config = read_run(arguments.run)
-    with about("--split"):  # of files, too: they are read as that split is
+    with about("--split"):  # needed for files too: they are read as that split is
         sources = config.data.sources(arguments.split)
     sources = tuple("/dev/stdin" if name == "-" else name for name in arguments.input or sources)
     require_paddle()
@@ -47,14 +47,14 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.prepare import describe, prepare
 
     model = FinetunedModel.load(arguments.run)
-    # Not by the split's own name: the rows of `train` are answered here, not learnt from.
+    # Not the split's own name: the rows of `train` are evaluated here, not trained on.
     name = "the rows" if arguments.input else f"split {arguments.split}"
     rows = read_split(name, sources, config.data.options(arguments.split))
     skip = config.data.options(arguments.split).faulty == "skip"
     split = prepare(model.task, rows, model.tokenizer, skip=skip)
     if not split.labelled:
         column = getattr(model.task, model.task.answer_field)
-        raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to be judged by")
+        raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     with computing(precision_of(arguments.run, arguments.precision)):
@@ -62,6 +62,6 @@ def main(arguments: argparse.Namespace) -> int:
     print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2), flush=True)
     if arguments.answers is not None:
         lines = map(as_json, answers)
-        with room(arguments.answers, "the answers were not written"):
+        with disk_guard(arguments.answers, "the answers were not written"):
             arguments.answers.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return 0

@@ -21,17 +21,17 @@ SUMMARY = "export a model to ONNX or to Paddle's inference format, compared with
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run, a model's folder, or a name on the hub")
     parser.add_argument("--to", required=True, choices=("paddle", "onnx"), help="the format")
     add_output(parser, "the folder to write, which must not be there")
-    parser.add_argument("--int8", action="store_true", help="linear layers in bytes (for --to onnx)")
+    parser.add_argument("--int8", action="store_true", help="quantize linear layers to int8 (for --to onnx)")
     parser.add_argument("--input", metavar="FILE", help="rows to compare on; lines of text for an encoder")
     parser.add_argument("--task", type=int, metavar="N", help="an encoder's task embedding (default: 0)")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Export: 0 when DIR was written, 1 when the differences were too large."""
+    """Export: return 0 when DIR was written, 1 when the differences were too large."""
     from ernie.runtime import require_paddle
 
     require_paddle()
@@ -41,12 +41,12 @@ def main(arguments: argparse.Namespace) -> int:
     def say(sentence: str) -> None:
         print(f"ernie: {sentence}", file=sys.stderr)
 
-    wanted = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task)
-    differences = export(wanted, arguments.output, say)
+    request = Export(arguments.run, arguments.to, arguments.int8, arguments.input, arguments.task)
+    differences = export(request, arguments.output, say)
     print(*differences, sep="\n")
-    if all(map(wanted.passes, differences)):
+    if all(map(request.passes, differences)):
         print(arguments.output)
         return 0
-    kind = "difference in the mean" if wanted.int8 else "largest difference"
-    say(f"a {kind} is above {wanted.tolerance:g}: nothing was written to {arguments.output}")
+    kind = "mean difference" if request.int8 else "largest difference"
+    say(f"a {kind} is above {request.tolerance:g}: nothing was written to {arguments.output}")
     return 1

@@ -1,7 +1,7 @@
 """Fine-tune an encoder on one downstream task, described by one YAML file.
 
 Every seed and every point of the grid is trained, scored on the dev split and, where they have labels, on the other
-splits; the best model, its scores and its card go into the run's folder.  Run again, it does what
+splits; the best model, its scores and its card go into the run's folder.  Run again, it trains only what
 is missing.
 
   ernie finetune configs/finetune/glue/sst2.yaml --model runs/first --output runs/sst2
@@ -20,7 +20,7 @@ SUMMARY = "fine-tune an encoder on one downstream task"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     add_task(parser)
     add_output(parser)
     add_seed(parser)
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_task(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name a configuration, its model and its data."""
+    """Add the arguments that name a configuration, its model and its data."""
     add_config(parser, "YAML file, see docs/finetuning.md")
     parser.add_argument("--model", metavar="M", help="folder or name of the encoder (also the key `model`)")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with the files of the block `local`")
@@ -38,7 +38,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when everything was trained; BrokeDown, whose status is 1, when training came to nothing."""
+    """Run it: return 0 when everything was trained; TrainingFailed, raised when training diverged, gives 1."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.parallel.launch import check_restarts, count, launch, ranks

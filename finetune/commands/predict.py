@@ -1,9 +1,9 @@
 """Predict rows with a fine-tuned model: one output line per row, in order, as rows are read.
 
 Input is TSV or CSV with a line of column names, JSON lines, Parquet, CoNLL, SQuAD's JSON, or plain lines of text,
-told by the file's name or by --format.  `-` is standard input; it, pipes, such as <(...), and .txt files are told by
-their first line: JSON lines, TSV or CSV that names the column that the task reads, or lines of text.  Output is JSON
-lines, or TSV with --to tsv.
+recognized by the file's name or set with --format.  `-` is standard input; for it, pipes such as <(...), and .txt
+files the first line decides: JSON lines, TSV or CSV that names the column that the task reads, or lines of text.
+Output is JSON lines, or TSV with --to tsv.
 
   ernie predict runs/sst2 --input reviews.tsv > answers.jsonl
   echo "a charming and often affecting journey" | ernie predict runs/sst2 --input -
@@ -30,7 +30,7 @@ _OUT = Path("standard output")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--input", action="append", metavar="FILE|-", help="the rows to answer (repeatable)")
@@ -40,10 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=get_args(Format),
         default="auto",
-        help="the input's format (default: told by its name)",
+        help="the input's format (default: from its name)",
     )
-    told = "column names, if no line has them"
-    parser.add_argument("--columns", nargs="+", action="extend", default=[], metavar="NAME", help=told)
+    help_text = "column names, if no line has them"
+    parser.add_argument("--columns", nargs="+", action="extend", default=[], metavar="NAME", help=help_text)
     parser.add_argument(
         "--like",
         metavar="NAME",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--faulty",
         choices=("stop", "skip"),
-        help="skip: no line for rows that cannot be read or used, which are counted (default: they stop the command)",
+        help="skip: no line for rows that cannot be read or used, only their count (default: they stop the command)",
     )
     parser.add_argument(
         "--keep",
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the answers to standard output."""
-    from ernie.beside import room
+    from ernie.atomic import disk_guard
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
     from finetune.folder import precision_of, read_run
@@ -88,7 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.model import FinetunedModel
     from finetune.output import write_answers
-    from finetune.rows import FaultyRow, as_they_come, in_groups, input_rows, is_unnamed, split_rows
+    from finetune.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed, split_rows
     from finetune.submission import write_submission
 
     model = FinetunedModel.load(arguments.run)
@@ -99,18 +99,21 @@ def main(arguments: argparse.Namespace) -> int:
         print(*written, sep="\n")
         return 0
 
-    def use(row: Row) -> object:
+    def validate(row: Row) -> object:
         return model.task.example(row, model.tokenizer)
 
     inputs: list[str] = arguments.input or []
     rows = (
-        split_rows(config, arguments.split, use)
+        split_rows(config, arguments.split, validate)
         if config is not None
-        else chain.from_iterable(input_rows(name, options, model.task, use) for name in inputs)
+        else chain.from_iterable(input_rows(name, options, model.task, validate) for name in inputs)
     )
-    groups = as_they_come(rows) if any(map(is_unnamed, inputs)) else in_groups(rows)
+    groups = groups_as_available(rows) if any(map(is_unnamed, inputs)) else in_groups(rows)
     try:
-        with computing(precision_of(arguments.run, arguments.precision)), room(_OUT, "the last answers are missing"):
+        with (
+            computing(precision_of(arguments.run, arguments.precision)),
+            disk_guard(_OUT, "the last answers are missing"),
+        ):
             write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     except FaultyRow as error:
         option = "--faulty skip" if inputs else "the key data.faulty: skip"
@@ -119,7 +122,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> RowOptions:
-    """How the input is read.  Raises UserError for words that do not go together."""
+    """Return how the input is read.  Raises UserError for options that exclude each other."""
     from finetune.folder import read_run
 
     given = RowOptions(format=arguments.format, columns=tuple(arguments.columns))

@@ -1,4 +1,4 @@
-"""Speak texts with a voice that was fine-tuned, into a sound file or while it is being made.
+"""Speak texts with a voice that was fine-tuned, to a file or as a live stream.
 
 With - in place of a text, lines of standard input are spoken as they come.  With --output - 16-bit mono PCM at
 the voice's rate is streamed to standard output.
@@ -20,7 +20,7 @@ SUMMARY = "speak texts"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind synthesize")
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to say, or - for lines of standard input")
     parser.add_argument(
@@ -29,13 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocoder", choices=("wavenet", "flow"), help="sample generator (default: the last one trained)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the noise that samples are made of (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of the noise that samples are generated from (default: 0)"
+    )
     add_precision(parser)
     add_quiet(parser, "say nothing")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Write the sound."""
+    """Write the audio."""
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
@@ -51,10 +53,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
     texts = standard_texts() if arguments.texts == ["-"] else arguments.texts
-    told = None if arguments.quiet else sys.stderr
+    log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.output == Path("-"):
-            into_stream(speaker, texts, sys.stdout.buffer, told)
+            into_stream(speaker, texts, sys.stdout.buffer, log)
         else:
-            into_file(speaker, texts, arguments.output, told)
+            into_file(speaker, texts, arguments.output, log)
     return 0

@@ -1,4 +1,4 @@
-"""Transcribe sound files, or what is being said, with a model that was fine-tuned for it.
+"""Transcribe sound files, or live audio, with a model that was fine-tuned for it.
 
 One output line per file.  With - in place of a file, 16-bit mono PCM at the model's rate is read from standard
 input, and words are written as they are said; the model must have been trained in chunks
@@ -21,12 +21,12 @@ SUMMARY = "transcribe audio files or live audio"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind transcribe")
     parser.add_argument("sounds", nargs="+", metavar="FILE", help="sound files, or - for standard input")
-    parser.add_argument("--show-times", action="store_true", help="write after how many seconds each word begins")
+    parser.add_argument("--show-times", action="store_true", help="write the start time of each word, in seconds")
     add_precision(parser)
-    add_quiet(parser, "say nothing but the transcripts")
+    add_quiet(parser, "print only the transcripts")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -45,10 +45,10 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.rows import standard_input
 
     model = FinetunedModel.load(arguments.run)
-    told = None if arguments.quiet else sys.stderr
+    log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:
-            from_samples(model, standard_input(), arguments.show_times, sys.stdout, told)
+            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log)
         else:
-            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, told)
+            from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log)
     return 0

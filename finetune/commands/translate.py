@@ -1,4 +1,4 @@
-"""Translate standard input, a sentence a line, with a model that was fine-tuned for it; words are written as they come.
+"""Translate standard input, one sentence per line, with a fine-tuned model; words are written once they are ready.
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
 the lines available are translated as one batch: much faster, and the same words.  In languages without
@@ -21,11 +21,11 @@ SUMMARY = "translate standard input as it comes in"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind translate")
     parser.add_argument("--by", choices=("word", "line"), default="word", help="what is read at a time (default: word)")
     parser.add_argument(
-        "--wait-k", type=int, metavar="K", help="tokens to stay behind the source (default: as the model has learnt)"
+        "--wait-k", type=int, metavar="K", help="tokens to stay behind the source (default: as in training)"
     )
     parser.add_argument(
         "--beam", type=int, metavar="N", help="hypotheses to follow once a line is over (default: as set)"
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from finetune.interpret import by_line, by_word
-    from finetune.rows import standard_letters, standard_texts
+    from finetune.rows import standard_characters, standard_texts
     from finetune.translator import TextTranslator
 
     translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
@@ -61,5 +61,5 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.by == "line":
             by_line(translator, standard_texts(), sys.stdout, latency)
         else:
-            by_word(translator, standard_letters(), sys.stdout, latency)
+            by_word(translator, standard_characters(), sys.stdout, latency)
     return 0

@@ -29,7 +29,7 @@ SUMMARY = "make a corpus for pretraining from text, JSON lines, Parquet or a dat
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
+    """Add the command's arguments."""
     add_config(parser, "YAML file with the corpus's recipe", optional=True)
     parser.add_argument(
         "--input",
@@ -41,7 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer", metavar="PATH", help="folder of a tokenizer, a vocab.txt, or a SentencePiece model"
     )
-    parser.add_argument("--language", choices=("auto", "en", "zh"), help="of the text (default: auto-detected)")
+    parser.add_argument(
+        "--language", choices=("auto", "en", "zh"), help="language of the text (default: auto-detected)"
+    )
     add_output(parser, "folder to write the corpus to")
     add_overwrite(parser, "corpus")
     add_set(parser, "override a key of the recipe")
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; return its exit status."""
     config = _config(arguments)
     output, processes, overwrite = arguments.output, arguments.processes, arguments.overwrite
     if arguments.quiet:
@@ -69,7 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _config(arguments: argparse.Namespace) -> CorpusConfig:
-    """The recipe: the file's, then what the options say, then --set."""
+    """Return the recipe: the file's, overridden by the options, then by --set."""
     options = {name: getattr(arguments, name) for name in ("input", "tokenizer", "language")}
     given = {name: value for name, value in options.items() if value is not None}
     tree = configuration.read(arguments.config, arguments.set, given)

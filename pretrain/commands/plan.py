@@ -25,30 +25,30 @@ SUMMARY = "predict which parallel layout is the fastest"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     add_config(parser, "YAML file of a pretraining run, see docs/pretraining.md")
     add_set(parser, "override a key, for example train.micro_batches=16")
     parser.add_argument("--devices", type=int, required=True, metavar="N", help="how many devices, one a process")
-    parser.add_argument("--kind", default="a100", help="of devices: v100, a100, h100, h200 or here (default: a100)")
+    parser.add_argument("--kind", default="a100", help="kind of device: v100, a100, h100, h200 or here (default: a100)")
     parser.add_argument(
         "--calibrate",
         action="store_true",
         help="benchmark this machine first with these layers, for --kind here",
     )
-    parser.add_argument("--memory", metavar="SIZE", help="of a device, such as 80GiB")
+    parser.add_argument("--memory", metavar="SIZE", help="memory of a device, such as 80GiB")
     parser.add_argument("--products", metavar="RATE", help="matmul rate of a device, such as 140TFLOP/s")
-    parser.add_argument("--bandwidth", metavar="RATE", help="between the devices of a node, such as 300GB/s")
-    parser.add_argument("--network", metavar="RATE", help="of each device to other nodes, such as 25GB/s")
+    parser.add_argument("--bandwidth", metavar="RATE", help="rate between the devices of a node, such as 300GB/s")
+    parser.add_argument("--network", metavar="RATE", help="rate of each device to other nodes, such as 25GB/s")
     parser.add_argument("--per-node", type=int, metavar="N", help="devices of a node (default: 8)")
     parser.add_argument(
         "--regroup", action="store_true", help="also try other micro-batch sizes with equal tokens per step"
     )
-    parser.add_argument("--length", type=float, metavar="TOKENS", help="of a sequence (default: data.max_len)")
+    parser.add_argument("--length", type=float, metavar="TOKENS", help="length of a sequence (default: data.max_len)")
     parser.add_argument("--top", type=int, default=8, metavar="N", help="how many layouts to print (default: 8)")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it."""
+    """Run the command."""
     from ernie.errors import UserError
     from ernie.runtime import require_paddle
     from pretrain.config import load
@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
         from ernie.kernels.precision import resolve
         from pretrain.planner.calibrate import calibrate
 
-        print("measuring this machine: a minute in which it should have nothing else to do", file=sys.stderr)
+        print("measuring this machine for about a minute; nothing else should run on it", file=sys.stderr)
         precision = resolve(config.train.precision)
         calibrate(work, arguments.devices, precision, config.train.amp_level).write(here())
         arguments.kind = HERE
@@ -87,7 +87,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _warn_of_others(machine: Machine, shape: EncoderConfig, config: PretrainConfig) -> None:
-    """Say where this machine was measured with other layers than those of the run."""
+    """Warn if this machine was measured with other layers than those of the run."""
     from ernie.kernels.precision import resolve
     from ernie.runtime import require_paddle
     from pretrain.planner.machine import measured_with
@@ -97,7 +97,7 @@ def _warn_of_others(machine: Machine, shape: EncoderConfig, config: PretrainConf
     if machine.name != wanted:
         print(
             f"warning: --kind here: the figures are of {machine.name}; for this run they should be of {wanted}. "
-            "--calibrate measures it so",
+            "--calibrate measures that",
             file=sys.stderr,
         )
 
@@ -106,10 +106,10 @@ def _machine(arguments: argparse.Namespace, config: PretrainConfig) -> Machine:
     from ernie.errors import UserError, about
     from pretrain.planner.machine import named, quantity
 
-    def given(name: str, otherwise: float, unit: str) -> float:
+    def option(name: str, default: float, unit: str) -> float:
         text = getattr(arguments, name)
         with about(f"--{name}"):
-            value = otherwise if text is None else quantity(text, unit)
+            value = default if text is None else quantity(text, unit)
             if value <= 0:
                 raise UserError(f"expected more than 0, found {text}")
         return value
@@ -121,9 +121,9 @@ def _machine(arguments: argparse.Namespace, config: PretrainConfig) -> Machine:
         raise UserError(f"--per-node: expected at least 1, found {per_node}")
     return replace(
         machine,
-        memory=given("memory", machine.memory, "B"),
-        products=given("products", machine.products, "FLOP/s"),
-        near=replace(machine.near, bandwidth=given("bandwidth", machine.near.bandwidth, "B/s")),
-        far=replace(machine.far, bandwidth=given("network", machine.far.bandwidth, "B/s")),
+        memory=option("memory", machine.memory, "B"),
+        products=option("products", machine.products, "FLOP/s"),
+        near=replace(machine.near, bandwidth=option("bandwidth", machine.near.bandwidth, "B/s")),
+        far=replace(machine.far, bandwidth=option("network", machine.far.bandwidth, "B/s")),
         per_node=per_node,
     )

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
 
 SUMMARY = "pretrain an encoder on a corpus, through the stages of a schedule"
-_OTHER_PAST = (
-    "schedule: by this one step {:,}, which is done, would have drawn other tasks; the table that stands in the run's "
-    "configuration from now on is not what was learnt, and `ernie verify` will say so. To learn something behind what "
-    "is done, keep its stages as they were, under schedule.stages, and append one"
+_PAST_CHANGED = (
+    "schedule: by this one, step {:,}, which is done, would have drawn other tasks: the schedule in the run's "
+    "configuration no longer describes what was trained, and `ernie verify` will report it. To train more after the "
+    "steps that are done, keep their stages as they were, under schedule.stages, and append one"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     add_config(parser, "YAML file, see docs/pretraining.md")
     add_set(parser, "override a key, for example train.rate.peak=1e-4")
     add_output(parser)
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when the schedule was finished, 130 when a signal ended it early, 1 when training broke down."""
+    """Run the command: 0 if the schedule was finished, 130 if a signal ended it early, 1 if training broke down."""
     from ernie.data.shards import Corpus
     from ernie.errors import UserError
     from ernie.kernels.precision import resolve
@@ -73,8 +73,8 @@ def main(arguments: argparse.Namespace) -> int:
     layout = config.parallel.over(count(arguments.processes))
     check_restarts(arguments.max_restarts, layout.processes)
     require_paddle()
-    chosen = resolve(config.train.precision)  # written down: a run goes on in the precision it began with
-    config = replace(config, train=replace(config.train, precision=chosen))
+    precision = resolve(config.train.precision)  # recorded: a run resumes in the precision it started with
+    config = replace(config, train=replace(config.train, precision=precision))
     corpus = Corpus.open(config.corpus)
 
     from ernie.parallel.layout import Sizes
@@ -91,15 +91,15 @@ def main(arguments: argparse.Namespace) -> int:
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
     layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
-    with folder.opened(config, corpus, output, arguments.allow_change, layout.described()):
-        pass  # a mistake is told before there are processes; the first of them opens it again
+    with folder.open_run(config, corpus, output, arguments.allow_change, layout.described()):
+        pass  # reports mistakes before processes are started; rank 0 opens the run again
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)
 
 
 def _train(
     config: PretrainConfig, layout: ParallelConfig, corpus: Corpus, output: Path, arguments: argparse.Namespace
 ) -> int:
-    """The run in this process, perhaps one of several."""
+    """Train in this process, which may be one of several."""
     from ernie.kernels.precision import computing
     from ernie.parallel.world import World
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
@@ -115,13 +115,13 @@ def _train(
 
     world = World.start(layout)
     log, run = None, None
-    with ExitStack() as held, world.together():
+    with ExitStack() as stack, world.together():
         try:
-            opened = folder.opened(config, corpus, output, arguments.allow_change, layout.described())
-            world.by_first("opening the run", lambda: held.enter_context(opened))
+            opened = folder.open_run(config, corpus, output, arguments.allow_change, layout.described())
+            world.on_rank0("opening the run", lambda: stack.enter_context(opened))
             checkpoint = Checkpoints(output / folder.CHECKPOINTS).latest()
             if checkpoint is not None:
-                world.by_first("checking the checkpoint", partial(check, checkpoint))
+                world.on_rank0("checking the checkpoint", partial(check, checkpoint))
             step = read_manifest(checkpoint)["step"] if checkpoint else 0
             check_agreement(world, config, corpus, step)
             steps = len(Schedule(config.schedule))
@@ -130,16 +130,20 @@ def _train(
             for remark in config.remarks:
                 log.say(f"note: {remark}")
             if step == steps:
-                log.say(f"all {steps:,} steps were done before; one more stage at the schedule's end goes on from here")
+                log.say(f"all {steps:,} steps are done already; append a stage to the schedule to continue")
             run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None and step < steps:
-                other = world.by_first("comparing schedules", lambda: folder.drawn_otherwise(config, output, step))
-                aside = world.by_first("going on", lambda: folder.resumed(config, corpus, output, layout.described()))
-                log.say(f"going on from step {step} of {steps}")
+                changed_step = world.on_rank0(
+                    "comparing schedules", lambda: folder.first_changed_step(config, output, step)
+                )
+                aside = world.on_rank0(
+                    "resuming", lambda: folder.record_resume(config, corpus, output, layout.described())
+                )
+                log.say(f"resuming from step {step} of {steps}")
                 if aside is not None:
-                    log.say(f"the encoder of the run as it was done is now in {aside}")
-                if other is not None:
-                    log.say(_OTHER_PAST.format(other + 1))
+                    log.say(f"the encoder of the finished run is now in {aside}")
+                if changed_step is not None:
+                    log.say(_PAST_CHANGED.format(changed_step + 1))
             with computing(config.train.precision, config.train.amp_level):
                 finished = train(run)
             if not finished:

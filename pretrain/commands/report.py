@@ -3,7 +3,7 @@
 Writes report.html, one file that needs nothing else, and its figures and the ledger as data under report/ in the
 run's folder.  Prints the ledger as a table, and last the path of the page.  It works during a run.
 For a finished run it also writes the model card, README.md; with --downstream the card has fine-tuning scores, which
-stay until others are given or the run goes on.
+stay until others are given or the run is resumed.
 For a fine-tuning run, which writes its own report at the end, it only prints the path.
 
   ernie report runs/first
@@ -23,7 +23,7 @@ SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page (default: RUN/report.html)")
     parser.add_argument(
@@ -38,25 +38,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it."""
+    """Run the command."""
     if arguments.output is not None and arguments.output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"--output: a report is a web page; give a name that ends in .html, not {arguments.output}")
     if (arguments.run / "trials").is_dir():
-        print(_of_finetuning(arguments.run, arguments.output, arguments.downstream))
+        print(_finetuning_report(arguments.run, arguments.output, arguments.downstream))
         return 0
 
     from pretrain.ledger import markdown
     from pretrain.report.card import write_card
-    from pretrain.report.downstream import read_downstream, remember, remembered
+    from pretrain.report.downstream import read_downstream, save_downstream, saved_downstream
     from pretrain.report.evidence import read_evidence
     from pretrain.report.summary import sentences, state, verdict
     from pretrain.report.write import write_report
 
     evidence = read_evidence(arguments.run)
-    downstream = read_downstream(arguments.run, arguments.downstream) or remembered(evidence)
+    downstream = read_downstream(arguments.run, arguments.downstream) or saved_downstream(evidence)
     page = write_report(evidence, arguments.output, downstream)
     write_card(evidence, downstream)
-    remember(evidence, downstream)
+    save_downstream(evidence, downstream)
     print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}")
     print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:
@@ -65,8 +65,8 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _of_finetuning(run: Path, output: Path | None, downstream: list[Path]) -> Path:
-    """The page that a fine-tuning run drew when it was done, copied to `output` where that is given."""
+def _finetuning_report(run: Path, output: Path | None, downstream: list[Path]) -> Path:
+    """Return the page that a fine-tuning run wrote at its end, copied to `output` if that is given."""
     if downstream:
         raise UserError(f"--downstream: is for the run that pretrained an encoder, and {run} is a fine-tuning run")
     page = run / "report.html"

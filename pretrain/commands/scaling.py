@@ -1,9 +1,9 @@
 """Fit a learning curve: how much text, and how large a model, an error needs.
 
-Given a configuration, runs it on nested shares of its corpus by several widths of the encoder, one after another; what
-is done is kept, so that the command goes on where it was stopped.  Given folders of runs, or a TSV with the columns
-size and error, takes what these measured.  Prints the law, how well it predicted the largest size from the others,
-what --error needs, with intervals, and where the runs do not support an answer.
+Given a configuration, runs it on nested shares of its corpus for several widths of the encoder, one after another;
+finished runs are kept, so that the command resumes where it was stopped.  Given folders of runs, or a TSV with the
+columns size and error, uses their measurements.  Prints the law, how well it predicted the largest size from the
+others, what --error needs, with intervals, and where the runs do not support an answer.
 
   ernie scaling run.yaml --output runs/scaling --shards 6 --widths 64 128 192 256 --error 3.0
   ernie scaling runs/a runs/b runs/c runs/d runs/e
@@ -32,21 +32,21 @@ SHARDS, WIDTHS = 6, (64, 128, 192, 256)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the runs and the figure")
     parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
-    told = f"of the encoder ({', '.join(map(str, WIDTHS))})"
-    parser.add_argument("--widths", type=int, nargs="+", action="extend", metavar="W", help=told)
+    widths = f"widths of the encoder ({', '.join(map(str, WIDTHS))})"
+    parser.add_argument("--widths", type=int, nargs="+", action="extend", metavar="W", help=widths)
     parser.add_argument("--error", type=float, metavar="E", help="target loss, in nats per token")
-    told = "print the runs and the cost of each, then stop"
-    parser.add_argument("--plan", action="store_const", const=True, help=told)
+    plan = "print the runs and the cost of each, then stop"
+    parser.add_argument("--plan", action="store_const", const=True, help=plan)
     add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0, or the status of a run that did not come to its end."""
+    """Run the command: 0, or the exit status of the first run that did not finish."""
     from ernie.errors import UserError
     from ernie.shipped import find_config
     from pretrain.ledger import markdown
@@ -61,11 +61,11 @@ def main(arguments: argparse.Namespace) -> int:
     if first.is_dir() or first.suffix == ".tsv":
         for name in ("set", "shards", "widths", "plan"):
             if getattr(arguments, name) not in (None, []):
-                raise UserError(f"--{name}: is for runs that are to be made, and {first} was measured; leave it out")
+                raise UserError(f"--{name}: is for new runs, and {first} holds measurements; leave it out")
     if first.is_dir():
         points = [read_run(run) for run in arguments.what]
     elif others:
-        raise UserError(f"{others[0]}: several folders of runs can be given, and one table or configuration alone")
+        raise UserError(f"{others[0]}: several folders of runs can be given, but only one table or configuration")
     elif first.suffix == ".tsv":
         points = read_table(first)
     else:
@@ -74,7 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
             raise UserError("where should the runs go? Give --output DIR")
         shards = SHARDS if arguments.shards is None else arguments.shards
         rungs = ladder(arguments.output, shards, arguments.widths or WIDTHS, overridden.share)
-        overridden.config(rungs[0])  # its mistakes are told once, before anything is run
+        overridden.config(rungs[0])  # reports mistakes once, before anything is run
         if arguments.plan:
             print(markdown(costs(rungs, [overridden.config(rung) for rung in rungs])))
             return 0
@@ -83,37 +83,37 @@ def main(arguments: argparse.Namespace) -> int:
             if status := overridden.pretrain(rung, arguments.quiet):
                 return status
         points = [read_run(rung.folder) for rung in rungs]
-    found = curve(points)
-    print(markdown(sizes(found)), end="\n\n")
-    if raced := race(found):
+    fitted = curve(points)
+    print(markdown(sizes(fitted)), end="\n\n")
+    if raced := race(fitted):
         print(markdown(raced.rows()), end="\n\n")
-    print(*verdict(found), sep="\n")
+    print(*verdict(fitted), sep="\n")
     if raced:
         print(*raced.verdict(), sep="\n")
     if arguments.error is not None:
-        print(*needed(found, arguments.error), sep="\n")
+        print(*needed(fitted, arguments.error), sep="\n")
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        draw(found, arguments.output / "scaling.png")
+        draw(fitted, arguments.output / "scaling.png")
         print(arguments.output / "scaling.png")
     return 0
 
 
 class _Overridden:
-    """A configuration file, and what is changed of it in all runs."""
+    """A configuration file, and the overrides that all runs share."""
 
     def __init__(self, file: Path, changes: Sequence[str]):
         self._file, self._changes = file, changes
 
     @property
     def share(self) -> float:
-        """The share of the corpus that the largest run learns from."""
+        """The share of the corpus that the largest run trains on."""
         from pretrain.config import load
 
         return load(self._file, self._changes).data.share
 
     def config(self, rung: Rung) -> PretrainConfig:
-        """The configuration of a run."""
+        """Return the configuration of a run."""
         from ernie.kernels.precision import resolve
         from pretrain.config import load
 
@@ -121,9 +121,9 @@ class _Overridden:
         return replace(config, train=replace(config.train, precision=resolve(config.train.precision)))
 
     def pretrain(self, rung: Rung, quiet: bool) -> int:
-        """The exit status of a run in a process of its own, whose memory is given back when it is done.
+        """Train a run in its own process, which frees its memory at the end; return the exit status.
 
-        Raises UserError for one that was begun already, but under another configuration.
+        Raises UserError if the run was started before with another configuration.
         """
         from ernie.data.shards import Corpus
         from pretrain.folder import CONFIG, MODEL, check_same
@@ -136,7 +136,7 @@ class _Overridden:
         words = ["pretrain", str(self._file), "--output", str(rung.folder), *(["--quiet"] if quiet else [])]
         words += [word for override in (*self._changes, *rung.overrides()) for word in ("--set", override)]
         command = [sys.executable, "-m", "ernie.cli", *words]
-        # In a session of its own: what ends this command is handed on once, and the run may save before it ends, too.
+        # In its own session: a signal to this command is forwarded exactly once, and the run can save before it ends.
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
             try:
                 return process.wait()

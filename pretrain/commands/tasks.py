@@ -1,6 +1,6 @@
 """List the registered pretraining tasks, or kinds of fine-tuning task, or describe one.
 
-The list has a line for each; a description tells the fields, which are keys of a run's YAML, and their defaults.
+The list has one line per task; a description shows the fields, which are keys of a run's YAML, and their defaults.
 
   ernie tasks
   ernie tasks sentence_distance
@@ -20,7 +20,7 @@ SUMMARY = "list the pretraining tasks, or kinds of fine-tuning task, or describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("task", nargs="?", metavar="TASK", help="describe this task only")
     parser.add_argument("--downstream", action="store_true", help="list the kinds of fine-tuning task")
     parser.add_argument(
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it."""
+    """Run the command."""
     import tasks.downstream
     import tasks.objectives  # noqa: F401 - they register the tasks
     from ernie.registry import Registry, import_plugins
@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _describe(name: str, listed: Any) -> str:
-    """A task's name, documentation, and fields with their types and defaults."""
+    """Return a task's name, documentation, and fields with their types and defaults."""
     import dataclasses
     import typing
 
@@ -66,7 +66,7 @@ def _describe(name: str, listed: Any) -> str:
         hint = hints[item.name]
         plain = isinstance(hint, type) and typing.get_origin(hint) is None
         kind = hint.__name__ if plain else str(hint).replace("typing.", "")
-        make, required = item.default_factory, item.default is item.default_factory  # both are then lacking
+        make, required = item.default_factory, item.default is item.default_factory  # then both are MISSING
         default = make() if callable(make) else item.default
         lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {default!r}"))
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
@@ -74,7 +74,7 @@ def _describe(name: str, listed: Any) -> str:
 
 
 def _metrics(task: Any) -> list[str]:
-    """What a task is scored by; a kind of fine-tuning task has measures that are used only when asked for, too."""
+    """Return lines on a task's metrics; kinds of fine-tuning task also have measures that are used on demand."""
     measures = list(getattr(task, "measures", {}))
     if not measures:
         return [f"    metrics: {', '.join(task.metrics)}"]

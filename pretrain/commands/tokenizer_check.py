@@ -1,4 +1,4 @@
-"""Look for what is wrong with a vocabulary: duplicates, missing special tokens, entries that no text can reach.
+"""Look for faults in a vocabulary: duplicates, missing special tokens, entries that no text can reach.
 
 ernie tokenizer check vocab.txt
 ernie tokenizer check runs/first/model/tokenizer
@@ -13,12 +13,12 @@ SUMMARY = "look for duplicates and other faults in a vocabulary"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("path", type=Path, metavar="PATH", help="a vocab.txt, a .model file, or a tokenizer's folder")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when nothing was found, 1 otherwise."""
+    """Run the command: 0 if nothing was found, 1 otherwise."""
     from ernie.text.load import load_tokenizer
     from ernie.text.vocabulary import check_vocabulary
 

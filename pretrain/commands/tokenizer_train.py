@@ -19,7 +19,7 @@ from functools import partial
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
-from ernie.beside import beside, check_free, put
+from ernie.atomic import check_free, partial_folder, put
 from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs
 from ernie.errors import UserError
@@ -31,12 +31,12 @@ from ernie.text.wordpiece import VOCABULARY_FILE
 from pretrain.corpus.config import MOST_MB
 from pretrain.corpus.sample import sample
 
-_MOST = 100_000_000  # entries: far more than anything that one has
+_MOST = 100_000_000  # entries: more than any real vocabulary has
 SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's own arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--input",
         nargs="+",
@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command; return its exit status."""
     _check_output(arguments)
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
@@ -83,8 +83,8 @@ def main(arguments: argparse.Namespace) -> int:
     except UserError as error:
         raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:
-        learnt = f"learnt from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB"
-        print(*(f"tokenizer train: {line}" for line in (learnt, *texts.problems)), sep="\n", file=sys.stderr)
+        summary = f"learned from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB"
+        print(*(f"tokenizer train: {line}" for line in (summary, *texts.problems)), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
 
@@ -102,7 +102,7 @@ class _Recipe:
 
 
 class _Texts:
-    """The paragraphs of a sample's documents, counted as they pass."""
+    """The paragraphs of a sample's documents, counted as they are read."""
 
     def __init__(self, inputs: Sequence[Input], options: ReadOptions, size: int):
         self._source = sample(inputs, options, size, self._drop)
@@ -131,9 +131,9 @@ class _Texts:
 
 
 def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:
-    """Train beside the final place, so that an error leaves no half of a tokenizer there."""
+    """Train in a folder beside the output, so that an error leaves no half-written tokenizer there."""
     train = train_wordpiece if arguments.kind == "wordpiece" else train_sentencepiece
-    folder = beside(arguments.output)
+    folder = partial_folder(arguments.output)
     folder.mkdir(parents=True)
     try:
         tokenizer = train(texts, vocab_size=arguments.vocab_size, lowercase=not arguments.cased, folder=folder)

@@ -18,13 +18,13 @@ SUMMARY = "prove that a run repeated and missed no sample"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     add_quiet(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run it: 0 when all agrees, 1 when something differs."""
+    """Run the command: 0 if everything agrees, 1 if something differs."""
     from pretrain.verify import verify
 
     certificate = verify(arguments.run, quiet=arguments.quiet)

@@ -1,1 +1,1 @@
-"""From files of text to a corpus on disk: what `ernie data build` runs."""
+"""Building a corpus on disk from text files: the implementation of `ernie data build`."""

@@ -1,7 +1,7 @@
-"""Builds a corpus: one process reads and writes, the others turn text into arrays.
+"""Build a corpus: one process reads and writes, the others turn text into arrays.
 
-Documents go out in chunks of fixed content and come back in the same order, so that the bytes on the disk do not
-depend on how many processes there are.  Only a few chunks are under way at a time: memory stays bounded.
+Documents go out in chunks of fixed content and come back in the same order, so that the bytes on disk do not depend on
+the number of processes.  Only a few chunks are in flight at a time, which bounds memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
 from pretrain.corpus.workers import Shared, Workers
 
-_CHUNK = 1 << 20  # the size of the documents in a chunk, unless one is larger
+_CHUNK = 1 << 20  # total size at which a chunk of documents is complete
 
 Progress = Callable[[int, int, Counts], None]  # bytes read, bytes to read (0: unknown), counts so far
 
@@ -45,9 +45,9 @@ def build_corpus(
 ) -> CorpusReport:
     """Build the corpus that `config` describes in the folder `output`.
 
-    `processes` worker processes, or none: all work is done here.  They are spawned, so a script that calls this
-    needs `if __name__ == "__main__"`.  Raises UserError for anything wrong with input, tokenizer or output, and when
-    no document is kept.
+    With 0 `processes` all work is done in this process.  Worker processes are spawned, so a script that calls this
+    needs `if __name__ == "__main__"`.  Raises UserError for anything wrong with input, tokenizer or output, and if no
+    document is kept.
     """
     started = time.perf_counter()
     check_output(Path(output), overwrite)
@@ -68,14 +68,14 @@ def build_corpus(
 
         try:
             return write(int(config.held_out * HASHES))
-        except _NoneHeldOut as error:  # the corpus is small, so that it can be read again
+        except _NoneHeldOut as error:  # such a corpus is small enough to be read again
             return write(error.least_hash + 1)
 
 
 def _fill(
     writer: CorpusWriter, chunks: Iterator[tuple[int, Chunk]], progress: Progress | None, size: int
 ) -> tuple[Counts, range]:
-    """Write the chunks; returns what they hold, and the range of the documents' hashes, its end among them."""
+    """Write the chunks; return their counts, and the range of the documents' hashes, both ends inclusive."""
     counts = Counts()
     hashes = range(HASHES, -1)
     for done, chunk in chunks:
@@ -89,14 +89,14 @@ def _fill(
 
 
 def _size(inputs: Sequence[Input]) -> int:
-    """The bytes of all inputs, 0 when those of one are unknown."""
+    """Return the bytes of all inputs, or 0 if the size of one is unknown."""
     return sum(source.size for source in inputs) if all(source.size for source in inputs) else 0
 
 
 def prepare(
     config: CorpusConfig, inputs: Sequence[Input], tokenizer: Tokenizer, workers: Workers
 ) -> tuple[Encoder, str]:
-    """What encodes the documents of `inputs`, its segmenters having learnt; and the language."""
+    """Return the encoder for the documents of `inputs`, its segmenters fitted, and the language."""
     language = sample_language(inputs, config.read) if config.language == "auto" else config.language
     segmenters = default_segmenters(language) if config.segmenters is None else config.segmenters
     documents = sample(inputs, config.read, int(config.sample_mb * 1e6))
@@ -106,7 +106,7 @@ def prepare(
 
 
 def _encode(encoder: Shared[Encoder], hold_out_below: int, batch: _Batch) -> tuple[int, Chunk]:
-    return batch.bytes_read, encoder.thing(batch.items, hold_out_below)
+    return batch.bytes_read, encoder.value(batch.items, hold_out_below)
 
 
 def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
@@ -130,7 +130,7 @@ def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
 
 
 class _NoneHeldOut(Exception):
-    """By chance no document has a hash that holds it out; `least_hash` is the nearest to it."""
+    """No document happens to have a hash below the hold-out threshold; `least_hash` is the lowest."""
 
     def __init__(self, least_hash: int):
         super().__init__(least_hash)
@@ -138,7 +138,7 @@ class _NoneHeldOut(Exception):
 
 
 def _check_splits(counts: Counts, hashes: range, hold_out: bool) -> None:
-    """Raise UserError when there is nothing to train on, _NoneHeldOut when other documents could be held out."""
+    """Raise UserError if there is nothing to train on, _NoneHeldOut if a higher threshold could hold some out."""
     documents = counts.total("documents")
     if not documents:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.dropped.items()))
@@ -149,5 +149,5 @@ def _check_splits(counts: Counts, hashes: range, hold_out: bool) -> None:
             f"held_out: all of the {documents:,} documents that are kept would be held out. Give more text, or hold "
             "out fewer, for instance none: --set held_out=0"
         )
-    if hold_out and not counts.splits["held_out"]["documents"] and hashes:  # an empty range: all are equal
+    if hold_out and not counts.splits["held_out"]["documents"] and hashes:  # an empty range: all texts are equal
         raise _NoneHeldOut(hashes.start)

@@ -1,4 +1,4 @@
-"""A chunk of raw documents to arrays: what a worker process does, and all that it does.
+"""Encoding a chunk of raw documents as arrays: the whole work of a worker process.
 
 Legend: d documents of the chunk, s sentences, m units (words, punctuation), n tokens.
 """
@@ -42,7 +42,7 @@ class Rules:
 
 
 class Chunk(NamedTuple):
-    """What a chunk became: the documents of each split, the hashes of both's texts, and the counts for the report."""
+    """An encoded chunk: the documents of each split, the text hashes of both, and the counts for the report."""
 
     train: Documents
     held_out: Documents
@@ -51,7 +51,7 @@ class Chunk(NamedTuple):
 
 
 class Encoder:
-    """Turns chunks of raw documents into arrays; the same for a chunk whatever came before it."""
+    """Turns chunks of raw documents into arrays; the result does not depend on earlier chunks."""
 
     def __init__(self, tokenizer: Tokenizer, segmenters: Sequence[Segmenter], rules: Rules):
         self._tokenizer = tokenizer
@@ -60,22 +60,22 @@ class Encoder:
         self._table = UnitTable(tokenizer)
 
     def __call__(self, chunk: Sequence[tuple[int, RawDocument | Dropped]], hold_out_below: int) -> Chunk:
-        """Encode documents, each with the number of the input it comes from.
+        """Encode documents, each given with the number of the input it comes from.
 
-        Those whose text has a hash below `hold_out_below` are held out: equal texts fall on one side.
+        Documents whose text has a hash below `hold_out_below` are held out: equal texts fall into the same split.
         """
-        read = [(source, item) for source, item in chunk if not isinstance(item, Dropped)]
-        documents = [document for _, document in read]
-        arrays = self._encode(documents, [(source, document.place.line) for source, document in read])
+        readable = [(source, item) for source, item in chunk if not isinstance(item, Dropped)]
+        documents = [document for _, document in readable]
+        arrays = self._encode(documents, [(source, document.place.line) for source, document in readable])
         counts = Counts()
-        reasons = self._judge(documents, arrays, counts)
-        judged = iter(reasons)
-        for _, item in chunk:  # in this order, so that the examples are the same wherever a chunk ends
-            if dropped := item if isinstance(item, Dropped) else next(judged):
+        reasons = self._filter(documents, arrays, counts)
+        remaining = iter(reasons)
+        for _, item in chunk:  # in input order, so that the examples do not depend on where chunks end
+            if dropped := item if isinstance(item, Dropped) else next(remaining):
                 counts.drop(dropped)
         keep = np.array([reason is None for reason in reasons], bool)
         hashes = [text_hash(document) for document in documents]
-        held_out = np.fromiter((found < hold_out_below for found in hashes), bool, len(hashes))
+        held_out = np.fromiter((value < hold_out_below for value in hashes), bool, len(hashes))
         train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
@@ -96,25 +96,25 @@ class Encoder:
         return _documents(tokens, starts, sentences, np.asarray(sources, np.int64).reshape(-1, 2))
 
     def _mark_spans(self, documents: Sequence[RawDocument], sentences: Sentences, tokens: Tokenized) -> None:
-        """Set the flags of what the segmenters find, but for what a document's annotation decides: not its title."""
+        """Set the flags of the segmenters' spans, except (outside titles) for kinds that the document annotates."""
         if not self._segmenters or not sentences.units:
             return
         spans = combine(self._segmenters, tokens.words, sentences.starts)
-        decided = np.zeros((len(documents), len(Kind)), dtype=bool)
+        annotated = np.zeros((len(documents), len(Kind)), dtype=bool)
         for i, document in enumerate(documents):
-            decided[i, list(document.annotated)] = True
-        home = np.searchsorted(sentences.unit_starts, spans[:, 0], side="right") - 1
-        document_of = np.searchsorted(sentences.firsts, home, side="right") - 1
-        in_title = sentences.marks[home] == _TITLE
-        spans = spans[in_title | ~decided[document_of, spans[:, 2]]]
+            annotated[i, list(document.annotated)] = True
+        sentence_of = np.searchsorted(sentences.unit_starts, spans[:, 0], side="right") - 1
+        document_of = np.searchsorted(sentences.firsts, sentence_of, side="right") - 1
+        in_title = sentences.marks[sentence_of] == _TITLE
+        spans = spans[in_title | ~annotated[document_of, spans[:, 2]]]
         mark(tokens.flags, tokens.starts[spans[:, 0]], tokens.starts[spans[:, 1]], spans[:, 2])
 
-    def _judge(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> list[Dropped | None]:
-        """For each document why it is dropped, or None; those that are kept and have one sentence are counted."""
+    def _filter(self, documents: Sequence[RawDocument], arrays: Documents, counts: Counts) -> list[Dropped | None]:
+        """Return why each document is dropped, or None; count those that are kept with only one sentence."""
         body = np.concatenate(([0], np.cumsum((arrays.marks & _NOT_BODY) == 0)))
         sentences = np.diff(body[arrays.docs[:, 1]], prepend=0)
         tokens = np.diff(arrays.docs[:, 0], prepend=0)
-        found: list[Dropped | None] = [None] * len(documents)
+        reasons: list[Dropped | None] = [None] * len(documents)
         keep = np.ones(len(documents), dtype=bool)
         for reason, bad in (
             ("empty", sentences == 0),
@@ -122,14 +122,14 @@ class Encoder:
             ("too few tokens", tokens < self._rules.min_tokens),
         ):
             for i in np.flatnonzero(keep & bad).tolist():
-                found[i] = Dropped(documents[i].place, reason, f"{sentences[i]} sentences, {tokens[i]} tokens")
+                reasons[i] = Dropped(documents[i].place, reason, f"{sentences[i]} sentences, {tokens[i]} tokens")
             keep &= ~bad
         counts.one_sentence += int((keep & (sentences == 1)).sum())
-        return found
+        return reasons
 
 
 def text_hash(document: RawDocument) -> int:
-    """A number below HASHES that depends on a document's text alone."""
+    """Return a number below HASHES that depends only on the document's text."""
     return int.from_bytes(hashlib.blake2b(document.text.encode(), digest_size=8).digest(), "little")
 
 
@@ -137,7 +137,7 @@ class Sentences:
     """The sentences of a chunk, cut into units.
 
     `firsts` (d + 1,) is each document's first sentence, `marks` (s,), `unit_starts` (s + 1,) each sentence's first
-    unit in `units` (m), and `words` (m) are the units as they stand in the text.
+    unit in `units` (m), and `words` (m) are the units as written in the text.
     """
 
     def __init__(self, cut: Sequence[Cut], tokenizer: Tokenizer):
@@ -156,7 +156,7 @@ class Sentences:
 
     @property
     def starts(self) -> np.ndarray:
-        """The first unit of each sentence that has one."""
+        """The first unit of each sentence that has any."""
         return self.unit_starts[:-1][np.diff(self.unit_starts) > 0]
 
 
@@ -168,7 +168,7 @@ class Cut(NamedTuple):
 
 
 def cut_sentences(document: RawDocument, language: str) -> Cut:
-    """The sentences of a document with their marks; the title and headings are one sentence each."""
+    """Return the sentences of a document with their marks; the title and headings are one sentence each."""
     texts, marks = ([document.title], [_TITLE]) if document.title else ([], [])
     for number, paragraph in enumerate(document.text.split("\n")):
         if number in document.headings:
@@ -181,12 +181,12 @@ def cut_sentences(document: RawDocument, language: str) -> Cut:
 
 
 def annotate(document: RawDocument, cut: Cut, lengths: np.ndarray, flags: np.ndarray, tokenizer: Tokenizer) -> None:
-    """Set the `flags` of a document's tokens by its annotation; `lengths` are the tokens of each sentence.
+    """Set the `flags` of a document's tokens from its annotation; `lengths` are the token counts of its sentences.
 
-    A token belongs to a span when its first character does.
+    A token belongs to a span if its first character does.
     """
     assert document.spans is not None
-    characters = np.full(len(flags), -1, dtype=np.int64)  # a title's tokens stand before the text
+    characters = np.full(len(flags), -1, dtype=np.int64)  # a title's tokens are not in the text
     at, token = 0, 0
     for text, kind, length in zip(cut.texts, cut.marks, lengths, strict=True):
         if kind != _TITLE:
@@ -199,7 +199,7 @@ def annotate(document: RawDocument, cut: Cut, lengths: np.ndarray, flags: np.nda
 
 
 def mark(flags: np.ndarray, firsts: np.ndarray, stops: np.ndarray, kinds: np.ndarray) -> None:
-    """Set the flags (n,) of the tokens of spans [first, stop); spans without a token are left out."""
+    """Set the flags (n,) of the tokens of spans [first, stop); spans without a token are skipped."""
     for kind, (begins, continues) in _FLAGS.items():
         chosen = (kinds == kind) & (firsts < stops)
         steps = np.zeros(len(flags) + 1, dtype=np.int32)
@@ -210,7 +210,7 @@ def mark(flags: np.ndarray, firsts: np.ndarray, stops: np.ndarray, kinds: np.nda
 
 
 def _documents(tokens: Tokenized, starts: np.ndarray, sentences: Sentences, sources: np.ndarray) -> Documents:
-    """The arrays of the documents; sentences without a token are left out."""
+    """Return the arrays of the documents; sentences without a token are left out."""
     keep = np.diff(starts) > 0
     sizes = np.diff(sentences.firsts)
     token_ends = starts[sentences.firsts[1:]]

@@ -1,4 +1,4 @@
-"""What a corpus is built from and how: the keys of the YAML that `ernie data build` takes."""
+"""The recipe of a corpus: the keys of the YAML that `ernie data build` takes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
 from ernie.text.segment.base import Segmenter
 
-MOST_MB = 100_000_000  # of text to learn from: far more than anything that one has
+MOST_MB = 100_000_000  # of text to fit segmenters or a tokenizer on: more than any real input has
 
 
 @dataclass(frozen=True)
 class CorpusConfig:
     """The recipe of a corpus; the same recipe and text give the same bytes, whatever the machine.
 
-    `input` are files, folders, patterns or data sets (see ernie.data.read), `tokenizer` the folder or file of a
-    tokenizer; both relative to the folder the command runs in.  `language` decides how sentences are split and which
-    segmenters are the default.  `segmenters` mark words, phrases and entities, in order of precedence; those that
-    learn do so from about `sample_mb` MB of the text.  `held_out` is the share of documents kept for evaluation,
-    chosen by the hash of their text: at least one, unless it is 0 or all texts are equal.  Documents with less than
-    `min_sentences` or `min_tokens` are dropped.
+    `input` lists files, folders, patterns or data sets (see ernie.data.read), `tokenizer` is the folder or file of a
+    tokenizer; both are relative to the working directory.  `language` decides how sentences are split and which
+    segmenters are the default.  `segmenters` mark words, phrases and entities, in order of precedence; those that need
+    fitting are fitted on about `sample_mb` MB of the text.  `held_out` is the share of documents kept for evaluation,
+    chosen by the hash of their text: at least one document, unless it is 0 or all texts are equal.  Documents with less
+    than `min_sentences` or `min_tokens` are dropped.
     """
 
     input: list[str]

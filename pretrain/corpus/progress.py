@@ -1,4 +1,4 @@
-"""Tells a person how far the corpus is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a corpus build: a bar on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 
 class ConsoleProgress:
-    """Progress on standard error; a context manager whose object is called as build_corpus calls it."""
+    """Progress on standard error; a context manager that yields the `progress` callback of build_corpus."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""What was kept and dropped: counted chunk by chunk, told at the end."""
+"""Counts of what was kept and dropped: summed chunk by chunk, reported at the end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
 
 MAX_EXAMPLES = 10
-_RARE = 100_000  # tokens: hardly a text is as long
+_RARE = 100_000  # tokens: few texts are longer
 
-_SHARES = {  # what is told of the tokens: a name, and the flags that mean it
+_SHARES = {  # shares of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
     "in phrases": Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE,
     "in entities": Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY,
@@ -25,7 +25,7 @@ _SHARES = {  # what is told of the tokens: a name, and the flags that mean it
 
 @dataclass
 class Counts:
-    """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds documents, sentences, tokens of each.
+    """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds the documents, sentences, tokens of each.
 
     `longest` is the number of tokens of the longest document.
     """
@@ -50,7 +50,7 @@ class Counts:
         self.splits[split].update(sizes)
         self.longest = max(self.longest, int(np.diff(documents.docs[:, 0], prepend=0).max(initial=0)))
         self.tokens["unknown"] += int(np.count_nonzero(documents.ids == unk_id))
-        # Of 256 possible flags, how many tokens have each: one pass over the tokens instead of one for each name.
+        # A histogram of the 256 possible flag bytes takes one pass over the tokens instead of one per name.
         histogram = np.bincount(documents.flags, minlength=256)
         for name, flags in _SHARES.items():
             self.tokens[name] += int(histogram[(np.arange(256) & flags) != 0].sum())
@@ -67,20 +67,20 @@ class Counts:
             self.splits[name].update(sizes)
 
     def total(self, what: str) -> int:
-        """The documents, sentences or tokens of both splits."""
+        """Return the number of documents, sentences or tokens in both splits."""
         return sum(sizes[what] for sizes in self.splits.values())
 
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """The counts of a whole corpus, and how long it took to build in seconds."""
+    """The counts of a whole corpus, and its build time in seconds."""
 
     counts: Counts
     language: str
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """What stands in corpus.json: all but the time, so that the same text gives the same bytes."""
+        """Return what corpus.json contains: all but the time, so that the same text gives the same bytes."""
         return {**vars(self.counts), "dropped": dict(sorted(self.counts.dropped.items()))}
 
     def table(self) -> str:
@@ -107,8 +107,8 @@ class CorpusReport:
             )
         if counts.longest > _RARE:
             lines.append(
-                f"a document of {counts.longest:,} tokens is rarely one text: are documents told apart by what "
-                "docs/corpus.md says of such a file, a blank line for instance?"
+                f"a document of {counts.longest:,} tokens is rarely one text: are documents separated as "
+                "docs/corpus.md says for such a file, by a blank line for instance?"
             )
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]

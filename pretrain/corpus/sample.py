@@ -1,4 +1,4 @@
-"""A bounded sample of the input, for what must be learnt before the corpus is built."""
+"""A bounded sample of the input, for what must be fitted before the corpus is built."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ernie.text.tokenizer import Tokenizer
 from pretrain.corpus.chunk import Sentences, cut_sentences
 from pretrain.corpus.workers import Shared, Workers
 
-_LEAST_SHARE = 50_000  # bytes read of an input that is opened at all
-_BATCH = 1 << 20  # the size of the documents handed to a segmenter at a time
+_LEAST_SHARE = 50_000  # bytes read at least from an input that is opened
+_BATCH = 1 << 20  # total size of the documents passed to a segmenter at a time
 _LANGUAGE_SAMPLE = 200_000  # bytes
 
 
@@ -27,31 +27,31 @@ def sample(
     size: int,
     on_dropped: Callable[[Dropped], None] = lambda dropped: None,
 ) -> Iterator[RawDocument]:
-    """About `size` bytes of text: the first documents of every input, of each about as much.
+    """Yield about `size` bytes of text: the first documents of every input, about as much from each.
 
-    When the inputs are many, of some, chosen without looking at them.  Small ones come first, so that what they lack
-    is taken from the larger.  `on_dropped` is told what cannot be used.
+    With many inputs, only some are read, chosen without looking at them.  Small inputs come first, so that larger ones
+    make up for what they lack.  `on_dropped` is called with what cannot be used.
     """
-    drawn = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
-    # Of those whose size is not known, as much as is read of an input that is opened at all.
-    least = np.array([min(inputs[i].size or _LEAST_SHARE, _LEAST_SHARE) for i in drawn.tolist()], np.int64)
-    chosen = drawn[: int(np.searchsorted(np.cumsum(least), size)) + 1]
-    left = size
+    shuffled = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
+    # An input of unknown size counts as the least that is read from one that is opened.
+    least = np.array([min(inputs[i].size or _LEAST_SHARE, _LEAST_SHARE) for i in shuffled.tolist()], np.int64)
+    chosen = shuffled[: int(np.searchsorted(np.cumsum(least), size)) + 1]
+    remaining = size
     for rank, i in enumerate(sorted(chosen.tolist(), key=lambda i: (inputs[i].size, i))):
-        share = left // (len(chosen) - rank)
+        share = remaining // (len(chosen) - rank)
         for document in read_input(inputs[i], options):
             if share <= 0:
                 break
             if isinstance(document, Dropped):
                 on_dropped(document)
             else:
-                taken = len(document.text.encode()) + len(document.title.encode())
-                share, left = share - taken, left - taken
+                length = len(document.text.encode()) + len(document.title.encode())
+                share, remaining = share - length, remaining - length
                 yield document
 
 
 def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
-    """The language of most of the text."""
+    """Return the language of most of the text."""
     texts = (document.text for document in sample(inputs, options, _LANGUAGE_SAMPLE))
     return detect_language("\n".join(filter(None, texts)))
 
@@ -63,7 +63,7 @@ def fit(
     tokenizer: Shared[Tokenizer],
     workers: Workers,
 ) -> list[Segmenter]:
-    """The segmenters, those that learn having learnt from `documents`."""
+    """Return the segmenters, fitted on `documents` if they need it."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
     batches = list(workers.map(partial(_cut, tokenizer, language), _batches(documents)))
@@ -71,19 +71,19 @@ def fit(
 
 
 def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
-    waiting: list[RawDocument] = []
+    batch: list[RawDocument] = []
     size = 0
     for document in documents:
-        waiting.append(document)
+        batch.append(document)
         size += document.size
         if size > _BATCH:
-            yield waiting
-            waiting, size = [], 0
-    if waiting:
-        yield waiting
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _cut(tokenizer: Shared[Tokenizer], language: str, documents: list[RawDocument]) -> tuple[Words, np.ndarray]:
-    """The words of documents, and where each sentence starts."""
-    sentences = Sentences([cut_sentences(document, language) for document in documents], tokenizer.thing)
+    """Return the words of documents, and where each sentence starts."""
+    sentences = Sentences([cut_sentences(document, language) for document in documents], tokenizer.value)
     return Words.of(sentences.words), sentences.starts

@@ -18,13 +18,13 @@ from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.segment.base import Words
 from ernie.text.tokenizer import Tokenizer
 
-MAX_UNITS = 400_000  # about 100 MB; a table that has grown beyond starts anew
+MAX_UNITS = 400_000  # about 100 MB; a table that has grown larger is cleared
 
 
 class Tokenized(NamedTuple):
-    """The tokens of a run of units: ids (n,), flags (n,), and where each unit's begin, starts (m + 1,).
+    """The tokens of consecutive units: ids (n,), flags (n,), and each unit's first token, starts (m + 1,).
 
-    `words` (m) are the units as they stand in the text.
+    `words` (m) are the units as written in the text.
     """
 
     ids: np.ndarray
@@ -34,7 +34,7 @@ class Tokenized(NamedTuple):
 
 
 class UnitTable:
-    """What is known of every unit met so far: its token ids."""
+    """A cache of the token ids of every unit seen so far."""
 
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
@@ -42,36 +42,36 @@ class UnitTable:
         self._clear()
 
     def tokenize(self, units: Sequence[str], words: Sequence[str]) -> Tokenized:
-        """The tokens of `units`, one after the other; `words` are the units as they stand in the text."""
+        """Return the tokens of consecutive `units`; `words` are the units as written in the text."""
         if len(self._units) > MAX_UNITS:
             self._clear()
         numbers = self._units.of(units)
-        self._learn_units()
+        self._add_new_units()
         in_text = self._words(numbers) if units == words else Words.of(words)
         counts = self._counts[numbers]
         starts = np.concatenate(([0], np.cumsum(counts)))
-        # A token's place in the table: that of its unit's first piece, and one more for every token since.
-        places = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
-        flags = np.repeat(in_text.map(_letters).astype(np.uint8), counts) | self._continues[places]
-        return Tokenized(self._pieces[places], flags, starts, in_text)
+        # A token's index in the table: that of its unit's first piece, plus its offset in the unit.
+        indices = np.repeat(self._firsts[numbers] - starts[:-1], counts) + np.arange(starts[-1])
+        flags = np.repeat(in_text.map(_case_flags).astype(np.uint8), counts) | self._continues[indices]
+        return Tokenized(self._pieces[indices], flags, starts, in_text)
 
     def _words(self, numbers: np.ndarray) -> Words:
-        """The units with these numbers as words: of all units of the table only those that occur here."""
-        here = np.flatnonzero(np.bincount(numbers, minlength=len(self._units)))
+        """Return the units with these numbers as words, renumbered to those of the table that occur here."""
+        used = np.flatnonzero(np.bincount(numbers, minlength=len(self._units)))
         renumbered = np.zeros(len(self._units), np.int64)
-        renumbered[here] = np.arange(len(here))
-        return Words([self._names[i] for i in here.tolist()], renumbered[numbers])
+        renumbered[used] = np.arange(len(used))
+        return Words([self._names[i] for i in used.tolist()], renumbered[numbers])
 
     def _clear(self) -> None:
         self._units = _Numbers()
         self._names: list[str] = []  # (u) the units themselves
-        self._firsts = np.empty(0, np.int64)  # (u,) the place of a unit's first piece
-        self._counts = np.empty(0, np.int64)  # (u,) how many pieces it has
+        self._firsts = np.empty(0, np.int64)  # (u,) the index of a unit's first piece
+        self._counts = np.empty(0, np.int64)  # (u,) number of pieces of a unit
         self._pieces = np.empty(0, self._id_type)  # (p,)
         self._continues = np.empty(0, np.uint8)  # (p,) CONTINUES_WORD or nothing
 
-    def _learn_units(self) -> None:
-        """Tokenize the units that were met for the first time."""
+    def _add_new_units(self) -> None:
+        """Tokenize the units that were seen for the first time."""
         new = self._units.take_new()
         pieces = [self._tokenizer.pieces(unit) for unit in new]
         counts = np.fromiter(map(len, pieces), np.int64, len(new))
@@ -85,7 +85,7 @@ class UnitTable:
 
 
 class _Numbers(dict[str, int]):
-    """Numbers for strings in the order they are met."""
+    """Numbers strings in the order they are first seen."""
 
     def __init__(self) -> None:
         self._new: list[str] = []
@@ -94,7 +94,7 @@ class _Numbers(dict[str, int]):
         return np.fromiter(map(self.__getitem__, strings), np.int64, len(strings))
 
     def take_new(self) -> list[str]:
-        """The strings met for the first time since the last call."""
+        """Return the strings first seen since the last call."""
         new, self._new = self._new, []
         return new
 
@@ -105,16 +105,16 @@ class _Numbers(dict[str, int]):
 
 
 def _continuing(unit: str, count: int) -> list[int]:
-    """CONTINUES_WORD for all pieces of a unit but its first.
+    """Return the flag CONTINUES_WORD for all pieces of a unit but its first.
 
-    A sub-word model's unit may be a whole clause of Chinese, which has no spaces; there, each piece is a word.
+    The unit of a subword model may be a whole clause of Chinese, which has no spaces: there, each piece is a word.
     """
     return [0] * count if HAN_CHARACTER.search(unit) else [0, *[int(Flag.CONTINUES_WORD)] * (count - 1)][:count]
 
 
 @lru_cache(maxsize=MAX_UNITS)
-def _letters(word: str) -> int:
-    """The flags CASED and CAPITALIZED of a word."""
+def _case_flags(word: str) -> int:
+    """Return the flags CASED and CAPITALIZED of a word."""
     cased = word.lower() != word.upper()
     capitalized = cased and word[0] != word[0].lower()
     return Flag.CASED * cased | Flag.CAPITALIZED * capitalized

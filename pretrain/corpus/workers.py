@@ -1,4 +1,4 @@
-"""Processes that share the work, in order and with bounded memory; or none, and the work is done here."""
+"""A process pool that keeps order and bounds memory; with no processes, the work is done by the caller."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from ernie.beside import beside
+from ernie.atomic import partial_folder
 from ernie.errors import UserError
-from ernie.runtime import begin_worker
+from ernie.runtime import initialize_worker
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD = 2  # pieces of work under way for each process
+_AHEAD = 2  # items in flight per process
 
 
 class Workers:
     """`processes` worker processes; a context manager that ends them.
 
-    They are spawned, so that they do not depend on the threads of whoever calls.  What they share lies beside `output`,
-    where the next one of that name clears away what a killed process left.
+    They are spawned, so that they do not depend on the caller's threads.  Shared objects are kept in files beside
+    `output`, where the next Workers with the same output removes what a killed process left.
     """
 
     def __init__(self, processes: int, output: Path):
@@ -42,14 +42,14 @@ class Workers:
         self._numbers = count()
 
     def __enter__(self) -> Workers:
-        folder = beside(self._place)
+        folder = partial_folder(self._place)
         if self._processes:
             try:
                 folder.mkdir(parents=True)
             except OSError as error:
                 raise UserError(f"{self._place.parent}: may not be written: {error.strerror}") from None
             self._folder = folder
-            self._executor = ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=begin_worker)
+            self._executor = ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=initialize_worker)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -58,30 +58,30 @@ class Workers:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def share(self, thing: T) -> Shared[T]:
-        """Hand something large to all workers: through a file, which each reads once."""
+    def share(self, value: T) -> Shared[T]:
+        """Pass something large to all workers: through a file, which each reads once."""
         if self._folder is None:
-            return Shared(thing, None)
+            return Shared(value, None)
         path = self._folder / f"shared-{next(self._numbers)}.pickle"
-        path.write_bytes(pickle.dumps(thing, pickle.HIGHEST_PROTOCOL))
-        return Shared(thing, path)
+        path.write_bytes(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        return Shared(value, path)
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """The results of `function` for each of `items`, in their order; few are read ahead.
+        """Yield the result of `function` for each of `items`, in order, reading few items ahead.
 
-        Raises UserError when a worker process is killed.
+        Raises UserError if a worker process is killed.
         """
         if self._executor is None:
             yield from map(function, items)
             return
-        under_way: deque[Future[R]] = deque()
+        pending: deque[Future[R]] = deque()
         try:
             for item in items:
-                under_way.append(self._executor.submit(function, item))
-                if len(under_way) > _AHEAD * self._processes:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+                pending.append(self._executor.submit(function, item))
+                if len(pending) > _AHEAD * self._processes:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         except BrokenProcessPool:
             raise UserError(
                 "a worker process ended abruptly; the usual reason is that the machine ran out of memory. "
@@ -90,18 +90,18 @@ class Workers:
 
 
 class Shared(Generic[T]):
-    """Something that all workers have a copy of.  Pickled, it is no more than the name of a file."""
+    """A value that all workers have a copy of.  It is pickled as no more than a file name."""
 
-    def __init__(self, thing: T | None, path: Path | None):
-        self._thing = thing
+    def __init__(self, value: T | None, path: Path | None):
+        self._value = value
         self._path = path
 
     @property
-    def thing(self) -> T:
-        """The thing itself."""
-        if self._thing is None:
-            self._thing = _load(self._path)
-        return self._thing
+    def value(self) -> T:
+        """The value itself, loaded when it is first needed."""
+        if self._value is None:
+            self._value = _load(self._path)
+        return self._value
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shared, (None, self._path)

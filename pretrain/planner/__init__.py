@@ -1,1 +1,1 @@
-"""Which parallel layout to train in: predicted, searched, and written down."""
+"""Choose a parallel layout: predict the cost of each one, search them, and print the best."""

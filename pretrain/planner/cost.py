@@ -1,8 +1,8 @@
-"""How long a step takes in a layout, and how much memory a process needs: an analytic model.
+"""An analytic model of the time of a step and the memory of a process in a layout.
 
-What is counted: the products of all layers and of the masked-token head (a backward pass is two forward ones), the
-sums of tensor parallelism, the messages and waiting of a pipeline, the sum of the gradients and the optimizer's pass
-over the weights.  Nothing of this overlaps, as it does not in this library.
+Counted are the matmuls of all layers and of the masked-token head (a backward pass costs two forward passes), the
+all-reduces of tensor parallelism, the messages and idle time of a pipeline, the gradient all-reduce and the optimizer's
+pass over the weights.  None of these overlap, as they do not overlap in this library.
 
 Legend: T tokens of a micro-batch, D width, F inner width, V vocabulary, n micro-batches of a pipeline in a step.
 """
@@ -19,14 +19,17 @@ from pretrain.config import PretrainConfig
 from pretrain.planner.chain import Piece, best_partition, partition
 from pretrain.planner.machine import Machine
 
-MASKED = 0.15  # of the tokens are predicted
-_WEIGHT, _MOMENTS = 4, 8  # bytes
-TENSORS = 16  # of a layer
+MASKED = 0.15  # the share of tokens that is predicted
+_WEIGHT, _MOMENTS = 4, 8  # bytes for each weight
+TENSORS = 16  # parameter tensors in a layer
 
 
 @dataclass(frozen=True)
 class Work:
-    """A step: `micro_batches` of so many `tokens`, in sequences of `length` on average; so many sets of `moments`."""
+    """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
+
+    `moments` counts the sets of optimizer moments: 1, or one for each task.
+    """
 
     shape: EncoderConfig
     micro_batches: int
@@ -36,65 +39,65 @@ class Work:
 
     @property
     def sizes(self) -> Sizes:
-        """What a layout has to divide."""
+        """The sizes that a layout has to divide."""
         return Sizes.of(self.shape, self.micro_batches)
 
     @property
     def all_tokens(self) -> int:
-        """The tokens of a step."""
+        """The number of tokens in a step."""
         return self.micro_batches * self.tokens
 
     @cached_property
     def layer_flops(self) -> float:
-        """Operations of a micro-batch's forward pass through a layer: products with weights, and attention's two."""
+        """FLOPs of a micro-batch's forward pass through a layer: matmuls with weights, and the two of attention."""
         T, D, F = self.tokens, self.shape.hidden_size, self.shape.intermediate_size
         return 2.0 * T * (4 * D * D + 2 * D * F) + 4.0 * T * self.length * D
 
     @cached_property
     def head_flops(self) -> float:
-        """Those of the masked-token head."""
+        """FLOPs of a micro-batch's forward pass through the masked-token head."""
         D, V = self.shape.hidden_size, self.shape.vocab_size
         return 2.0 * MASKED * self.tokens * (D * D + D * V)
 
     @property
     def flops(self) -> float:
-        """Operations of a step: a backward pass is two forward ones."""
+        """FLOPs of a step; a backward pass costs two forward passes."""
         return 3 * self.micro_batches * (self.shape.layers * self.layer_flops + self.head_flops)
 
     @property
     def layer_weights(self) -> int:
-        """The weights of a layer."""
+        """The number of weights in a layer."""
         D, F = self.shape.hidden_size, self.shape.intermediate_size
         return 4 * (D * D + D) + 2 * D * F + F + D + 4 * D
 
     @property
-    def table_weights(self) -> int:
-        """The weights of the token table, which are shared out by tensor parallelism."""
+    def embedding_weights(self) -> int:
+        """The number of weights in the token embedding matrix, which tensor parallelism splits."""
         return self.shape.vocab_size * self.shape.hidden_size
 
     @property
     def other_weights(self) -> int:
-        """The weights of the other embeddings and of a head."""
+        """The number of weights in the other embeddings and in a head."""
         shape, D = self.shape, self.shape.hidden_size
         return (shape.max_positions + shape.segments + shape.task_vocab_size) * D + 2 * D * D
 
     @property
     def weights(self) -> int:
-        """All weights."""
-        return self.shape.layers * self.layer_weights + self.table_weights + self.other_weights
+        """The number of all weights."""
+        return self.shape.layers * self.layer_weights + self.embedding_weights + self.other_weights
 
 
 def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
-    """A step of a run, in sequences of this length (left out: as long as they may be)."""
+    """A step of a run, in sequences of `length` tokens on average (default: `data.max_len`)."""
     moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
     return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len, moments)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
-    """A step of a run that is yet to begin, in sequences of this length (left out: as long as they may be).
+    """A step of a run that has not started, in sequences of `length` tokens on average (default: `data.max_len`).
 
-    The vocabulary is the corpus's where there is one, else that of the preset; of a model to start from the shape is
-    its own.
+    The vocabulary size is that of the corpus if it exists, else that of the preset; with `model.start_from` the shape
+    is that of the model to start from.
     """
     built = (config.corpus / "corpus.json").is_file()
     vocab_size = Corpus.open(config.corpus).tokenizer.vocab_size if built else None
@@ -103,9 +106,9 @@ def work_planned(config: PretrainConfig, length: float | None = None) -> Work:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a layout costs: `seconds` of a step, by what they are spent on; `memory` of the process that needs most.
+    """The cost of a layout: the seconds of a step by what they are `spent` on, and the peak `memory` in bytes.
 
-    `stages` are the layers of each stage of a pipeline.
+    `memory` is that of the process that needs most; `stages` are the numbers of layers of the pipeline stages.
     """
 
     work: Work
@@ -116,19 +119,18 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """The time of a step."""
+        """The duration of a step."""
         return sum(self.spent.values())
 
 
 def cost(work: Work, layout: ParallelConfig, machine: Machine) -> Cost | None:
-    """What a layout costs; None when a process would not have memory enough.
+    """The cost of a layout; None when a process would run out of memory.
 
-    A pipeline has the stages that the layout says, else the best ones.
+    A pipeline is cut into the stages that the layout gives, otherwise into the fastest ones.
     """
     model = _Model(work, layout, machine)
-    if layout.virtual_stages > 1:
-        return model.interleaved()
-    return model.one_by_one()
+    found = model.interleaved() if layout.virtual_stages > 1 else model.contiguous()
+    return found if found and found.memory <= machine.memory else None
 
 
 @dataclass(frozen=True)
@@ -139,22 +141,22 @@ class _Model:
 
     @property
     def micro_batches(self) -> int:
-        """Those of each pipeline."""
+        """The micro-batches of a step that each pipeline processes."""
         return self.work.micro_batches // self.layout.replicas
 
     @cached_property
     def vectors(self) -> float:
-        """The bytes of a micro-batch's vectors."""
+        """The bytes of a micro-batch's hidden states (T, D)."""
         return float(self.work.tokens * self.work.shape.hidden_size * self.machine.value)
 
     @cached_property
     def crowd(self) -> float:
-        """How many times longer than the machine says it takes when all processes are at work."""
+        """The slowdown against the machine's rates when all processes compute at the same time."""
         return self.machine.crowd(self.layout.processes)
 
     @cached_property
     def products(self) -> float:
-        """The rate of products of a process: fewer of them have more threads each, more of them may wait in turns."""
+        """The FLOP/s of a process: fewer processes have more threads each, more of them may have to take turns."""
         if not self.spread:
             return self.machine.products
         alone = self.machine.alone or self.machine.products * self.machine.at_once
@@ -162,16 +164,16 @@ class _Model:
 
     @cached_property
     def spread(self) -> float:
-        """How far a process has all processors for itself: from 0, where there is one for each, to 1."""
+        """How far one process has all processors to itself: from 0, with as many processes as measured, to 1, alone."""
         return (1 / self.crowd - 1) / (self.machine.at_once - 1) if self.crowd < 1 else 0.0
 
     @cached_property
     def layer_products(self) -> float:
         passes = 4 if self.layout.recompute else 3
-        besides = self.machine.overhead * (1 - self.spread)
+        overhead = self.machine.overhead * (1 - self.spread)
         if self.layout.tensor > 1:
-            besides += self.machine.split * self.work.tokens
-        return passes * (self.work.layer_flops / self.layout.tensor / self.products + besides)
+            overhead += self.machine.split * self.work.tokens
+        return passes * (self.work.layer_flops / self.layout.tensor / self.products + overhead)
 
     @cached_property
     def head_products(self) -> float:
@@ -179,14 +181,14 @@ class _Model:
 
     @cached_property
     def tensor_sums(self) -> float:
-        """Seconds of a layer's sums: two in the forward pass, two in the backward pass (Shoeybi et al., section 3)."""
+        """Seconds of a layer's all-reduces: two forward, two backward (Shoeybi et al., section 3)."""
         link = self.machine.link(self.layout.tensor)
         sums = 6 if self.layout.recompute else 4
         return sums * max(1.0, self.crowd) * link.sum_seconds(self.vectors, self.layout.tensor)
 
     @cached_property
     def message(self) -> float:
-        """Seconds to hand a micro-batch to the next stage, and its gradient back."""
+        """Seconds to send a micro-batch to the next stage, and its gradient back."""
         if self.layout.pipeline == 1:
             return 0.0
         size = self.vectors / (self.layout.tensor if self.layout.sequence else 1)
@@ -195,62 +197,63 @@ class _Model:
 
     @cached_property
     def kept(self) -> float:
-        """Bytes that a layer keeps of a micro-batch."""
+        """Bytes of activations that a layer keeps for a micro-batch."""
         elements, t = self.vectors / self.machine.value, self.layout.tensor
         if self.layout.recompute:
             return self.machine.value * elements / (t if self.layout.sequence else 1)
         kept = self.machine.split_kept or self.machine.kept if t > 1 else self.machine.kept
-        alike = kept * self.machine.kept_alike / self.machine.kept
-        return elements * (alike / (t if self.layout.sequence else 1) + (kept - alike) / t)
+        replicated = kept * self.machine.kept_alike / self.machine.kept
+        return elements * (replicated / (t if self.layout.sequence else 1) + (kept - replicated) / t)
 
     @property
     def base(self) -> float:
-        """Bytes that a process takes besides."""
+        """Bytes that a process takes besides model state and activations."""
         machine, layout = self.machine, self.layout
-        found = [machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)]
-        return max(*found, machine.piped_base * (layout.pipeline > 1)) or machine.base
+        bases = [machine.split_base * (layout.tensor > 1), machine.handed_base * (layout.sharding_stage > 2)]
+        return max(*bases, machine.piped_base * (layout.pipeline > 1)) or machine.base
 
     @property
     def whole(self) -> float:
-        """The bytes of all weights."""
+        """The bytes of all weights, unsplit."""
         return float(_WEIGHT * self.work.weights)
 
     @property
     def gathered(self) -> float:
-        """Those of the whole model that the first process has besides its part, to measure and to save."""
+        """The bytes of the unsplit model, which the first process holds besides its part to evaluate and save it."""
         layout = self.layout
         return self.whole if layout.tensor > 1 or layout.pipeline > 1 or layout.sharding_stage > 2 else 0.0
 
     def state(self, weights: float, *, of_layers: bool = False) -> float:
-        """Bytes for weights: themselves, their copies, gradients and the optimizer's moments."""
+        """Bytes for `weights` weights: values, low-precision copies, gradients and the optimizer's moments."""
         shards, stage = self.layout.sharding, self.layout.sharding_stage
         values = (_WEIGHT + self.machine.copies) / (shards if stage > 2 and of_layers else 1)
         gradients = _WEIGHT / (shards if stage > 1 else 1)
         return weights * (values + gradients + _MOMENTS * self.work.moments / shards)
 
     def pieces(self) -> list[Piece]:
-        """Embedding, layers and head, as pieces of a chain."""
+        """Embedding, layers and head as the pieces of a chain."""
         t = self.layout.tensor
-        table, other = self.state(self.work.table_weights / t), self.state(self.work.other_weights)
+        matrix, other = self.state(self.work.embedding_weights / t), self.state(self.work.other_weights)
         link = self.machine.link(t)
-        embedding = 3 * _WEIGHT * self.vectors / self.machine.value  # sum, normal and result
-        scores = _WEIGHT * MASKED * self.work.tokens * self.work.shape.vocab_size / t
-        first = Piece(2 * link.sum_seconds(self.vectors, t), table + other / 2, embedding, self.message)
+        embedding = 3 * _WEIGHT * self.vectors / self.machine.value  # sum, normalized and result
+        logits = _WEIGHT * MASKED * self.work.tokens * self.work.shape.vocab_size / t
+        first = Piece(2 * link.sum_seconds(self.vectors, t), matrix + other / 2, embedding, self.message)
         layer = Piece(
             self.layer_products + self.tensor_sums,
             self.state(self.work.layer_weights / t, of_layers=True),
             self.kept,
             self.message,
         )
-        end = other / 2 + (table if self.layout.pipeline > 1 else 0.0)
-        last = Piece(self.head_products, end, scores, self.message)
+        head = other / 2 + (matrix if self.layout.pipeline > 1 else 0.0)
+        last = Piece(self.head_products, head, logits, self.message)
         return [first, *[layer] * self.work.shape.layers, last]
 
-    def one_by_one(self) -> Cost | None:
+    def contiguous(self) -> Cost | None:
+        """The cost where each process has one contiguous stage, in the order "one forward, one backward"."""
         pieces, stages = self.pieces(), self.layout.pipeline
         free = self.machine.memory - self.base - self.gathered
         if self.layout.stages:
-            found = partition(pieces, self.layout.begins(self.work.shape.layers), self.micro_batches, free)
+            found = partition(pieces, self.layout.stage_starts(self.work.shape.layers), self.micro_batches, free)
         else:
             found = best_partition(pieces, stages, self.micro_batches, free)
         if found is None:
@@ -260,26 +263,25 @@ class _Model:
         chosen = replace(self, layout=replace(self.layout, stages=tuple(layers) if stages > 1 else ()))
         return chosen._cost(tuple(layers), found.seconds, self._memory(pieces, found.starts))
 
-    def interleaved(self) -> Cost | None:
-        """Equal pieces that take turns: the waiting is divided by their number, the messages are as many times more."""
+    def interleaved(self) -> Cost:
+        """The cost of equal interleaved pieces: their number divides the idle time and multiplies the messages."""
         stages, v, n = self.layout.pipeline, self.layout.virtual_stages, self.micro_batches
         pieces = self.pieces()
         each = self.work.shape.layers // stages
         longest = each * pieces[1].seconds + max(pieces[0].seconds, pieces[-1].seconds) + v * self.message
         first = pieces[0].state + each * pieces[1].state
-        held = stages * v + stages - 1  # passes on their way in the first stage, each of a v-th of its layers
-        memory = self.base + self.gathered + first + min(held, n * v) * each / v * self.kept
-        if memory > self.machine.memory:
-            return None
+        in_flight = stages * v + stages - 1  # passes in the first stage, each through a v-th of its layers
+        own = first + min(in_flight, n * v) * each / v * self.kept
+        memory = self.base + self.gathered + max(own, self.whole)  # every process starts with the unsplit model
         return self._cost((each,) * stages, (n + (stages - 1) / v) * longest, memory)
 
     def _memory(self, pieces: list[Piece], starts: tuple[int, ...]) -> float:
-        most = 0.0
+        peak = 0.0
         for stage, (start, end) in enumerate(zip(starts, (*starts[1:], len(pieces)), strict=True)):
-            held = min(self.micro_batches, len(starts) - stage)
-            own = sum(piece.state + held * piece.kept for piece in pieces[start:end])
-            most = max(most, own + (self.gathered if stage == 0 else 0.0))
-        return self.base + max(most, self.whole + self.gathered)  # all begin with the whole model
+            in_flight = min(self.micro_batches, len(starts) - stage)
+            own = sum(piece.state + in_flight * piece.kept for piece in pieces[start:end])
+            peak = max(peak, own + (self.gathered if stage == 0 else 0.0))
+        return self.base + max(peak, self.whole + self.gathered)  # every process starts with the unsplit model
 
     def _cost(self, layers: tuple[int, ...], seconds: float, memory: float) -> Cost:
         n, t = self.micro_batches, self.layout.tensor
@@ -295,44 +297,44 @@ class _Model:
             * (self.work.shape.layers * self.layer_products + self.head_products)
             / self.layout.pipeline
         )
-        crowded = all_work / self.machine.at_once if self.machine.at_once else 0.0
-        spent["crowded processors"] = max(0.0, crowded - seconds)
+        least = all_work / self.machine.at_once if self.machine.at_once else 0.0  # with all processors always busy
+        spent["crowded processors"] = max(0.0, least - seconds)
         weights = self._weights(layers, t)
         spent["gradient sums"] = self._gradient_sums(weights)
         spent["update"] = self.crowd * weights / self.layout.sharding / self.machine.updates
         return Cost(self.work, self.layout, spent, memory, layers)
 
     def _weights(self, layers: tuple[int, ...], tensor: int) -> float:
-        """Those of the stage with most of them."""
+        """The number of weights in the largest stage."""
         return max(layers) * self.work.layer_weights / tensor + self._ends(tensor)
 
     def _ends(self, tensor: int) -> float:
-        return self.work.table_weights / tensor + self.work.other_weights
+        return self.work.embedding_weights / tensor + self.work.other_weights
 
     def _gradient_sums(self, weights: float) -> float:
         layout, size = self.layout, _WEIGHT * weights
-        below = layout.tensor * layout.sharding
-        shards = self._shard_sums(size, below)
-        span = below * layout.pipeline * layout.degree("data")
+        inner = layout.tensor * layout.sharding  # ranks that a sharding group spans
+        shards = self._shard_sums(size, inner)
+        span = inner * layout.pipeline * layout.degree("data")
         data = self.machine.link(span).sum_seconds(size / layout.sharding, layout.degree("data"))
         tied = 0.0
         if layout.pipeline > 1:
-            table = _WEIGHT * self.work.table_weights / layout.tensor
-            tied = self.machine.link(below * layout.pipeline).sum_seconds(table, 2)
+            embedding = _WEIGHT * self.work.embedding_weights / layout.tensor
+            tied = self.machine.link(inner * layout.pipeline).sum_seconds(embedding, 2)
         return max(1.0, self.crowd) * (shards + data + tied)
 
     def _shard_sums(self, size: float, span: int) -> float:
-        """Seconds to hand gradients to those who update, and weights back: each is half of a ring's sum.
+        """Seconds to reduce gradients to their owners and to send weights back: each is half of a ring all-reduce.
 
-        From stage 2 on gradients are handed over after every micro-batch, tensor by tensor; with stage 3 the layers'
+        From stage 2 on, gradients are reduced after every micro-batch, tensor by tensor; with stage 3 the layers'
         weights are fetched for every forward and every backward pass.
         """
         ranks, stage = self.layout.sharding, self.layout.sharding_stage
         link, tensors = self.machine.link(span), TENSORS * self.work.shape.layers
 
         def half(size: float, messages: int) -> float:
-            more = (messages - 1) * link.sum_seconds(0, ranks)
-            return (link.sum_seconds(size, ranks) + more) / 2 + (messages > 1) * messages * self.machine.handed
+            latencies = (messages - 1) * link.sum_seconds(0, ranks)
+            return (link.sum_seconds(size, ranks) + latencies) / 2 + (messages > 1) * messages * self.machine.handed
 
         if stage == 1:
             return 2 * half(size, 1)

@@ -1,4 +1,4 @@
-"""All layouts of a number of devices that a model and a step allow, and the decisions that lead to one."""
+"""The search space: all layouts of a number of devices that a model and a step allow."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ernie.errors import UserError
 from ernie.parallel.layout import ParallelConfig
 from pretrain.planner.cost import Work
 
-MOST_PIECES = 4  # of a stage
+MOST_PIECES = 4  # interleaved pieces in a pipeline stage
 DEGREES = 4  # data, tensor, pipeline and sharding
 
 
 class Candidate(NamedTuple):
-    """A step, and a layout for it."""
+    """A step and a layout for it."""
 
     work: Work
     layout: ParallelConfig
 
 
 class Decision(NamedTuple):
-    """What a candidate is made of; `group` is the number of its step among those that there are."""
+    """The choices that make up a candidate; `group` is the index of its step among the works of the space."""
 
     degrees: tuple[int, ...]
     stage: int
@@ -34,7 +34,7 @@ class Decision(NamedTuple):
 
 
 class Space:
-    """The layouts of so many devices for a step, which may be cut into micro-batches in several ways."""
+    """The layouts of `devices` devices for a step; `works` are the ways to cut the step into micro-batches."""
 
     def __init__(self, devices: int, works: Sequence[Work]):
         self.degrees = list(_factors(devices, DEGREES))
@@ -52,34 +52,34 @@ class Space:
         for degrees in self.degrees:
             for rest in product(*self._choices.values()):
                 decision = Decision(degrees, *rest)  # type: ignore[arg-type]
-                found = self.candidate(decision) if decision == _plain(decision) else None
-                if found is not None:
-                    yield found
+                candidate = self.candidate(decision) if decision == _normalized(decision) else None
+                if candidate is not None:
+                    yield candidate
 
     def draw(self, integer: Callable[[int], int]) -> Decision:
-        """A decision by chance; `integer` draws a number below another."""
+        """Sample a decision at random; `integer(n)` returns a random integer below n."""
         rest = [choices[integer(len(choices))] for choices in self._choices.values()]
-        return _plain(Decision(self.degrees[integer(len(self.degrees))], *rest))  # type: ignore[arg-type]
+        return _normalized(Decision(self.degrees[integer(len(self.degrees))], *rest))  # type: ignore[arg-type]
 
     def moves(self, decision: Decision) -> Iterator[tuple[str, Decision]]:
-        """What differs from a decision in one thing, and the name of that kind of move."""
+        """The decisions that differ from `decision` in one choice, each with the name of that kind of move."""
         for giver, taker in permutations(range(DEGREES), 2):
             for prime in self._primes:
                 if decision.degrees[giver] % prime == 0:
                     degrees = list(decision.degrees)
                     degrees[giver] //= prime
                     degrees[taker] *= prime
-                    yield f"{giver} to {taker}", _plain(decision._replace(degrees=tuple(degrees)))
+                    yield f"{giver} to {taker}", _normalized(decision._replace(degrees=tuple(degrees)))
         for name, choices in self._choices.items():
             before = getattr(decision, name)
             for choice in choices:
                 if choice != before:
-                    # Steps are in the order of their sizes, so that one direction may be better than the other.
+                    # Groups are ordered by micro-batch size, so that one direction may be better than the other.
                     kind = f"{name} {'up' if choice > before else 'down'}" if name == "group" else f"{name} {choice}"
-                    yield kind, _plain(decision._replace(**{name: choice}))  # type: ignore[arg-type]
+                    yield kind, _normalized(decision._replace(**{name: choice}))  # type: ignore[arg-type]
 
     def candidate(self, decision: Decision) -> Candidate | None:
-        """What a decision leads to; None when it is no layout."""
+        """The candidate of a decision; None when it is not a valid layout."""
         data, tensor, pipeline, sharding = decision.degrees
         work = self.works[decision.group]
         try:
@@ -101,16 +101,16 @@ class Space:
 
 def regrouped(work: Work) -> list[Work]:
     """The step cut into up to 8 times as many or as few micro-batches, none shorter than a sequence."""
-    found = []
+    works = []
     for power in range(-3, 4):
         count, tokens = work.micro_batches * 2.0**power, work.tokens / 2.0**power
         if count.is_integer() and tokens.is_integer() and tokens >= work.length:
-            found.append(replace(work, micro_batches=int(count), tokens=int(tokens)))
-    return found
+            works.append(replace(work, micro_batches=int(count), tokens=int(tokens)))
+    return works
 
 
-def _plain(decision: Decision) -> Decision:
-    """The decision without what means nothing with these degrees."""
+def _normalized(decision: Decision) -> Decision:
+    """The decision with choices that have no effect at these degrees reset to their defaults."""
     _, tensor, pipeline, sharding = decision.degrees
     return decision._replace(
         stage=decision.stage if sharding > 1 else 1,
@@ -124,7 +124,7 @@ def _is_prime(number: int) -> bool:
 
 
 def _factors(number: int, count: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of so many."""
+    """All ways to write `number` as an ordered product of `count` factors."""
     if count == 1:
         yield (number,)
         return

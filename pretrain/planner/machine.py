@@ -1,4 +1,4 @@
-"""What a layout runs on: devices, links between them, and the kinds that have a name."""
+"""The hardware that a layout runs on: devices, the links between them, and named device kinds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from ernie.beside import put_text
+from ernie.atomic import put_text
 from ernie.errors import UserError, nearest
 from ernie.kernels import build
-from ernie.kernels.precision import Level, Wanted
+from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.model.config import EncoderConfig
 from ernie.saved import read_json
 
-EFFICIENCY = 0.45  # of the published rate of products that a whole layer reaches, assumed for devices not measured
+EFFICIENCY = 0.45  # share of the published FLOP/s that a whole layer reaches, assumed for devices not measured
 _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _UNITS |= {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTP", 1)}
 _QUANTITY = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTP]?|[KMGTP]i)(B|B/s|FLOP/s|s)?", re.ASCII)
@@ -23,13 +23,13 @@ _QUANTITY = re.compile(r"((?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)\s*([kMGTP]?|[KM
 
 @dataclass(frozen=True)
 class Link:
-    """How fast a device sends to another: bytes a second, and seconds until the first one arrives."""
+    """A link from one device to another: `bandwidth` in bytes per second, `latency` in seconds."""
 
     bandwidth: float
     latency: float
 
     def sum_seconds(self, size: float, ranks: int) -> float:
-        """The time of a ring all-reduce of so many bytes: each rank sends 2 K (N - 1) / N of them.
+        """The duration of a ring all-reduce of `size` bytes: each of N ranks sends 2 size (N - 1) / N bytes.
 
         Patarasuk and Yuan, 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations".
         """
@@ -38,27 +38,28 @@ class Link:
         return 2 * (ranks - 1) / ranks * size / self.bandwidth + 2 * (ranks - 1) * self.latency
 
     def send_seconds(self, size: float) -> float:
-        """The time of one message."""
+        """The duration of one message of `size` bytes."""
         return size / self.bandwidth + self.latency
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Devices that are all alike.
+    """The rates, sizes and links of identical devices.
 
-    `products` are floating point operations a second that the layers of an encoder reach, `updates` weights a second
-    that the optimizer does.  `near` is the link between the `per_node` devices of a node, `far` that between nodes.
-    `value` are the bytes of a number in a vector between layers, `copies` those of a weight's copy of lower precision.
-    `kept` are the bytes that a layer keeps for its backward pass for each element of its input, of which the part
-    `kept_alike` is the same in all processes of a tensor group; `split_kept` is `kept` of layers that tensor
-    parallelism has split.  `overhead` are seconds that each pass through a layer takes besides,
-    `split` those for each token of a layer that is split: what each process does for all tokens, and `handed` those
-    for each tensor that is handed over by itself, besides what the link takes.  `base` are bytes that a process takes
-    besides what its layers do: programs, and the code of products; `split_base`, `handed_base` and `piped_base` are
-    those where layers are split, in stage 3 of sharding and in a pipeline.  What is 0 of these is as it is elsewhere.
-    `at_once` is 0 where each process has a device for itself; else all of them share what so many processes were
-    measured with at the same time, and `alone` is the rate of products of one process that has it all, `overhead`
-    included.
+    Rates: `products` are the FLOP/s that the layers of an encoder reach, `updates` the weights per second that the
+    optimizer updates.  `near` is the link between the `per_node` devices of a node, `far` the link between nodes.
+    Sizes in bytes: `memory` of a device; `value` of a number in the hidden states between layers; `copies` of a
+    weight's low-precision copy.  `kept` bytes of activations are stored by a layer for each element of its input,
+    of which `kept_alike` are replicated in all processes of a tensor group; `split_kept` is `kept` for layers that
+    tensor parallelism splits.  `base` bytes are taken by a process besides its layers, for programs and the code of
+    matmuls; `split_base`, `handed_base` and `piped_base` replace it with tensor parallelism, with stage 3 of sharding
+    and in a pipeline.  Where `split_kept` or one of these three is 0, `kept` or `base` applies.
+    Seconds: `overhead` is the fixed time of each pass through a layer, `split` the time per token of a layer that is
+    split, for what each process does for all tokens, and `handed` the time per tensor that is sent by itself, on top
+    of the link's.
+    `at_once` is 0 where each process has its own device; otherwise all processes share the processors, on which
+    `at_once` processes were measured at the same time, and `alone` is the FLOP/s of a single process that has them all,
+    `overhead` included.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Machine:
 
     @classmethod
     def read(cls, path: Path) -> Machine:
-        """The machine that a file tells of.  Raises UserError when it tells of none."""
+        """Read a machine from a JSON file.  Raises UserError when the file does not describe one."""
         remedy = "`ernie plan CONFIG --devices N --calibrate` measures this machine."
         keys = {item.name: (float, int) for item in fields(cls)} | {"name": (str,), "near": (dict,), "far": (dict,)}
         tree = read_json(path, keys, remedy)
@@ -96,27 +97,27 @@ class Machine:
         return cls(**{key: tree[key] for key in keys})
 
     def write(self, path: Path) -> None:
-        """Write it to a file."""
+        """Write the machine to a JSON file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         put_text(path, json.dumps(asdict(self), indent=2) + "\n")
 
     def crowd(self, processes: int) -> float:
-        """How many times longer each of so many processes takes, all of them at work, than the rates here say."""
+        """The slowdown of each of `processes` concurrent processes, relative to the rates of this machine."""
         return processes / self.at_once if self.at_once else 1.0
 
     def link(self, span: int) -> Link:
-        """The link of a group whose members lie within `span` ranks."""
+        """The link used by a group whose members lie within `span` consecutive ranks."""
         return self.near if span <= self.per_node else self.far
 
 
 def _accelerator(name: str, rate: float, memory: float, bandwidth: float, near: float, far: float) -> Machine:
-    # The optimizer reads gradient, weight and moments and writes all but the gradient: 28 bytes a weight.
+    # The optimizer reads gradient, weight and moments and writes all but the gradient: 28 bytes per weight.
     links = Link(near, 5e-6), Link(far, 1e-5)
     return Machine(name, EFFICIENCY * rate, memory, *links, updates=bandwidth / 28, overhead=5e-6, base=1.5e9)
 
 
-# From the makers' data sheets: dense products in 16 bits, memory, its bandwidth, the link between devices one way, and
-# a network adapter of 100, 200 or 400 Gbit/s for each device.
+# From the vendors' data sheets: dense 16-bit FLOP/s, memory, its bandwidth, the link between devices one way, and a
+# network adapter of 100, 200 or 400 Gbit/s for each device.
 MACHINES = {
     machine.name: machine
     for machine in (
@@ -128,8 +129,8 @@ MACHINES = {
 }
 
 
-# Of the same data sheets: products in fp32, without TF32, which Paddle leaves off by default since version 3.3 (its
-# pull request 75476).
+# From the same data sheets: FLOP/s in fp32 without TF32, which Paddle leaves off by default since version 3.3 (its pull
+# request 75476).
 _SINGLE = {"v100": 15.7e12, "a100": 19.5e12, "h100": 67e12, "h200": 67e12}
 _WITHOUT_BF16 = ("v100",)
 
@@ -137,23 +138,23 @@ HERE = "here"
 
 
 def here() -> Path:
-    """The file that tells of this machine, once it was measured."""
+    """The file that describes this machine once it has been measured."""
     return build.cache().parent / "machine.json"
 
 
 def measured_with(shape: EncoderConfig, precision: str, level: Level) -> str:
-    """The name of this machine as measured with layers of a shape."""
+    """The name of this machine as measured with layers of `shape` in a precision."""
     return (
         f"this machine, measured with layers of {shape.hidden_size} x {shape.intermediate_size} in {precision}"
         + " at O2" * (precision != "fp32" and level == "O2")
     )
 
 
-def named(name: str, precision: Wanted = "bf16", level: Level = "O2") -> Machine:
-    """A kind of device by its name, computing in a precision.
+def named(name: str, precision: PrecisionChoice = "bf16", level: Level = "O2") -> Machine:
+    """Look up a device kind by name, with the rates and sizes of a precision.
 
-    What was measured of `here` is in the one that it was measured in.  Raises UserError for an unknown kind, for a
-    precision that it has not, and for `here` not yet measured.
+    `here` is returned in the precision that it was measured in.  Raises UserError for an unknown kind, for a precision
+    that the kind does not support, and for `here` when it has not been measured.
     """
     if name == HERE:
         return Machine.read(here())
@@ -165,25 +166,25 @@ def named(name: str, precision: Wanted = "bf16", level: Level = "O2") -> Machine
     if precision == "bf16" and name in _WITHOUT_BF16:
         raise UserError(f"a {name} has no bf16; with train.precision fp16 or fp32 it can be planned")
     if precision == "fp32":
-        # Of what a layer keeps all is twice as large but the masks of two dropouts.
-        found = replace(machine, products=EFFICIENCY * _SINGLE[name], value=4, copies=0, kept=66.0, kept_alike=18.0)
-        return replace(found, name=f"{name} in fp32, without TF32")
-    if level == "O1":  # what layers return, and norms are given, is float32
+        # All that a layer keeps is twice as large, except for the masks of two dropouts.
+        single = replace(machine, products=EFFICIENCY * _SINGLE[name], value=4, copies=0, kept=66.0, kept_alike=18.0)
+        return replace(single, name=f"{name} in fp32, without TF32")
+    if level == "O1":  # outputs of layers and inputs of norms are float32
         machine = replace(machine, value=4, kept=38.0, kept_alike=14.0)
     return replace(machine, name=f"{name} in {precision} at {level}")
 
 
 def quantity(text: str, unit: str = "") -> float:
-    """A number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.
+    """Parse a number with a unit, such as 80GiB, 300GB/s or 312TFLOP/s.
 
-    Raises UserError when it is none, or has another unit than the one that is wanted, of which only the prefix has to
-    be there (80G).
+    Raises UserError for anything else, and for another unit than `unit`; of the expected unit the prefix suffices
+    (80G).
     """
-    found = _QUANTITY.fullmatch(text.strip())
-    if found is None:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
         raise UserError(f"'{text}' is no quantity; write it like 80GiB, 300GB/s or 312TFLOP/s")
-    if unit and found[3] not in (None, unit):
-        raise UserError(f"'{text}': expected a number of {unit}, found one of {found[3]}")
-    if unit and not found[2] and not found[3]:
+    if unit and match[3] not in (None, unit):
+        raise UserError(f"'{text}': expected a number of {unit}, found one of {match[3]}")
+    if unit and not match[2] and not match[3]:
         raise UserError(f"'{text}': expected a number of {unit} with its unit, such as {text.strip()}G{unit}")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,4 +1,4 @@
-"""The layouts of a number of devices in the order of their speed, with the reasons why others are behind."""
+"""The layouts of a number of devices, fastest first, with the reason why each of the others is slower."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ernie.parallel.layout import ParallelConfig
 from pretrain.planner.cost import Cost, Work, cost
 from pretrain.planner.layouts import Space, regrouped
 from pretrain.planner.machine import Machine
-from pretrain.planner.search import Price, exhaustive, learned
+from pretrain.planner.search import Price, exhaustive_search, learned_search
 
-FEW, BUDGET = 2000, 400  # layouts that are all tried; of more, a policy tries so many
+FEW, BUDGET = 2000, 400  # up to FEW layouts are all tried; of more, a learned search tries BUDGET
 _NAMES = {
     "products": "products",
     "tensor sums": "sums of tensor parallelism",
@@ -26,7 +26,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """The layouts that were tried and fit, the fastest first; how many there are, and whether all were tried."""
+    """The layouts that were tried and fit into memory, fastest first; `layouts` counts all there are, tried or not."""
 
     work: Work
     machine: Machine
@@ -40,43 +40,43 @@ class Plan:
         return self.found[0]
 
     def reason(self, other: Cost) -> str:
-        """Why another layout is behind the best one: on what it spends most of the difference."""
-        behind = other.seconds / self.best.seconds - 1
-        if behind < 5e-4:
+        """Why another layout is slower than the best one: the item that accounts for most of the difference."""
+        slowdown = other.seconds / self.best.seconds - 1
+        if slowdown < 5e-4:
             return "as fast" if other.memory >= self.best.memory else "as fast, in less memory"
-        more = {name: other.spent[name] - self.best.spent[name] for name in other.spent}
-        name = max(more, key=more.__getitem__)
-        return f"{behind:.1%} slower: {in_seconds(more[name])} more for {_NAMES[name]}"
+        extra = {name: other.spent[name] - self.best.spent[name] for name in other.spent}
+        name = max(extra, key=extra.__getitem__)
+        return f"{slowdown:.1%} slower: {in_seconds(extra[name])} more for {_NAMES[name]}"
 
     def notable(self, count: int) -> list[Cost]:
-        """The best few, one for each set of degrees."""
-        first: dict[str, Cost] = {}
-        for one in self.found:
-            first.setdefault(one.layout.described(), one)
-        return list(first.values())[:count]
+        """The best `count` layouts with distinct degrees."""
+        fastest: dict[str, Cost] = {}
+        for option in self.found:
+            fastest.setdefault(option.layout.described(), option)
+        return list(fastest.values())[:count]
 
     def table(self, count: int = 8) -> list[list[str]]:
-        """The best few as a table, its head first."""
+        """The `notable` layouts as a table, header first."""
         rows = [["layout", "micro-batches", "step", "tokens/s", "memory", "layers", "why not"]]
-        for one in self.notable(count):
-            why = "" if one is self.best else self.reason(one)
-            stages = "" if len(one.stages) == 1 else " ".join(map(str, one.stages))
-            speed = f"{self.work.all_tokens / one.seconds:,.0f}"
-            step = f"{one.work.micro_batches} x {one.work.tokens:,}"
-            seconds, memory = in_seconds(one.seconds), in_bytes(one.memory)
-            rows.append([described(one.layout), step, seconds, speed, memory, stages, why])
+        for option in self.notable(count):
+            why = "" if option is self.best else self.reason(option)
+            stages = "" if len(option.stages) == 1 else " ".join(map(str, option.stages))
+            speed = f"{self.work.all_tokens / option.seconds:,.0f}"
+            step = f"{option.work.micro_batches} x {option.work.tokens:,}"
+            seconds, memory = in_seconds(option.seconds), in_bytes(option.memory)
+            rows.append([described(option.layout), step, seconds, speed, memory, stages, why])
         return rows
 
     def spent(self) -> str:
-        """What the time of the best one goes to."""
+        """How the step time of the best layout is divided, as shares."""
         shares = {name: seconds / self.best.seconds for name, seconds in self.best.spent.items()}
         return ", ".join(f"{share:.0%} {_NAMES[name]}" for name, share in shares.items() if share >= 0.005)
 
 
 def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = False) -> Plan:
-    """The plan for so many devices; `regroup`: the step may be cut into other micro-batches.
+    """Plan a step for `devices` devices; `regroup` also tries other micro-batch sizes with equal tokens per step.
 
-    Raises UserError with what is in the way when no layout is possible.
+    Raises UserError with the reason when no layout is possible.
     """
     space = Space(devices, regrouped(work) if regroup else [work])
     candidates = list(space)
@@ -88,11 +88,12 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
             "step; more micro-batches (train.micro_batches) leave the most freedom"
         )
     few = len(candidates) <= FEW
-    found = exhaustive(candidates, _price(machine)) if few else learned(space, _price(machine), BUDGET)
+    found = exhaustive_search(candidates, _price(machine)) if few else learned_search(space, _price(machine), BUDGET)
     if not found and not few:
-        found = exhaustive(candidates, _price(machine))
+        found = exhaustive_search(candidates, _price(machine))
     if not found:
-        needs = min(one.memory for one in exhaustive(candidates, _price(replace(machine, memory=math.inf))))
+        unlimited = _price(replace(machine, memory=math.inf))
+        needs = min(option.memory for option in exhaustive_search(candidates, unlimited))
         raise UserError(
             f"none of {len(candidates):,} layouts of {devices} devices fits into {in_bytes(machine.memory)}: the "
             f"smallest needs {in_bytes(needs)}; smaller micro-batches (data.batch_tokens) need less"
@@ -105,19 +106,19 @@ def _price(machine: Machine) -> Price:
 
 
 def described(layout: ParallelConfig) -> str:
-    """A layout in words."""
-    more = [f"stage {layout.sharding_stage}"] * (layout.sharding_stage > 1)
-    more += [f"{layout.virtual_stages} pieces a stage"] * (layout.virtual_stages > 1)
-    more += [name for name in ("sequence", "recompute") if getattr(layout, name)]
-    return ", ".join([layout.described(), *more])
+    """A layout in words, with the options that are on."""
+    options = [f"stage {layout.sharding_stage}"] * (layout.sharding_stage > 1)
+    options += [f"{layout.virtual_stages} pieces a stage"] * (layout.virtual_stages > 1)
+    options += [name for name in ("sequence", "recompute") if getattr(layout, name)]
+    return ", ".join([layout.described(), *options])
 
 
 def block(found: Cost, work: Work) -> str:
-    """The layout as the block of a configuration; with the step's micro-batches, where they are not those of `work`."""
+    """The layout as a block of the configuration, with the micro-batches of a step where they differ from `work`."""
     default, layout = ParallelConfig(), found.layout
-    given = {item.name: getattr(layout, item.name) for item in fields(layout)}
-    given["stages"] = list(layout.stages) or ()
-    lines = [f"  {name}: {str(value).lower()}" for name, value in given.items() if value != getattr(default, name)]
+    values = {item.name: getattr(layout, item.name) for item in fields(layout)}
+    values["stages"] = list(layout.stages) or ()
+    lines = [f"  {name}: {str(value).lower()}" for name, value in values.items() if value != getattr(default, name)]
     if found.work != work:
         lines.append(f"train: {{micro_batches: {found.work.micro_batches}}}")
         lines.append(f"data: {{batch_tokens: {found.work.tokens}}}")
@@ -125,7 +126,7 @@ def block(found: Cost, work: Work) -> str:
 
 
 def assumptions(work: Work, machine: Machine) -> Sequence[str]:
-    """What the figures stand on."""
+    """The assumptions behind the predictions."""
     return [
         f"{machine.name}: {machine.products / 1e12:,.3g} TFLOP/s in layers, {in_bytes(machine.memory)}, "
         f"{in_bytes(machine.near.bandwidth)}/s within a node of {machine.per_node}, "
@@ -136,12 +137,12 @@ def assumptions(work: Work, machine: Machine) -> Sequence[str]:
 
 
 def in_seconds(value: float) -> str:
-    """A time as people write it."""
+    """A duration in s or ms."""
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
 
 
 def in_bytes(value: float) -> str:
-    """A size as people write it."""
+    """A number of bytes with its unit, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.3g} {unit}"

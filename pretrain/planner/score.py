@@ -1,4 +1,4 @@
-"""How good a prediction is: what a run takes, beside what the plan for this machine says."""
+"""Compare the measured time and memory of a run with the prediction for this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pretrain.planner.cost import Cost, cost, work_of
 from pretrain.planner.machine import Machine, here, measured_with
 from pretrain.planner.plan import in_bytes, in_seconds
 
-FIRST = 3  # steps that are not counted: kernels are loaded, memory is asked for
+FIRST = 3  # warm-up steps, not counted: kernels are loaded and memory is allocated
 
 
 @dataclass(frozen=True)
 class Score:
-    """The seconds of a step, and the bytes of the process that needs most; beside them what was predicted.
+    """The seconds of a step and the bytes of the process that needs most, with the predicted cost where there is one.
 
-    `remark` says why nothing was, where something is wrong.
+    `remark` says why there is no prediction, if that is due to an error.
     """
 
     seconds: float
@@ -38,43 +38,43 @@ class Score:
         return f"{text}; predicted: {in_seconds(self.predicted.seconds)}, {in_bytes(self.predicted.memory)}"
 
     def as_dict(self) -> dict[str, float]:
-        """Its numbers."""
-        found = {"seconds": self.seconds, "memory": self.memory}
+        """The measured and predicted numbers."""
+        numbers = {"seconds": self.seconds, "memory": self.memory}
         if self.predicted is not None:
-            found |= {"predicted_seconds": self.predicted.seconds, "predicted_memory": self.predicted.memory}
-        return found
+            numbers |= {"predicted_seconds": self.predicted.seconds, "predicted_memory": self.predicted.memory}
+        return numbers
 
 
 class Meter:
-    """Time and memory of this process's steps."""
+    """Records the time and memory of this process's steps."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
         self._memory = 0
 
     def step(self, seconds: float) -> None:
-        """A step is done."""
+        """Record a step that took `seconds`."""
         self._times.append(seconds)
 
     def pause(self) -> None:
-        """Something else than a step follows: what memory it takes is not the layout's."""
-        self._memory = self._memory or most_memory()
+        """Freeze the peak memory before work other than a step, whose memory is not due to the layout."""
+        self._memory = self._memory or peak_memory()
 
     def score(self, config: PretrainConfig, shape: EncoderConfig, world: World) -> Score | None:
-        """What all processes together say, each of which has to ask; None after too few steps."""
+        """The score over all processes, each of which has to call this; None after too few steps."""
         times = self._times[FIRST:]
         if not times:
             return None
         self.pause()
-        seconds, memory = world.largest(statistics.median(times)), world.largest(self._memory)
+        seconds, memory = world.max(statistics.median(times)), world.max(self._memory)
         try:
             return Score(seconds, memory, _predicted(config, shape, world))
-        except UserError as error:  # a file of another version's does not spoil the end of a run
+        except UserError as error:  # a machine file of another version must not fail a finished run
             return Score(seconds, memory, None, str(error))
 
 
 def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Cost | None:
-    """What the plan says, where this machine was measured with such layers."""
+    """The predicted cost; None unless this machine was measured with such layers in this precision."""
     if not here().is_file():
         return None
     machine = Machine.read(here())
@@ -82,12 +82,12 @@ def _predicted(config: PretrainConfig, shape: EncoderConfig, world: World) -> Co
         return None
     layout = world.layout
     if layout.pipeline > 1 and layout.virtual_stages == 1:
-        layout = replace(layout, stages=layout.cut(shape.layers))
+        layout = replace(layout, stages=layout.layers_per_stage(shape.layers))
     return cost(work_of(config, shape), layout, machine)
 
 
-def most_memory() -> int:
-    """The most bytes that this process has taken so far, of the device that it computes on."""
+def peak_memory() -> int:
+    """The peak bytes that this process has taken so far on the device that it computes on."""
     if paddle.get_device() == "cpu":
         return runtime.memory("VmHWM")
     return int(paddle.device.cuda.max_memory_allocated())

@@ -1,1 +1,1 @@
-"""A run as figures and one HTML page."""
+"""The report of a run: figures and one HTML page."""

@@ -1,4 +1,4 @@
-"""The model card of a pretraining run: what the encoder is, what it learnt from and how, how good, how to use it."""
+"""The model card of a pretraining run: the encoder, its training data and procedure, its scores, and how to use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import safe_open
 
 from ernie import __version__
-from ernie.beside import put_text
+from ernie.atomic import put_text
 from ernie.model.config import EncoderConfig
 from ernie.report.words import amount, plural
 from pretrain.folder import CARD, MODEL
@@ -22,7 +22,7 @@ from pretrain.report.summary import TASKS_NOTE, sentences, task_rows, verdict
 
 
 def write_card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> Path | None:
-    """Write README.md into the folder of a finished run; its path, or None where the run is not done."""
+    """Write README.md into the folder of a finished run and return its path; None when the run is not finished."""
     if evidence.history.done < len(evidence.schedule) or not (evidence.folder / MODEL).is_dir():
         return None
     path = evidence.folder / CARD
@@ -35,12 +35,12 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     history, schedule, folder = evidence.history, evidence.schedule, evidence.folder
     parts = [
         f"# {folder.resolve().name}",
-        f"{_what_it_is(folder / MODEL)} Pretrained with ernie {__version__}.",
-        "## What it learnt from",
+        f"{_architecture(folder / MODEL)} Pretrained with ernie {__version__}.",
+        "## What it learned from",
         _data(evidence),
         "## How",
         f"{sentences(history, schedule)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
-        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_again(evidence.origin)}",
+        f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_reproducibility(evidence.origin)}",
         f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
         "## What it knows",
@@ -57,26 +57,27 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _again(origin: dict[str, Any]) -> str:
-    """What the command that the run began with makes."""
+def _reproducibility(origin: dict[str, Any]) -> str:
+    """The sentence before the original command that says how exactly it reproduces the run."""
     resumed = origin.get("resumed", [])
     if changed := sorted({key for start in resumed for key in start["changed"]}):
         keys = ", ".join(f"`{key}`" for key in changed)
         return (
-            f"It was resumed with another {keys} (see `origin.json`), so that no one command makes it again; begun by:"
+            f"It was resumed with another {keys} (see `origin.json`), so that no single command reproduces it; it was "
+            "started by:"
         )
     for names, what in (
         (("commit", "versions"), "by another version"),
         (("layout",), "by processes in another layout"),
         (("machine",), "on another machine"),
     ):
-        known = [name for name in names if name in origin]  # a run from before it was written down has none
+        known = [name for name in names if name in origin]  # older runs did not record it
         if any(start[name] != origin[name] for start in resumed for name in known):
-            return f"It was resumed {what} (see `origin.json`), so that it may come out otherwise; begun by:"
-    return "The same again, byte for byte on the same kind of machine:"
+            return f"It was resumed {what} (see `origin.json`), so that a new run may differ; it was started by:"
+    return "To reproduce it, byte for byte on the same kind of machine:"
 
 
-def _what_it_is(model: Path) -> str:
+def _architecture(model: Path) -> str:
     shape = EncoderConfig.read(model / "config.json")
     with safe_open(model / "model.safetensors", framework="numpy") as weights:
         count = sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
@@ -90,7 +91,7 @@ def _data(evidence: Evidence) -> str:
     data = evidence.origin.get("data")
     where = f"The corpus `{evidence.config.corpus}`"
     if not data:
-        return f"{where}, of which no more is known here."
+        return f"{where}, of which no statistics were recorded."
     part = evidence.config.data.share
     share = "" if part == 1 else f" That is the share of {part:g} that `data.share` takes of its documents."
     return (

@@ -1,4 +1,4 @@
-"""The figures of a report in their order, each with the sentence that says how to read it."""
+"""The figures of a report in order, each with a note on how to read it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from ernie.report.chapter import Chapter
 from ernie.report.words import percent
 from pretrain.report.course import draw_optimization, draw_speed
 from pretrain.report.evidence import Evidence
-from pretrain.report.heat import colour_scale, draw_ledger
+from pretrain.report.heat import color_scale, draw_ledger
 from pretrain.report.learning import draw_losses, draw_metrics
 from pretrain.report.ledger_table import ledger_table
 from pretrain.report.timetable import draw_schedule
 
 
 def chapters(evidence: Evidence) -> Iterator[Chapter]:
-    """The figures that the run has something for, so far."""
+    """Yield the figures for which the run has data so far."""
     history, schedule = evidence.history, evidence.schedule
     if evidence.ledger.stages:
-        scale = percent(colour_scale(evidence.ledger))
+        scale = percent(color_scale(evidence.ledger))
         note = (
             "Each task's held-out metric after each stage, with its 95% interval. The stronger the orange, the further "
             f"the task stands below its own best so far; the strongest stands for {scale}. Forgotten is (best − last) "
@@ -35,7 +35,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
     if history.measurements:
         note = (
             "Measured on documents that are never trained on, with 95% intervals. The dashed line is what always "
-            "answering the most frequent label scores: a task whose interval lies above it has learnt something."
+            "answering the most frequent label scores: a task whose interval lies above it has learned something."
         )
         yield Chapter("metrics", "Held-out metrics", note, draw_metrics(history, schedule))
     note = (

@@ -1,4 +1,4 @@
-"""Figures of how the run went: learning rate and gradients, speed and waiting."""
+"""Figures of the run's progress: learning rate and gradient norm, speed and waiting for data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEIGHT = 1.25  # inches
 
 
 def draw_optimization(history: History, schedule: Schedule, clip: float) -> Figure:
-    """The learning rate and the gradient norm over the steps."""
+    """Draw the learning rate and the gradient norm over the steps."""
     figure, (rate, norm) = panels(["learning rate", "gradient norm"], _HEIGHT)
     line(rate, history.steps, history.rate)
     fit_y(rate, history.rate, from_zero=True)
@@ -51,33 +51,33 @@ def draw_optimization(history: History, schedule: Schedule, clip: float) -> Figu
 
 
 def _mark_skipped(axes: Axes, history: History) -> None:
-    """A tick on the axis for each step that was skipped."""
-    at = history.steps[history.skipped]
-    if not len(at):
+    """Draw a tick on the axis for each skipped step."""
+    steps = history.steps[history.skipped]
+    if not len(steps):
         return
-    axes.plot(at, np.zeros(len(at)), "|", color=VERMILION, transform=axes.get_xaxis_transform(), clip_on=False)
-    says = f"{plural(len(at), 'step')} skipped"
-    place = (1, above(axes, TITLE_ABOVE))
-    axes.text(*place, says, transform=axes.transAxes, ha="right", color=VERMILION, size=SMALL)
+    axes.plot(steps, np.zeros(len(steps)), "|", color=VERMILION, transform=axes.get_xaxis_transform(), clip_on=False)
+    note = f"{plural(len(steps), 'step')} skipped"
+    position = (1, above(axes, TITLE_ABOVE))
+    axes.text(*position, note, transform=axes.transAxes, ha="right", color=VERMILION, size=SMALL)
 
 
 def draw_speed(history: History, schedule: Schedule) -> Figure:
-    """Tokens a second, the share of time waiting for data, and the padding that packing spares."""
+    """Draw tokens per second, the share of time spent waiting for data, and the padding that packing saves."""
     speed = history.tokens / history.seconds
     waiting = history.waited / history.seconds
-    figure, made = panels(["tokens a second", "waiting for data", "padding spared by packing"], _HEIGHT)
-    for axes, values in zip(made, (speed, waiting, history.padding), strict=True):
+    figure, panes = panels(["tokens a second", "waiting for data", "padding spared by packing"], _HEIGHT)
+    for axes, values in zip(panes, (speed, waiting, history.padding), strict=True):
         curve(axes, history.steps, values, history.stages)
         fit_y(axes, values, from_zero=True)
         steps_axis(axes, schedule, history.done)
-    for axes in made[1:]:
+    for axes in panes[1:]:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
-    made[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
+    panes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: compact(value)))
     median = float(np.median(speed))
     waited = history.waiting
     padding = float(history.padding.mean())
     for axes, value, text in zip(
-        made, (median, waited, padding), (compact(median), percent(waited), percent(padding)), strict=True
+        panes, (median, waited, padding), (compact(median), percent(waited), percent(padding)), strict=True
     ):
         margin_labels(axes, [Label(value, text, BLUE, bold=True)])
     return figure

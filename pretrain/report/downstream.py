@@ -1,4 +1,4 @@
-"""What a pretrained encoder is worth: the scores of the fine-tuning runs that began with it."""
+"""Downstream scores of a pretrained encoder: those of the fine-tuning runs that started from it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ernie.beside import put_text
+from ernie.atomic import put_text
 from ernie.config import read
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.saved import read_json
 from pretrain.report.evidence import Evidence
 
-FOLDER = "report"  # of the run's folder: what a report consists of, as data and pictures
+FOLDER = "report"  # in the run's folder: the data and images of a report
 _CONFIG, _SCORES, _FILE = "config.yaml", "scores.json", "downstream.json"
 
 
 @dataclass(frozen=True)
 class Downstream:
-    """A fine-tuning run: its name, and by split and measure the median, lowest and highest of its seeds."""
+    """A fine-tuning run: its name, and by split and measure the scores of its seeds with median, lowest and highest."""
 
     name: str
     scores: dict[str, dict[str, dict[str, Any]]]
@@ -29,56 +29,56 @@ class Downstream:
     def rows(self) -> list[list[str]]:
         """A row for each split and measure."""
         return [
-            [self.name, split, measure, _told(found)]
+            [self.name, split, measure, _formatted(score)]
             for split, measures in self.scores.items()
-            for measure, found in measures.items()
+            for measure, score in measures.items()
         ]
 
 
 def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
-    """The fine-tuning runs in `folders`, each of which is one or holds some, as `ernie benchmark` leaves them.
+    """Read the fine-tuning runs in `folders`: each is a run, or contains runs as written by `ernie benchmark`.
 
-    Raises UserError for a folder without any, and for a run that began with another model than that of `run`.
+    Raises UserError for a folder without a run, and for a run that started from another model than that of `run`.
     """
-    found = []
+    runs = []
     for folder in folders:
-        inside = [folder] if (folder / _SCORES).is_file() else sorted(f.parent for f in folder.glob(f"*/{_SCORES}"))
-        if not inside:
+        paths = [folder] if (folder / _SCORES).is_file() else sorted(f.parent for f in folder.glob(f"*/{_SCORES}"))
+        if not paths:
             raise UserError(f"{folder}: holds no finished fine-tuning run; give the --output of 'ernie finetune'")
-        for place in inside:
-            model = str(read(place / _CONFIG).get("model") or "")
+        for path in paths:
+            model = str(read(path / _CONFIG).get("model") or "")
             if not Path(model).resolve().is_relative_to(run.resolve()):
-                raise UserError(f"{place}: was fine-tuned from {model or 'another model'}, not from {run}")
-            scores = read_json(place / _SCORES, {"scores": (dict,)}, "Fine-tune it again.")["scores"]
+                raise UserError(f"{path}: was fine-tuned from {model or 'another model'}, not from {run}")
+            scores = read_json(path / _SCORES, {"scores": (dict,)}, "Fine-tune it again.")["scores"]
             if not any(scores.values()):
-                raise UserError(f"{place / _SCORES}: holds no scores; fine-tune it again")
-            found.append(Downstream(place.name, scores))
-    return found
+                raise UserError(f"{path / _SCORES}: holds no scores; fine-tune it again")
+            runs.append(Downstream(path.name, scores))
+    return runs
 
 
-def remember(evidence: Evidence, runs: Sequence[Downstream]) -> None:
-    """Write the scores into the run's report, as data, for the next report of the same encoder."""
-    found = {"step": evidence.history.done, "runs": {run.name: run.scores for run in runs}}
-    put_text(evidence.folder / FOLDER / _FILE, json.dumps(found, indent=2) + "\n")
+def save_downstream(evidence: Evidence, runs: Sequence[Downstream]) -> None:
+    """Write the scores into the run's report folder, for the next report of the same encoder."""
+    data = {"step": evidence.history.done, "runs": {run.name: run.scores for run in runs}}
+    put_text(evidence.folder / FOLDER / _FILE, json.dumps(data, indent=2) + "\n")
 
 
-def remembered(evidence: Evidence) -> list[Downstream]:
-    """What the last report had, unless the run has gone on since."""
+def saved_downstream(evidence: Evidence) -> list[Downstream]:
+    """The runs of the last report; none when the pretraining run has continued since."""
     path = evidence.folder / FOLDER / _FILE
     if not path.is_file():
         return []
-    found = read_json(path, {"step": (int,), "runs": (dict,)}, "Give --downstream again.")
-    return [Downstream(*one) for one in found["runs"].items()] if found["step"] == evidence.history.done else []
+    data = read_json(path, {"step": (int,), "runs": (dict,)}, "Give --downstream again.")
+    return [Downstream(*run) for run in data["runs"].items()] if data["step"] == evidence.history.done else []
 
 
 def downstream_rows(runs: Sequence[Downstream]) -> list[list[str]]:
-    """The table of all of them, its head first."""
-    seeds = sorted({len(found["values"]) for run in runs for split in run.scores.values() for found in split.values()})
+    """All scores as a table, header first."""
+    seeds = sorted({len(score["values"]) for run in runs for split in run.scores.values() for score in split.values()})
     counts = " or ".join(map(str, seeds[:-1])) + " or " * (len(seeds) > 1) + plural(seeds[-1], "seed")
     return [["task", "split", "measure", f"median of {counts}"], *(row for run in runs for row in run.rows())]
 
 
-def _told(found: dict[str, Any]) -> str:
-    if len(found["values"]) == 1:
-        return f"{found['median']:.3f}"
-    return f"{found['median']:.3f} ({found['lowest']:.3f} to {found['highest']:.3f})"
+def _formatted(score: dict[str, Any]) -> str:
+    if len(score["values"]) == 1:
+        return f"{score['median']:.3f}"
+    return f"{score['median']:.3f} ({score['lowest']:.3f} to {score['highest']:.3f})"

@@ -1,4 +1,4 @@
-"""All that a report is made from."""
+"""The data that a report is made from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pretrain.schedule import Schedule
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run as it stands in its folder, finished or going on."""
+    """The state of a run as read from its folder, finished or not."""
 
     folder: Path
     config: PretrainConfig
@@ -26,8 +26,10 @@ class Evidence:
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Read a run, which needs neither its corpus nor Paddle.  Raises UserError when the folder is none or is
-    damaged."""
+    """Read a run; needs neither its corpus nor Paddle.
+
+    Raises UserError when the folder is not a run, or is damaged.
+    """
     config = run_folder.read_config(folder)
     schedule = Schedule(config.schedule, config.train.micro_batches)
     history = read_history(folder)

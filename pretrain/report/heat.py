@@ -1,4 +1,4 @@
-"""The forgetting ledger as a heat map: the stronger a cell's colour, the further the task stood below its own best."""
+"""The forgetting ledger as a heat map: the stronger a cell's color, the further the task was below its own best."""
 
 from __future__ import annotations
 
@@ -16,55 +16,55 @@ from pretrain.ledger import Ledger
 from pretrain.schedule import Schedule
 
 # Light enough that dark text on it always has a contrast of 4.5.
-_COLOURS = LinearSegmentedColormap.from_list("forgetting", ["#f3f5f7", "#fcd9b8", "#e0751a"])
-_LEAST_SCALE = 0.1  # the strongest colour is never less than 10 % below the best: noise is to look like noise
-_ROW, _LINE, _LEFT, _WIDEST, _FEET = 0.52, 0.155, 1.1, 1.6, 1.05  # inches
+_COLORS = LinearSegmentedColormap.from_list("forgetting", ["#f3f5f7", "#fcd9b8", "#e0751a"])
+_LEAST_SCALE = 0.1  # the strongest color means at least 10% below the best, so that noise looks like noise
+_ROW, _LINE, _LEFT, _WIDEST, _FOOT = 0.52, 0.155, 1.1, 1.6, 1.05  # inches
 _SMALLEST = 5.5  # points
 
 
 def draw_ledger(ledger: Ledger, schedule: Schedule) -> Figure:
-    """The matrix stage x task, and under it what each task has forgotten by now."""
+    """Draw the matrix of stages x tasks, and below it what each task has forgotten so far."""
     width = min(_WIDEST, (WIDTH - _LEFT - 0.1) / len(ledger.tasks))
-    heads, size = _heads(ledger.tasks, (width - 0.06) * 72)
-    above = max(map(len, heads)) * _LINE + 0.4
+    headings, size = _headings(ledger.tasks, (width - 0.06) * 72)
+    above = max(map(len, headings)) * _LINE + 0.4
     bottom = len(ledger.stages) * _ROW
-    tall = above + bottom + _FEET
-    figure = Figure(figsize=(WIDTH, tall), dpi=DPI)
-    # A unit of the axes is an inch, so that text can be measured against cells.
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(-_LEFT, WIDTH - _LEFT), ylim=(bottom + _FEET, -above))
+    height = above + bottom + _FOOT
+    figure = Figure(figsize=(WIDTH, height), dpi=DPI)
+    # Axes units are inches, so that the size of text can be compared with that of cells.
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-_LEFT, WIDTH - _LEFT), ylim=(bottom + _FOOT, -above))
     axes.set_axis_off()
-    scale = colour_scale(ledger)
-    for column, (task, lines) in enumerate(zip(ledger.tasks, heads, strict=True)):
+    scale = color_scale(ledger)
+    for column, (task, lines) in enumerate(zip(ledger.tasks, headings, strict=True)):
         _draw_column(axes, ledger, task, column * width, width, scale)
-        for place, line in enumerate(reversed(lines)):
-            y = -0.26 - place * _LINE
+        for row, line in enumerate(reversed(lines)):
+            y = -0.26 - row * _LINE
             axes.text((column + 0.5) * width, y, line, ha="center", va="baseline", size=size, weight="bold")
     for row, stage in enumerate(ledger.stages):
         known = stage < len(schedule.table)
         _draw_row_name(axes, row, f"after stage {stage + 1}", f"{schedule.stage_ends[stage]:,} steps" if known else "")
-    _draw_feet(axes, bottom, scale)
+    _draw_foot(axes, bottom, scale)
     return figure
 
 
-def colour_scale(ledger: Ledger) -> float:
-    """How far below its best a task stands, as a share, where its cell has the strongest colour."""
+def color_scale(ledger: Ledger) -> float:
+    """The share below its best at which a task's cell has the strongest color."""
     return max([_LEAST_SCALE, *(short for task in ledger.tasks for short in ledger.shortfalls(task) if short)])
 
 
-def _heads(tasks: list[str], room: float) -> tuple[list[list[str]], float]:
-    """Each task's name broken at underscores into lines of at most `room` points, and the size of the letters."""
+def _headings(tasks: list[str], width: float) -> tuple[list[list[str]], float]:
+    """Each task's name broken at underscores into lines of at most `width` points, and the font size."""
     longest = max(text_width(word, NORMAL, bold=True) for task in tasks for word in task.split("_"))
-    size = max(_SMALLEST, min(NORMAL, 0.98 * NORMAL * room / longest))
-    heads = []
+    size = max(_SMALLEST, min(NORMAL, 0.98 * NORMAL * width / longest))
+    headings = []
     for task in tasks:
         lines: list[str] = []
         for word in task.split("_"):
-            if lines and text_width(f"{lines[-1]}_{word}", size, bold=True) <= room:
+            if lines and text_width(f"{lines[-1]}_{word}", size, bold=True) <= width:
                 lines[-1] += f"_{word}"
             else:
                 lines.append(word)
-        heads.append([shortened(line, room, size, bold=True) for line in lines])
-    return heads, size
+        headings.append([shortened(line, width, size, bold=True) for line in lines])
+    return headings, size
 
 
 def _draw_column(axes: Axes, ledger: Ledger, task: str, left: float, width: float, scale: float) -> None:
@@ -76,10 +76,10 @@ def _draw_column(axes: Axes, ledger: Ledger, task: str, left: float, width: floa
         return
     metric = next(score.name for score in scores if score is not None)
     axes.text(left + width / 2, -0.09, metric, ha="center", va="baseline", size=SMALL, color=MUTED)
-    clear = ledger.has_forgotten(task)
-    says = f"{percent(forgotten)} *" if clear else percent(forgotten)
-    weight = "bold" if clear else "normal"
-    axes.text(left + width / 2, len(scores) * _ROW + 0.32, says, ha="center", va="center", weight=weight)
+    significant = ledger.has_forgotten(task)
+    text = f"{percent(forgotten)} *" if significant else percent(forgotten)
+    weight = "bold" if significant else "normal"
+    axes.text(left + width / 2, len(scores) * _ROW + 0.32, text, ha="center", va="center", weight=weight)
 
 
 def _draw_cell(axes: Axes, x: float, y: float, width: float, score: Score | None, shade: float | None) -> None:
@@ -88,7 +88,7 @@ def _draw_cell(axes: Axes, x: float, y: float, width: float, score: Score | None
     if score is None or shade is None:
         axes.add_patch(Rectangle(corner, w, h, facecolor="none", edgecolor=FAINT, linewidth=0.5, linestyle=(0, (2, 3))))
         return
-    axes.add_patch(Rectangle(corner, w, h, facecolor=_COLOURS(shade), linewidth=0))
+    axes.add_patch(Rectangle(corner, w, h, facecolor=_COLORS(shade), linewidth=0))
     interval = f"[{score.low:.3f}, {score.high:.3f}]"
     size = min(SMALL, SMALL * (w - 0.06) * 72 / text_width(interval, SMALL))
     middle: dict[str, Any] = {"ha": "center", "va": "center", "color": INK}
@@ -101,13 +101,13 @@ def _draw_row_name(axes: Axes, row: int, name: str, steps: str) -> None:
     axes.text(-0.12, (row + 0.73) * _ROW, steps, ha="right", va="center", size=SMALL, color=MUTED)
 
 
-def _draw_feet(axes: Axes, bottom: float, scale: float) -> None:
-    """The name of the last row, and what the colours mean."""
+def _draw_foot(axes: Axes, bottom: float, scale: float) -> None:
+    """Draw the name of the last row, and the legend of the colors."""
     axes.text(-0.12, bottom + 0.32, "forgotten", ha="right", va="center", weight="bold")
     top = bottom + 0.72
     for i in range(60):
-        axes.add_patch(Rectangle((0.02 + i * 0.02, top), 0.021, 0.11, facecolor=_COLOURS(i / 59), linewidth=0))
+        axes.add_patch(Rectangle((0.02 + i * 0.02, top), 0.021, 0.11, facecolor=_COLORS(i / 59), linewidth=0))
     note: dict[str, Any] = {"size": SMALL, "color": MUTED, "va": "center"}
     axes.text(-0.12, top + 0.055, "at its best", ha="right", **note)
-    says = f"{percent(scale)} below its own best so far      * more than chance, whichever documents are drawn"
-    axes.text(1.32, top + 0.055, says, **note)
+    text = f"{percent(scale)} below its own best so far      * more than chance, whichever documents are drawn"
+    axes.text(1.32, top + 0.055, text, **note)

@@ -1,4 +1,4 @@
-"""Figures of what was learnt: the loss of every task in training, and its metric on held-out documents."""
+"""Figures of what was learned: the training loss of every task, and its metric on held-out documents."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from matplotlib.figure import Figure
 from ernie.report.curve import curve, fit_y, line, name_end
 from ernie.report.panels import BLUE, INK, MUTED, Label, margin_labels, panels
 from pretrain.history import History, Measurement
-from pretrain.report.steps import arrival, steps_axis
+from pretrain.report.steps import arrival_stage, steps_axis
 from pretrain.report.summary import last_loss
 from pretrain.schedule import Schedule
 
-_MOST_MARKERS = 40  # more would run into each other
+_MOST_MARKERS = 40  # more would overlap
 
 
 def draw_losses(history: History, schedule: Schedule) -> Figure:
-    """A panel a task: its loss in training, smooth over raw."""
-    figure, made = panels(list(history.losses), 1.25)
-    for axes, (task, losses) in zip(made, history.losses.items(), strict=True):
+    """Draw one panel per task: its training loss, smoothed over raw."""
+    figure, panes = panels(list(history.losses), 1.25)
+    for axes, (task, losses) in zip(panes, history.losses.items(), strict=True):
         end = curve(axes, history.steps, losses, history.stages)
         fit_y(axes, losses)
-        steps_axis(axes, schedule, history.done, arrival(schedule, task))
+        steps_axis(axes, schedule, history.done, arrival_stage(schedule, task))
         name_end(axes, end, f"{last_loss(losses):.3f}")
     return figure
 
 
 def draw_metrics(history: History, schedule: Schedule) -> Figure:
-    """A panel a task: its headline metric on held-out documents with the interval, and the majority baseline."""
-    measured = {task: found for task in schedule.tasks if (found := history.measured(task))}
-    titles = [f"{task} · {found[0].score.name}" for task, found in measured.items()]
-    figure, made = panels(titles, 1.25)
-    for axes, (task, found) in zip(made, measured.items(), strict=True):
-        _draw_metric(axes, found)
-        steps_axis(axes, schedule, history.done, arrival(schedule, task))
+    """Draw one panel per task: its headline metric on held-out documents with intervals, and the majority baseline."""
+    measured = {task: measurements for task in schedule.tasks if (measurements := history.measured(task))}
+    titles = [f"{task} · {measurements[0].score.name}" for task, measurements in measured.items()]
+    figure, panes = panels(titles, 1.25)
+    for axes, (task, measurements) in zip(panes, measured.items(), strict=True):
+        _draw_metric(axes, measurements)
+        steps_axis(axes, schedule, history.done, arrival_stage(schedule, task))
     return figure
 
 
-def _draw_metric(axes: Axes, found: list[Measurement]) -> None:
-    steps = np.array([measurement.step + 1 for measurement in found])
-    scores = [measurement.score for measurement in found]
+def _draw_metric(axes: Axes, measurements: list[Measurement]) -> None:
+    steps = np.array([measurement.step + 1 for measurement in measurements])
+    scores = [measurement.score for measurement in measurements]
     values, low, high = (np.array([getattr(score, name) for score in scores]) for name in ("value", "low", "high"))
     majority = scores[-1].majority
-    if len(found) <= _MOST_MARKERS:
+    if len(measurements) <= _MOST_MARKERS:
         bars = (values - low, high - values)
         axes.errorbar(steps, values, bars, fmt="o", color=BLUE, markersize=3.5, linewidth=1, clip_on=False)
     axes.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)

@@ -1,4 +1,4 @@
-"""The forgetting ledger as a table of the page, coloured like its figure."""
+"""The forgetting ledger as an HTML table, colored like its figure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from ernie.metrics import Score
 from ernie.report.table import Cell, heat_table
 from ernie.report.words import percent, plural
 from pretrain.ledger import Ledger
-from pretrain.report.heat import colour_scale
+from pretrain.report.heat import color_scale
 from pretrain.schedule import Schedule
 
 
 def ledger_table(ledger: Ledger, schedule: Schedule) -> str:
-    """A row for each finished stage, a column for each task, and under them what each task has forgotten by now."""
-    scale = colour_scale(ledger)
+    """A row for each finished stage, a column for each task, and a last row with what each has forgotten so far."""
+    scale = color_scale(ledger)
     columns = [_column(ledger, task, scale) for task in ledger.tasks]
     names = [Cell("after"), *(_stage(schedule, stage) for stage in ledger.stages), Cell("forgotten")]
     return heat_table("Forgetting ledger", list(zip(names, *columns, strict=True)))
@@ -26,8 +26,8 @@ def _column(ledger: Ledger, task: str, scale: float) -> list[Cell]:
         for score, short in zip(scores, ledger.shortfalls(task), strict=True)
     ]
     forgotten = ledger.forgetting(task)
-    says = "" if forgotten is None else percent(forgotten) + (" *" if ledger.has_forgotten(task) else "")
-    return [Cell(task, metric), *cells, Cell(says)]
+    text = "" if forgotten is None else percent(forgotten) + (" *" if ledger.has_forgotten(task) else "")
+    return [Cell(task, metric), *cells, Cell(text)]
 
 
 def _score(score: Score | None, shade: float | None) -> Cell:
@@ -35,6 +35,6 @@ def _score(score: Score | None, shade: float | None) -> Cell:
 
 
 def _stage(schedule: Schedule, stage: int) -> Cell:
-    """The name of a row; a stage that a changed schedule no longer has is without steps."""
+    """The heading of a row; without the steps for a stage that a changed schedule no longer has."""
     known = stage < len(schedule.table)
     return Cell(f"stage {stage + 1}", plural(int(schedule.stage_ends[stage]), "step") if known else "")

@@ -1,4 +1,4 @@
-"""The axis that most figures of a run share: its steps, and where its stages begin."""
+"""The x axis that most figures of a run share: its steps, divided into stages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pretrain.schedule import Schedule
 
 
 def steps_axis(axes: Axes, schedule: Schedule, done: int, first_stage: int = 0) -> None:
-    """Steps along x from the start of a stage up to `done`, the stages parted by lines and numbered above."""
+    """Lay out steps along x from the start of `first_stage` to `done`, the stages separated by lines and numbered."""
     first = schedule.stage_start(first_stage)
     count_axis(axes, first, done, "step")
-    high = above(axes, 5)  # clear of the label of a tick at the very top
+    high = above(axes, 5)  # clear of the tick label at the very top
     look: dict[str, Any] = {"color": MUTED, "size": SMALL}
     axes.text(-0.012, high, "stage", ha="right", transform=axes.transAxes, **look)
     points_a_step = size(axes)[0] / (done - first)
@@ -27,6 +27,6 @@ def steps_axis(axes: Axes, schedule: Schedule, done: int, first_stage: int = 0) 
             axes.axvline(end, color=FAINT, linewidth=0.8, zorder=1)
 
 
-def arrival(schedule: Schedule, task: str) -> int:
-    """The stage in which a task has its first step; the first one for a task that a changed schedule dropped."""
+def arrival_stage(schedule: Schedule, task: str) -> int:
+    """The stage in which a task has its first step; 0 for a task that a changed schedule dropped."""
     return next((stage for stage, steps in enumerate(schedule.table) if steps.get(task)), 0)

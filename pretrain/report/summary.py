@@ -1,4 +1,4 @@
-"""A run in words: its state, the result in two sentences, and a table with a row a task."""
+"""A run in words: its state, the result in two sentences, and a table with one row per task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pretrain.history import History
 from pretrain.ledger import Ledger, beats_majority, best
 from pretrain.schedule import Schedule
 
-_LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's steps that make its last loss
+_LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's last steps whose mean is reported as its loss
 TASKS_NOTE = (
     "The metric is measured on held-out documents; majority is what always answering the most frequent label scores. "
     f"The loss is the mean over the last {_LAST_SHARE:.0%} of the task's steps, at most {_LAST_MOST}."
@@ -24,20 +24,20 @@ def state(history: History, schedule: Schedule) -> str:
 
 
 def verdict(history: History, ledger: Ledger, schedule: Schedule) -> str:
-    """What was learnt, and what of it was forgotten since."""
-    last = {task: found[-1].score for task in schedule.tasks if (found := history.measured(task))}
+    """Which tasks were learned, and which of them have been forgotten since."""
+    last = {task: measurements[-1].score for task in schedule.tasks if (measurements := history.measured(task))}
     if not last:
         return "No task has been measured yet."
     guessing = [task for task, score in last.items() if not beats_majority(score)]
-    but = f", all but {_listed(guessing)}" if 0 < len(guessing) < len(last) else ""
-    told = (
+    exceptions = f", all but {_listed(guessing)}" if 0 < len(guessing) < len(last) else ""
+    learned = (
         "Better on held-out documents than always answering the most frequent label: "
-        f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}{but}."
+        f"{len(last) - len(guessing)} of {plural(len(last), 'measured task')}{exceptions}."
     )
     if len(ledger.stages) < 2:
-        return told
+        return learned
     lost = [f"{task} ({percent(ledger.forgetting(task) or 0)})" for task in ledger.tasks if ledger.has_forgotten(task)]
-    return f"{told} Forgotten since, by more than chance explains: {_listed(lost) if lost else 'none'}."
+    return f"{learned} Forgotten since, by more than chance explains: {_listed(lost) if lost else 'none'}."
 
 
 def _listed(names: list[str]) -> str:
@@ -45,12 +45,12 @@ def _listed(names: list[str]) -> str:
 
 
 def sentences(history: History, schedule: Schedule) -> str:
-    """What the run did, and at what cost, in two sentences."""
+    """What the run did and what it cost, in two sentences."""
     if not history.done:
         return "The run has not done a step yet."
     seconds = history.seconds.sum()
     stages = plural(int(history.stages[-1]) + 1, "stage")
-    did = (
+    work = (
         f"{plural(history.done, 'step')} in {stages} read {amount(history.tokens.sum())} tokens in "
         f"{duration(seconds)} of training, at a median of {np.median(history.tokens / history.seconds):,.0f} tokens/s."
     )
@@ -62,30 +62,30 @@ def sentences(history: History, schedule: Schedule) -> str:
         + (f"{plural(skipped, 'step')} were" if skipped > 1 else "1 step was" if skipped else "no step was")
         + " skipped for a loss or gradient that was not finite."
     )
-    return f"{did} {cost}"
+    return f"{work} {cost}"
 
 
 def task_rows(history: History, schedule: Schedule) -> list[list[str]]:
-    """The table of tasks: the headline metric at the last measurement, what it is compared with, and the loss."""
-    head = ["task", "metric", "last [95% interval]", "majority", "first", "best", "loss"]
-    return [head, *(_task_row(history, task) for task in schedule.tasks)]
+    """The table of tasks, header first: the last headline metric, what to compare it with, and the loss."""
+    header = ["task", "metric", "last [95% interval]", "majority", "first", "best", "loss"]
+    return [header, *(_task_row(history, task) for task in schedule.tasks)]
 
 
 def _task_row(history: History, task: str) -> list[str]:
     loss = last_loss(history.losses[task]) if task in history.losses else float("nan")
-    told = f"{loss:.3f}" if np.isfinite(loss) else "–"
+    loss_text = f"{loss:.3f}" if np.isfinite(loss) else "–"
     scores = [measurement.score for measurement in history.measured(task)]
     if not scores:
-        return [task, "–", "not measured yet", "–", "–", "–", told]
+        return [task, "–", "not measured yet", "–", "–", "–", loss_text]
     last = scores[-1]
-    verdict = "" if beats_majority(last) else " (not above majority)"
-    interval = f"{last.value:.3f} [{last.low:.3f}, {last.high:.3f}]{verdict}"
+    remark = "" if beats_majority(last) else " (not above majority)"
+    interval = f"{last.value:.3f} [{last.low:.3f}, {last.high:.3f}]{remark}"
     others = (last.majority, scores[0].value, best(scores).value)
-    return [task, last.name, interval, *(f"{value:.3f}" for value in others), told]
+    return [task, last.name, interval, *(f"{value:.3f}" for value in others), loss_text]
 
 
 def last_loss(losses: np.ndarray) -> float:
-    """The mean of a task's last losses, as the note says; NaN when it has none."""
+    """The mean of a task's last losses, as TASKS_NOTE defines it; NaN when it has none."""
     finite = losses[np.isfinite(losses)]
     if not len(finite):
         return float("nan")

@@ -1,4 +1,4 @@
-"""Write the report of a run: figures, ledger and page."""
+"""Write the report of a run: its figures, ledger and HTML page."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ PAGE, LEDGER = "report.html", "ledger.json"
 
 
 def write_report(evidence: Evidence, output: Path | None = None, downstream: Sequence[Downstream] = ()) -> Path:
-    """Write `report/*.png` and `report/ledger.json` into the run's folder, and the page that holds all of it.
+    """Write `report/*.png` and `report/ledger.json` into the run's folder, and the HTML page that shows all of it.
 
     Returns the page's path: `output`, or `report.html` in the run's folder.
     """
-    pictures = evidence.folder / FOLDER
-    pictures.mkdir(exist_ok=True)
-    (pictures / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
+    report = evidence.folder / FOLDER
+    report.mkdir(exist_ok=True)
+    (report / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
     output = output or evidence.folder / PAGE
     output.parent.mkdir(parents=True, exist_ok=True)
     with style():
-        sections = write_chapters(chapters(evidence), pictures)
+        sections = write_chapters(chapters(evidence), report)
     output.write_text(_page(evidence, sections, downstream), encoding="utf-8")
     return output
 
@@ -43,7 +43,7 @@ def _page(evidence: Evidence, sections: list[str], downstream: Sequence[Downstre
         page.paragraph(sentences(history, schedule)),
         table("Tasks", task_rows(history, schedule)),
         page.paragraph(TASKS_NOTE, "note"),
-        *_worth(downstream),
+        *_downstream_section(downstream),
         *sections,
         origin_section(evidence.origin),
         page.folded("The configuration, with every default", dump(evidence.config)),
@@ -52,6 +52,6 @@ def _page(evidence: Evidence, sections: list[str], downstream: Sequence[Downstre
     return page.page(evidence.folder.resolve().name, about, parts)
 
 
-def _worth(downstream: Sequence[Downstream]) -> list[str]:
-    title, note = "After fine-tuning", "The scores of fine-tuning runs that began with this encoder."
+def _downstream_section(downstream: Sequence[Downstream]) -> list[str]:
+    title, note = "After fine-tuning", "The scores of fine-tuning runs that started from this encoder."
     return [page.section(title, note, table(title, downstream_rows(downstream)))] if downstream else []

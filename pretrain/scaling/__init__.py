@@ -1,1 +1,1 @@
-"""Learning curves: how much text and how large a model an error needs."""
+"""Learning curves: how much text and how large a model a target error needs."""

@@ -1,4 +1,4 @@
-"""What a learning curve says, and what it cannot say."""
+"""Answers from a learning curve: predictions with intervals, and refusals where the runs do not support one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ernie.errors import UserError
 from pretrain.scaling.law import Fit, Interval, fit
 from pretrain.scaling.points import Point, best
 
-FAR = 100.0  # times the largest size measured: beyond, a law is a guess
+FAR = 100.0  # times the largest size measured: beyond that, extrapolation is a guess
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The best runs of each size, the law of all but the largest, and the law of all."""
+    """All runs, the best run of each size, the fit to all sizes but the largest (`before`), and the fit to all."""
 
     points: tuple[Point, ...]
     best: tuple[Point, ...]
@@ -27,30 +27,30 @@ class Curve:
 
     @property
     def missed(self) -> float:
-        """How far the law of all but the largest size is from what that one came to, as a share."""
+        """The relative error of predicting the largest size from the smaller ones."""
         last = self.best[-1]
         return self.before.error(last.size).value / last.error - 1
 
     def models(self) -> tuple[float, float] | None:
-        """sigma and beta of the best model's weights, sigma size^beta; None where it does not change with the size."""
-        chosen = [point for point in self.best if point.weights]
-        if len({point.weights for point in chosen}) < 2:
+        """sigma and beta of the law sigma size^beta of the best model's weights; None where they do not change."""
+        known = [point for point in self.best if point.weights]
+        if len({point.weights for point in known}) < 2:
             return None
-        beta, logarithm = np.polyfit(
-            np.log([point.size for point in chosen]), np.log([point.weights for point in chosen]), 1
+        beta, log_sigma = np.polyfit(
+            np.log([point.size for point in known]), np.log([point.weights for point in known]), 1
         )
-        return float(np.exp(logarithm)), float(beta)
+        return float(np.exp(log_sigma)), float(beta)
 
 
 def curve(points: Sequence[Point]) -> Curve:
-    """The learning curve of some runs.
+    """Fit the learning curve of some runs.
 
-    Raises UserError when there are too few, their errors do not fall, or they are of several vocabularies.
+    Raises UserError when there are too few runs, their errors do not fall, or their vocabularies differ.
     """
     if len({point.tokenizer for point in points}) > 1:
         raise UserError(
-            "the runs have several vocabularies, and an error is one of nats a token: of other tokens it is another "
-            "one. Take runs on corpora of one tokenizer"
+            "the runs have several vocabularies, and errors in nats per token are comparable only for the same tokens. "
+            "Use runs on corpora of one tokenizer"
         )
     chosen = best(points)
     sizes, errors = [point.size for point in chosen], [point.error for point in chosen]
@@ -59,20 +59,20 @@ def curve(points: Sequence[Point]) -> Curve:
 
 
 def needed(found: Curve, error: float) -> Iterator[str]:
-    """What an error needs, or why the runs do not tell."""
+    """Say how much text and how large a model `error` needs, or why the runs do not support an answer."""
     law, largest = found.whole, found.best[-1].size
     size = law.size(error)
     gamma = law.parameter("gamma")
     if math.isinf(size.value):
-        reached = f"what the law can reach, {gamma.value:.3f} ({gamma.low:.3f} to {gamma.high:.3f})"
+        limit = f"what the law can reach, {gamma.value:.3f} ({gamma.low:.3f} to {gamma.high:.3f})"
         if error <= gamma.low:
             yield (
-                f"an error of {error:g} lies below {reached}: more text does not lead there; another model or other "
+                f"an error of {error:g} lies below {limit}: more text does not lead there; another model or other "
                 "text might"
             )
         else:
             least = f"; if more text does lead there, it takes at least {size.low:,.3g} tokens" if size.low else ""
-            yield f"an error of {error:g} may lie below {reached}: the runs do not tell{least}"
+            yield f"an error of {error:g} may lie below {limit}: the runs do not tell{least}"
         return
     yield f"an error of {error:g} needs {amount(size)} tokens, {size.value / largest:,.3g} times the largest size"
     models = found.models()
@@ -90,7 +90,7 @@ def needed(found: Curve, error: float) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Arrival:
-    """When a run came to an error: its encoder's width and least error, the steps and seconds it took."""
+    """How a run reached an error: its encoder's width and least error, and the steps and seconds it took."""
 
     width: int
     least: float
@@ -99,13 +99,13 @@ class Arrival:
 
     @property
     def seconds_a_step(self) -> float:
-        """How long one of its steps took."""
+        """The average duration of a step."""
         return self.seconds / self.steps
 
 
 @dataclass(frozen=True)
 class Race:
-    """How encoders of several widths came to an error that all of them reach, on the largest size; narrow ones first.
+    """How encoders of several widths reached a common error on the largest size, narrowest first.
 
     Ardalani, Hestness and Diamos, SysML 2018: a larger model needs fewer steps, each of which takes longer.
     """
@@ -114,49 +114,49 @@ class Race:
     runs: tuple[Arrival, ...]
 
     def rows(self) -> list[list[str]]:
-        """The runs as a table, the head first."""
+        """The runs as a table, header first."""
         rows = [["width", "least error", f"steps to {self.error:.3f}", "seconds a step", "minutes to there"]]
         for run in self.runs:
-            taken = [f"{run.steps:,}", f"{run.seconds_a_step:.3f}", f"{run.seconds / 60:.1f}"]
-            rows.append([f"{run.width}", f"{run.least:.3f}", *taken])
+            times = [f"{run.steps:,}", f"{run.seconds_a_step:.3f}", f"{run.seconds / 60:.1f}"]
+            rows.append([f"{run.width}", f"{run.least:.3f}", *times])
         return rows
 
     def verdict(self) -> Iterator[str]:
-        """Whether wider ones need fewer steps, and from which width on they take longer all the same."""
+        """Say whether wider encoders need fewer steps, and from which width on they take longer nevertheless."""
         steps = self._steps()
         yield f"steps to {self.error:.3f} {steps} with the width"
-        soonest = min(self.runs, key=lambda run: run.seconds)
-        told = f"the soonest there has a width of {soonest.width} and took {soonest.seconds / 60:.1f} minutes"
-        if soonest is self.runs[-1]:
-            yield f"{told}: no wider one was run, which might be sooner still"
+        fastest = min(self.runs, key=lambda run: run.seconds)
+        text = f"the soonest there has a width of {fastest.width} and took {fastest.seconds / 60:.1f} minutes"
+        if fastest is self.runs[-1]:
+            yield f"{text}: no wider one was run, which might be sooner still"
         else:
-            yield f"{told}: wider ones took longer"
+            yield f"{text}: wider ones took longer"
 
     def _steps(self) -> str:
         """How the steps change with the width, in words."""
-        found, steps = [run.width for run in self.runs], [run.steps for run in self.runs]
-        if len(set(found)) > 2:
-            with suppress(UserError):  # of steps that do not fall
-                falls = fit(found, steps, irreducible=False, steepest=-math.inf).parameter("beta")
-                return f"change by a power of {falls.value:.2f} ({falls.low:.2f} to {falls.high:.2f})"
+        widths, steps = [run.width for run in self.runs], [run.steps for run in self.runs]
+        if len(set(widths)) > 2:
+            with suppress(UserError):  # raised when the steps do not fall
+                beta = fit(widths, steps, irreducible=False, steepest=-math.inf).parameter("beta")
+                return f"change by a power of {beta.value:.2f} ({beta.low:.2f} to {beta.high:.2f})"
         return f"go from {steps[0]:,} to {steps[-1]:,}"
 
 
 def race(found: Curve) -> Race | None:
-    """How the runs on the largest size came to an error that all reach; None where not two say how they came there."""
+    """Compare the runs on the largest size at an error that all reach; None when fewer than two have a history."""
     largest = found.best[-1].size
     runs = sorted(
-        (point for point in found.points if point.size == largest and point.course), key=lambda one: one.width
+        (point for point in found.points if point.size == largest and point.course), key=lambda point: point.width
     )
     if len(runs) < 2:
         return None
     common = max(run.error for run in runs)
-    arrived = [(run, run.until(common) or run.course[-1][:2]) for run in runs]
-    return Race(common, tuple(Arrival(run.width, run.error, *there) for run, there in arrived))
+    arrivals = [(run, run.until(common) or run.course[-1][:2]) for run in runs]
+    return Race(common, tuple(Arrival(run.width, run.error, *when) for run, when in arrivals))
 
 
 def sizes(found: Curve) -> list[list[str]]:
-    """The best run of each size as a table, the head first."""
+    """The best run of each size as a table, header first."""
     rows = [["tokens", "width", "weights", "error", "law"]]
     for point in found.best:
         rows.append(
@@ -172,7 +172,7 @@ def sizes(found: Curve) -> list[list[str]]:
 
 
 def verdict(found: Curve) -> Iterator[str]:
-    """The law in words, and how well it predicted the largest size."""
+    """Describe the law, and how well the smaller sizes predicted the largest one."""
     beta, gamma = found.whole.parameter("beta"), found.whole.parameter("gamma")
     law = found.whole.law
     yield (
@@ -180,22 +180,22 @@ def verdict(found: Curve) -> Iterator[str]:
         f"{beta.high:.3f}, irreducible {gamma.low:.3f} to {gamma.high:.3f}; {found.whole.explained:.1%} of the variance"
     )
     last = found.best[-1]
-    told = found.before.measured(last.size)
+    predicted = found.before.measured(last.size)
     yield (
-        f"predicted from the sizes below for {last.size:,.0f} tokens: {told.value:.4f} ({told.low:.4f} to "
-        f"{told.high:.4f}); measured: {last.error:.4f}, which is {abs(found.missed):.1%} off"
+        f"predicted from the sizes below for {last.size:,.0f} tokens: {predicted.value:.4f} ({predicted.low:.4f} to "
+        f"{predicted.high:.4f}); measured: {last.error:.4f}, which is {abs(found.missed):.1%} off"
     )
-    hurried = [point for point in found.best if point.passes < 1]
-    if hurried:
-        least = min(point.passes for point in hurried)
+    partial = [point for point in found.best if point.passes < 1]
+    if partial:
+        least = min(point.passes for point in partial)
         yield (
-            f"{len(hurried)} of {len(found.best)} runs have not read all of their text (the least {least:.0%} of it): "
-            "their errors are of so many steps, not of so much text, and this is no law of the text"
+            f"{len(partial)} of {len(found.best)} runs have not read all of their text (the least {least:.0%} of it): "
+            "their errors depend on the steps rather than on the text, and this is not a law of the text"
         )
 
 
 def amount(interval: Interval) -> str:
-    """A number of tokens with its interval."""
+    """Format a number of tokens with its interval."""
     low, value, high = (
         "endless" if math.isinf(x) else f"{x:,.3g}" for x in (interval.low, interval.value, interval.high)
     )

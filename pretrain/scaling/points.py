@@ -1,4 +1,4 @@
-"""What runs have measured: the text and the weights of each, and the error it came to."""
+"""Data points of a learning curve: the training text, weights and error of each run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.train.log import METRICS_FILE, read_records
 from pretrain import folder
-from pretrain.feeds import learnt
+from pretrain.feeds import training_split
 from pretrain.planner.cost import Work
 
 PERPLEXITY = "perplexity"
@@ -20,10 +20,10 @@ PERPLEXITY = "perplexity"
 
 @dataclass(frozen=True)
 class Point:
-    """A run: `size` tokens of text, `weights` of its encoder, `width` its vectors; the least `error` (nats a token).
+    """A run: `size` tokens of text, `weights` and `width` of its encoder, and its least `error` (nats per token).
 
-    `course` is how it came there: steps, seconds and error at each measurement.  `passes` says how often it has read
-    its text, `tokenizer` tells one vocabulary from another; both where they are known.
+    `course` holds steps, seconds and error at each measurement.  `passes` is how often the run has read its text,
+    `tokenizer` the fingerprint of its vocabulary; both only where they are known.
     """
 
     size: float
@@ -35,14 +35,14 @@ class Point:
     tokenizer: str = ""
 
     def until(self, error: float) -> tuple[int, float] | None:
-        """The steps and seconds it took to come to an error, None when it did not."""
+        """The steps and seconds that the run took to reach an error; None when it did not."""
         return next(((steps, seconds) for steps, seconds, found in self.course if found <= error), None)
 
 
 def read_run(run: Path) -> Point:
-    """The point of a pretraining run, by the first of its tasks that is measured by perplexity.
+    """Read the point of a pretraining run, from the first of its tasks that is measured by perplexity.
 
-    Raises UserError when the folder is none, or nothing of that kind was measured.
+    Raises UserError when the folder is not a run, or no task was measured by perplexity.
     """
     config, corpus = folder.read(run)
     seconds, read, course = 0.0, 0, []
@@ -60,38 +60,38 @@ def read_run(run: Path) -> Point:
             course.append((step["step"] + 1, seconds, measured[step["step"]]))
     shape = EncoderConfig.read(run / "model" / "config.json")
     weights = Work(shape, 1, 1, 1.0).weights
-    tokens = learnt(config, corpus).tokens
+    tokens = training_split(config, corpus).tokens
     least = min(measured.values())
     return Point(tokens, least, weights, shape.hidden_size, tuple(course), read / tokens, corpus.tokenizer.fingerprint)
 
 
 def read_table(file: Path) -> list[Point]:
-    """The points of a TSV with the columns `size` and `error`, and perhaps `weights` and `width`.
+    """Read points from a TSV file with the columns `size` and `error`, and optionally `weights` and `width`.
 
-    Raises UserError with the line of a mistake.
+    Raises UserError with the line of an invalid value.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {error}") from None
-    found = []
+    points = []
     rows = csv.DictReader(text.splitlines(), delimiter="\t")
     missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
     if missing:
         raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
     for row in rows:
         try:
-            given = {name: float(row.get(name) or 0) for name in ("size", "error", "weights", "width")}
+            values = {name: float(row.get(name) or 0) for name in ("size", "error", "weights", "width")}
         except ValueError as error:
             raise UserError(f"{file}:{rows.line_num}: {error}") from None
-        for name, value in given.items():
+        for name, value in values.items():
             if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):
                 raise UserError(f"{file}:{rows.line_num}: {name}: expected a number above 0, found {value:g}")
-        found.append(Point(given["size"], given["error"], given["weights"], int(given["width"])))
-    return found
+        points.append(Point(values["size"], values["error"], values["weights"], int(values["width"])))
+    return points
 
 
 def best(points: Sequence[Point]) -> list[Point]:
-    """The point with the least error of each size, the smallest size first."""
+    """The point with the least error for each size, smallest size first."""
     sizes = sorted({point.size for point in points})
-    return [min((point for point in points if point.size == size), key=lambda one: one.error) for size in sizes]
+    return [min((point for point in points if point.size == size), key=lambda point: point.error) for size in sizes]

@@ -1,4 +1,4 @@
-"""What a kind of fine-tuning task is: how a row of data becomes samples, and the model's output an answer.
+"""The interface of fine-tuning tasks: how a row of data becomes samples, and model outputs become an answer.
 
 A kind is a frozen dataclass whose fields are the keys under `task:` in a YAML file.  Reading rows and scoring answers
 needs no Paddle.
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.layout import ParallelConfig
 
-Answer = dict[str, Any]  # what is written for a row: plain data, its first key the answer itself
-Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # what is right, what was answered -> the score
+Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
+Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, predictions -> the score
 
 
 @dataclass(frozen=True)
 class Example:
-    """What the model sees of one row: its samples, and what `answer` needs to read their outputs.
+    """The model input for one row: its samples, and what `answer` needs to interpret their outputs.
 
-    `cut` counts the tokens that were left out to keep to the limit; `empty` says that a text gave no tokens.
-    `odd` names what else a user may want to know of, in words that follow "rows with".
+    `cut` counts the tokens dropped to keep within the limit; `empty` says that a text gave no tokens.  `odd` lists
+    further remarks for the user, in words that follow "rows with".
     """
 
     samples: tuple[Sample, ...]
@@ -55,39 +55,39 @@ class Example:
 
     @property
     def tokens(self) -> int:
-        """The tokens of all its samples."""
+        """The number of tokens in all samples."""
         return sum(sample.size for sample in self.samples)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneTask(ABC):
-    """The base of all kinds of fine-tuning task.
+    """Base class of all kinds of fine-tuning task.
 
-    `max_len` is the longest sample in tokens, special tokens included.  `metrics` are names of the kind's measures;
-    the first decides which checkpoint is the best.  Left out, they are the kind's usual ones.
+    `max_len` is the maximum length of a sample in tokens, special tokens included.  `metrics` are names of the kind's
+    measures, by default its usual ones; the first selects the best checkpoint.
     """
 
     max_len: int = 128
     metrics: tuple[str, ...] = ()
 
-    measures: ClassVar[Mapping[str, Measure]] = {}  # those of the kind, the usual ones first
-    usual: ClassVar[int] = 1  # how many of them are used unless `metrics` says
-    answer_field: ClassVar[str] = "label"  # the field that names the column with what is right
-    files: ClassVar[tuple[str, ...]] = ()  # the fields that name files which answering needs: a model takes them along
+    measures: ClassVar[Mapping[str, Measure]] = {}  # of the kind, the usual ones first
+    usual: ClassVar[int] = 1  # how many of them are used by default
+    answer_field: ClassVar[str] = "label"  # the field that names the column of targets
+    files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
     variant_key: ClassVar[str] = "kind"
 
     def named_by(self, row: Row) -> bytes:
-        """What tells whether the files that a row names are still the same; nothing, where it names none."""
+        """Return a fingerprint of the files that a row names, which shows whether they have changed; empty if none."""
         return b""
 
     @property
     def variant_name(self) -> str | None:
-        """The name under which its class is registered."""
+        """The name under which the class is registered."""
         return finetune_tasks.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: dict[str, Any]) -> tuple[type[FinetuneTask], set[str]]:
-        """The kind that `task: {kind: ...}` names."""
+        """Return the kind that `task: {kind: ...}` names, and the keys used."""
         if "kind" not in given:
             raise UserError(f"kind: this key is required.{nearest('', finetune_tasks)}")
         return finetune_tasks[given["kind"]], {"kind"}
@@ -101,125 +101,127 @@ class FinetuneTask(ABC):
 
     @property
     def scored_by(self) -> tuple[str, ...]:
-        """The names of the measures that are used, the deciding one first."""
+        """The names of the measures in use, the deciding one first."""
         return self.metrics or tuple(self.measures)[: self.usual]
 
     @property
     def clipped_apart(self) -> tuple[str, ...]:
-        """The parts of the head that learn from a loss of their own, from which nothing else learns: of another size
-        than the others, their gradients are clipped by themselves."""
+        """The parts of the head with a loss of their own, from which nothing else learns.
+
+        Their gradients have another scale than the rest, so they are clipped separately.
+        """
         return ()
 
     @property
     def leaves_encoder(self) -> bool:
-        """Whether the encoder stays as it is, and forgets nothing while something else learns from what it tells."""
+        """Whether the encoder is frozen, and runs without dropout while something else learns from its output."""
         return False
 
-    def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds can be spread in every way
-        """Raise UserError for a way of spreading a run over processes that this kind has not."""
+    def check_layout(self, layout: ParallelConfig) -> None:  # noqa: B027 - most kinds support every layout
+        """Raise UserError for a parallel layout that this kind does not support."""
 
     def check_fits(self, positions: int, encoder: str) -> None:
-        """Raise UserError when an encoder of so many positions is too small for the longest sample."""
+        """Raise UserError if the encoder has too few `positions` for the longest sample."""
         if self.max_len > positions:
             raise UserError(f"task.max_len: {self.max_len} tokens, but {encoder} has {positions} positions")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:  # noqa: B027 - most kinds can work with any tokenizer
-        """Raise UserError when the task cannot be learnt with this tokenizer."""
+        """Raise UserError if the task cannot be learned with this tokenizer."""
 
     def check_encoder(self, ernie: ErnieModel, task_id: int, encoder: str) -> None:  # noqa: B027 - most kinds take any
-        """Raise UserError when the task cannot be learnt with this encoder, or with this task embedding of it."""
+        """Raise UserError if the task cannot be learned with this encoder, or with this task embedding."""
 
     @property
     def learns_from(self) -> Mapping[str, Path]:
-        """By their fields, the files beside the rows by which a run is told from another under the same names."""
+        """The files besides the rows that training depends on, by field; a changed file means another run."""
         return {field: file for field in self.files if (file := getattr(self, field)) is not None}
 
     def is_labelled(self, rows: Sequence[Row]) -> bool:
-        """Whether rows say what is right: any of them has something in the column for it."""
+        """Return whether the rows have targets: whether any cell of the target column is not empty."""
         column = getattr(self, self.answer_field)
         return not all(_is_empty(row.get(column)) for row in rows)
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
-        """The task with what it takes from the rows to learn from, such as the labels when they are not given."""
+        """Return the task with what it derives from the training rows, such as the labels if none are given."""
         return self
 
     @abstractmethod
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        """The samples of one row, without what is right.  Raises UserError for a row that cannot be read."""
+        """Return the samples of one row, without targets.  Raises UserError for a row that cannot be read."""
 
     @abstractmethod
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
-        """The samples of one row to learn from.  Raises UserError when what is right is missing or unknown."""
+        """Return the samples of one training row.  Raises UserError if its target is missing or unknown."""
 
     def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
-        """The samples of one row to be judged by: as `example`, where what is right for it fits them.
+        """Return the samples of one evaluation row: as `example`, if its target fits them.
 
-        Raises UserError where it does not.
+        Raises UserError if it does not.
         """
         return self.example(row, tokenizer)
 
     def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:  # noqa: B027 - for most kinds
-        """Raise UserError where the rows of a split, all taken together, can hardly be meant."""
+        """Raise UserError if the rows of a split, taken together, are probably a mistake."""
 
     @abstractmethod
     def truth(self, row: Row) -> Any:
-        """What is right for a row, as the measures take it.  Raises UserError when it is missing or unknown."""
+        """Return the target of a row, as the measures take it.  Raises UserError if it is missing or unknown."""
 
     @abstractmethod
     def answered(self, answer: Answer) -> Any:
-        """What an answer says, as the measures take it."""
+        """Return the prediction in an answer, as the measures take it."""
 
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
-        """What turns the encoder's output into what is wanted."""
+        """Build the head, which maps the encoder's output to the task's output."""
 
-    def begin(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads begin as they are drawn
-        """Give a fresh head, and the encoder, what they begin with; afterwards no parameter that is frozen learns."""
+    def begin(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads keep their random initialization
+        """Initialize a new head, and the encoder, beyond random weights; parameters frozen here are not trained."""
 
     def computed(self, example: Example) -> int:
-        """The tokens that are computed to learn from an example, by which the batches are cut that memory holds."""
+        """Return the number of tokens computed in training on an example, by which micro-batches are sized."""
         return example.tokens
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
-        """A batch as the model gets it: what is made of its samples anew each time is made here."""
+        """Return the batch as the model gets it; random changes that differ each time are made here."""
         return batch
 
     def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
-        """What the encoder sees of a batch, and how much of its sequence each token does: all of it."""
+        """Return what the encoder sees of a batch, and its attention mask: by default all, without a mask."""
         return batch, None
 
     @abstractmethod
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        """The encoder's vectors of a batch that was `drawn`, as `judge` takes them."""
+        """Return the encoder's vectors for a batch from `drawn`, as `judge` takes them."""
 
     @abstractmethod
     def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """The sum of the loss over the targets of a batch that was `drawn`."""
+        """Return the loss, summed over the targets of a batch from `drawn`."""
 
     @abstractmethod
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
-        """The answers to the rows of one batch, which have no labels any more."""
+        """Return the answers to the rows of one batch, whose examples have no labels."""
 
     def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
-        """The measures of the answers to these rows, the deciding one first."""
-        right = [self.truth(row) for row in rows]
-        given = [self.answered(answer) for answer in answers]
-        return {name: float(self.measures[name](right, given)) for name in self.scored_by}
+        """Score the answers to these rows, the deciding measure first."""
+        targets = [self.truth(row) for row in rows]
+        predictions = [self.answered(answer) for answer in answers]
+        return {name: float(self.measures[name](targets, predictions)) for name in self.scored_by}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogitsTask(FinetuneTask):
-    """A kind whose head gives logits: some for each sequence, or for each token."""
+    """A kind whose head returns logits, for each sequence or for each token."""
 
-    per_token: ClassVar[bool] = False  # whether the head's output is (T, C), one row a token, or (N, C)
+    per_token: ClassVar[bool] = False  # whether the logits are (T, C), one row for each token, or (N, C)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What the text of a sample is, or the two texts of a pair: columns, or words that say it."""
+        """The text of a sample, or the two texts of a pair: column names, or descriptions."""
         return ("text",)
 
     def reads(self, layout: Layout) -> np.ndarray | None:
-        """The tokens, ascending, whose vectors `logits` looks at; None for all of them.
+        """Return the tokens, ascending, whose vectors `logits` uses; None for all of them.
 
         The encoder's last layer computes no others; their vectors are zero.
         """
@@ -227,15 +229,15 @@ class LogitsTask(FinetuneTask):
 
     @abstractmethod
     def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
-        """The head's output: (N, C), or (T, C) where the kind is `per_token`."""
+        """Return the head's output: (N, C), or (T, C) if the kind is `per_token`."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        """The sum of the loss over the batch's targets."""
+        """Return the loss, summed over the targets of the batch."""
 
     @abstractmethod
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        """The answer to a row; `logits` holds, for each of its samples, (C,), or (n, C) where `per_token`."""
+        """Return the answer to a row; `logits` holds (C,) for each of its samples, or (n, C) if `per_token`."""
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
@@ -244,23 +246,23 @@ class LogitsTask(FinetuneTask):
         return self.loss(self.float_logits(head, hidden_TD, batch.layout), batch)
 
     def float_logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
-        """The logits in float32, also from a GPU's half precision."""
+        """Return the logits in float32, also from half precision on a GPU."""
         return self.logits(head, hidden_TD, layout).astype("float32")
 
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.model.inference import finite
 
         packed = pack([sample for example in examples for sample in example.samples])
-        found = finite(self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy())
-        parts = iter(np.split(found, packed.layout.offsets[1:-1]) if self.per_token else found)
+        logits = finite(self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy())
+        parts = iter(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
         return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextTask(LogitsTask):
-    """A task on a text or on a pair of texts, with one output a sequence.
+    """A task on a text or on a pair of texts, with one output for each sequence.
 
-    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column with what is right.
+    `text` and, for pairs, `text_pair` name the columns that are read, `label` the column of targets.
     """
 
     text: str = "text"
@@ -269,11 +271,11 @@ class TextTask(LogitsTask):
 
     @abstractmethod
     def target(self, row: Row) -> int | float | np.ndarray:
-        """What a row's sample is to learn, see Sample."""
+        """Return the target of a row's sample, see Sample."""
 
     @abstractmethod
     def outputs(self) -> int:
-        """How many outputs the head has."""
+        """Return the number of outputs of the head."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -305,13 +307,13 @@ finetune_tasks: Registry[type[FinetuneTask]] = Registry(
     "kind of fine-tuning task", "ernie.finetune_tasks", FinetuneTask
 )
 
-finetune_task = finetune_tasks.register  # class decorator: enters one under the name that YAML uses
+finetune_task = finetune_tasks.register  # class decorator: registers a kind under its name in YAML
 
 
 def text_example(
     tokenizer: Tokenizer, first: np.ndarray, second: np.ndarray | None, max_len: int, labels: dict[str, Any]
 ) -> Example:
-    """One sample of a text or a pair of texts, cut to `max_len`."""
+    """Make one sample of a text or a pair of texts, cut to `max_len`."""
     if second is None:
         sample = single(tokenizer, first[: max_len - 2], **labels)
         return Example((sample,), cut=max(0, len(first) + 2 - max_len), empty=not len(first))
@@ -321,16 +323,16 @@ def text_example(
 
 
 def _is_empty(cell: Any) -> bool:
-    """Whether nothing stands in a cell.  pandas has a number that is none in the place of an empty one."""
+    """Return whether a cell is empty.  pandas represents empty cells by NaN."""
     return cell is None or (isinstance(cell, str) and is_blank(cell)) or (isinstance(cell, float) and math.isnan(cell))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities along the last axis."""
+    """Return probabilities along the last axis."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
 
 def rounded(number: float) -> float:
-    """A probability or score as it is written: six digits behind the point."""
+    """Round a probability or score to six decimal places, for output."""
     return round(float(number), 6)

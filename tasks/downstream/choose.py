@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 @finetune_task("choose")
 @dataclass(frozen=True, kw_only=True)
 class Choose(LogitsTask):
-    """The right one of a row's choices; each is read with the text as a pair, and their scores are compared.
+    """The right one of a row's choices: each is paired with the text, and their scores are compared.
 
-    `text` names the column of the text and `question`, where there is one, a column that goes before each choice.
-    `choices` is one column with a list, or several columns with one choice each.  With `blank` each choice is put in
-    the place of that mark in the text instead.  `label` is the right choice: its number from `first`, its letter
-    (A, B, ...), or its words.
+    `text` names the column of the text and `question`, if there is one, a column to put before each choice.  `choices`
+    is one column with a list, or several columns with one choice each.  With `blank`, each choice replaces that mark in
+    the text as well.  `label` is the right choice: its number from `first`, its letter (A, B, ...), or its words.
     """
 
     text: str = "text"
@@ -52,14 +51,14 @@ class Choose(LogitsTask):
     def _choices(self, row: Row) -> list[str]:
         if len(self.choices) > 1:
             return [row.text(column) for column in self.choices]
-        found = row.texts(self.choices[0], "at least two texts")
-        if len(found) < 2:
-            raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {found!r}")
-        return found
+        choices = row.texts(self.choices[0], "at least two texts")
+        if len(choices) < 2:
+            raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {choices!r}")
+        return choices
 
     def truth(self, row: Row) -> int:
         choices, given = self._choices(row), row.text(self.label).strip()
-        # A number that is no text cannot be a choice's words, even where those are digits.
+        # A number (not a string) cannot be the words of a choice, even if those are digits.
         if given in choices and isinstance(row[self.label], str):
             return choices.index(given)
         if is_number(given):
@@ -79,15 +78,15 @@ class Choose(LogitsTask):
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, self.truth(row))
 
-    def _example(self, row: Row, tokenizer: Tokenizer, right: int | None) -> Example:
+    def _example(self, row: Row, tokenizer: Tokenizer, target: int | None) -> Example:
         text, choices = row.text(self.text), self._choices(row)
         if self.blank and self.blank not in text:
             raise UserError(f"column '{self.text}': there is no '{self.blank}' in the text")
         question = row.text(self.question) + " " if self.question else ""
         parts = []
-        for place, choice in enumerate(choices):
-            # The row's one target stands at its first sample; the others belong to it.
-            labels: dict[str, Any] = {} if right is None else {"choice": IGNORE if place else right}
+        for index, choice in enumerate(choices):
+            # The row's only target is at its first sample; IGNORE marks the others of its group.
+            labels: dict[str, Any] = {} if target is None else {"choice": IGNORE if index else target}
             first = text.replace(self.blank, choice) if self.blank else text
             second = question + choice
             ids = [tokenizer.encode(part).ids for part in (first, second)]
@@ -118,6 +117,6 @@ class Choose(LogitsTask):
         return grouped_cross_entropy(logits, firsts, labels.values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        shares = softmax(np.concatenate(logits))
-        best = int(shares.argmax())
-        return {"choice": best + self.first, "text": example.notes[best], "probability": rounded(shares[best])}
+        probabilities = softmax(np.concatenate(logits))
+        best = int(probabilities.argmax())
+        return {"choice": best + self.first, "text": example.notes[best], "probability": rounded(probabilities[best])}

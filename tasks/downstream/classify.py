@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @finetune_task("classify")
 @dataclass(frozen=True, kw_only=True)
 class Classify(TextTask):
-    """One of `labels` for each row; left out, they are those of the rows to learn from.
+    """One of `labels` for each row; by default those of the training rows.
 
     The metric f1 is that of the second of two labels, macro_f1 the mean over all labels.
     """
@@ -61,6 +61,6 @@ class Classify(TextTask):
         return cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        shares = softmax(logits[0])
-        best = int(shares.argmax())
-        return {"label": self.labels[best], "probability": rounded(shares[best])}
+        probabilities = softmax(logits[0])
+        best = int(probabilities.argmax())
+        return {"label": self.labels[best], "probability": rounded(probabilities[best])}

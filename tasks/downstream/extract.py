@@ -1,6 +1,6 @@
-"""Extractive question answering: the stretch of a passage that answers a question, or that there is none.
+"""Extractive question answering: the span of a passage that answers a question, if there is any.
 
-As in BERT's for SQuAD (Devlin et al., 2019, sections 4.2 and 4.3).
+As in BERT for SQuAD (Devlin et al., 2019, sections 4.2 and 4.3).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
 
-_NEAR = 3  # characters by which an answer's place may be off: three of CMRC 2018's are by one or two
-_CANDIDATES = 20  # beginnings that are tried in a window, each with its best end
+_NEAR = 3  # characters that an answer_start may be off: three in CMRC 2018 are off by one or two
+_CANDIDATES = 20  # start positions tried in a window, each with its best end
 
 
 @finetune_task("extract")
 @dataclass(frozen=True, kw_only=True)
 class Extract(LogitsTask):
-    """The answer to `question` in `context`, as it stands there.
+    """The answer to `question`, as a span of `context`.
 
-    `answers` is a column {text: [...], answer_start: [...]}, as of SQuAD's files; all of them count as right, the
-    first is learnt.  `stride` is how many tokens two windows of a passage overlap, `max_question` where questions
-    are cut, `max_answer` the longest answer, in tokens.  With `no_answer` a question may have none: none is given
-    where the score for it is above that of the best answer by more than `threshold`.
+    `answers` is a column {text: [...], answer_start: [...]}, as in SQuAD's files; all of them are accepted, the first
+    is the training target.  `stride` is the overlap of two windows of a passage in tokens, `max_question` the length to
+    which questions are cut, `max_answer` the maximum length of an answer in tokens.  With `no_answer` a question may
+    have none: the answer is empty if the no-answer score exceeds the best answer's by more than `threshold`.
     """
 
     max_len: int = 384
@@ -81,15 +81,15 @@ class Extract(LogitsTask):
         return [text for text, _ in answers]
 
     def _answers(self, row: Row) -> list[tuple[str, int | None]]:
-        """The right answers, and where they begin if the row says so."""
-        found = row.cell(self.answers)
-        given: Any = found if isinstance(found, dict) else {}
-        texts = given.get("text")
+        """Return the accepted answers, and their start positions if the row has them."""
+        cell = row.cell(self.answers)
+        answers: Any = cell if isinstance(cell, dict) else {}
+        texts = answers.get("text")
         if _all(str, texts):
-            starts = given.get("answer_start") or [None] * len(texts)
+            starts = answers.get("answer_start") or [None] * len(texts)
             if _all((int, type(None)), starts) and len(starts) == len(texts):
                 return [(text, start) for text, start in zip(texts, starts, strict=True) if text.strip()]
-        raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {found!r}")
+        raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {cell!r}")
 
     def answered(self, answer: Answer) -> str:
         return answer["answer"]
@@ -105,29 +105,29 @@ class Extract(LogitsTask):
         text, given = answers[0]
         start = _place(row.text(self.context), text, given)
         example = self._example(row, tokenizer, (start, start + len(text)))
-        beside = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
-        return replace(example, odd=example.odd + beside) if given not in (None, start) else example
+        remark = (f"an answer that stands up to {_NEAR} characters beside its answer_start",)
+        return replace(example, odd=example.odd + remark) if given not in (None, start) else example
 
     def _example(self, row: Row, tokenizer: Tokenizer, span: tuple[int, int] | None) -> Example:
-        """The windows of a row; `span` is the answer's characters, (-1, -1) for none, None where it is not known."""
-        asked = tokenizer.encode(row.text(self.question)).ids
-        question = asked[: self.max_question]
+        """Make the windows of a row; `span` is the answer's characters, (-1, -1) for none, None if unknown."""
+        full_question = tokenizer.encode(row.text(self.question)).ids
+        question = full_question[: self.max_question]
         text = row.text(self.context)
         context = tokenizer.encode(text)
-        room, begins = self.max_len - len(question) - 3, len(question) + 2
-        starts = window_starts(len(context.ids), room, self.stride)
+        size, begins = self.max_len - len(question) - 3, len(question) + 2
+        starts = window_starts(len(context.ids), size, self.stride)
         answer = touched(context.offsets, *span) if span else None
         samples, windows = [], []
         for i, start in enumerate(starts):
-            part = slice(start, start + room)
+            part = slice(start, start + size)
             labels = _target(answer, part, begins) if span else {}
             samples.append(pair(tokenizer, question, context.ids[part], self.max_len, **labels))
-            best = has_most_context(starts, i, room, len(context.ids))
+            best = has_most_context(starts, i, size, len(context.ids))
             windows.append(Window(context.offsets[part], begins, best))
-        empty = not (len(asked) and len(context.ids))
+        empty = not (len(full_question) and len(context.ids))
         too_long = answer is not None and answer[1] - answer[0] >= self.max_answer
         odd = (f"an answer of more than max_answer {self.max_answer} tokens, which cannot be given",) * too_long
-        return Example(tuple(samples), (text, windows), len(asked) - len(question), empty, odd)
+        return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, odd)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
@@ -144,17 +144,17 @@ class Extract(LogitsTask):
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         text, windows = example.notes
-        found = [self._best(window, scores) for window, scores in zip(windows, logits, strict=True)]
-        score, start, end = max(found)
+        candidates = [self._best(window, scores) for window, scores in zip(windows, logits, strict=True)]
+        score, start, end = max(candidates)
         if not len(windows[0].offsets):
-            return {"answer": "", "start": -1, "score": 0.0}  # a passage without a token
-        nothing = min(float(scores[0].sum()) for scores in logits)
-        if self.no_answer and nothing - score > self.threshold:
-            return {"answer": "", "start": -1, "score": rounded(nothing - score)}
-        return {"answer": text[start:end], "start": start, "score": rounded(score - nothing)}
+            return {"answer": "", "start": -1, "score": 0.0}  # the passage has no tokens
+        no_answer_score = min(float(scores[0].sum()) for scores in logits)
+        if self.no_answer and no_answer_score - score > self.threshold:
+            return {"answer": "", "start": -1, "score": rounded(no_answer_score - score)}
+        return {"answer": text[start:end], "start": start, "score": rounded(score - no_answer_score)}
 
     def _best(self, window: Window, scores: np.ndarray) -> tuple[float, int, int]:
-        """The best stretch of a window: its score and characters."""
+        """Return the best span of a window: its score and character offsets."""
         n = len(window.offsets)
         begins, ends = scores[window.begins : window.begins + n].astype(np.float64).T
         best = (-np.inf, 0, 0)
@@ -173,9 +173,9 @@ def _all(kind: type | tuple[type, ...], found: Any) -> bool:
 
 
 def _place(context: str, answer: str, given: int | None) -> int:
-    """Where an answer begins: the place nearest to the given one, the first of all where none is given.
+    """Return where an answer begins: the occurrence nearest to the given position, or the first if none is given.
 
-    Raises UserError when it stands nowhere near.
+    Raises UserError if it does not occur nearby.
     """
     if given is None:
         given = context.find(answer)
@@ -188,7 +188,8 @@ def _place(context: str, answer: str, given: int | None) -> int:
 
 
 def _target(answer: tuple[int, int] | None, window: slice, begins: int) -> dict[str, int]:
-    """The answer's first and last token in a window's sample; those of [CLS] where it does not hold all of it."""
+    """Return the answer's first and last token in a window's sample; both are [CLS] if the window lacks a part of
+    it."""
     if answer is None or answer[0] < window.start or answer[1] >= window.stop:
         return {"start": 0, "end": 0}
     return {"start": answer[0] - window.start + begins, "end": answer[1] - window.start + begins}

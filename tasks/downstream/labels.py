@@ -1,4 +1,4 @@
-"""Lists of labels: given in a configuration, or learnt from rows."""
+"""Lists of labels, from a configuration or from the rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ernie.errors import UserError, nearest
 
 
 class UnknownLabel(UserError):
-    """A label that is none of a task's."""
+    """A label that is not one of the task's."""
 
 
 def check_labels(labels: Sequence[str]) -> None:
-    """Raise UserError unless the labels, where they are given, are at least two different ones."""
+    """Raise UserError unless the labels, if given, are at least two different ones."""
     if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
         raise UserError(f"labels: expected at least two different ones, found {', '.join(labels)}")
 
 
 def index_of(label: str, labels: Sequence[str]) -> int:
-    """A label's number.  Raises UnknownLabel for one that is not known, UserError where there is none."""
+    """Return the index of a label.  Raises UnknownLabel for an unknown one, UserError for an empty one."""
     if label in labels:
         return labels.index(label)
     if not label:
@@ -31,17 +31,17 @@ def index_of(label: str, labels: Sequence[str]) -> int:
 
 
 def label_in(row: Row, column: str) -> str:
-    """The label in a column: white space around it is none of it."""
+    """Return the label in a column, without surrounding white space."""
     return row.text(column).strip()
 
 
 def is_number(label: str) -> bool:
-    """Whether a label is a whole number."""
+    """Return whether a label is an integer."""
     return label.removeprefix("-").isdecimal()
 
 
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:
-    """All labels of some rows.  Raises UserError with the places of those whose labels cannot be read."""
+    """Return all labels of some rows.  Raises UserError with the places of rows whose labels cannot be read."""
     found: set[str] = set()
     faults: list[Fault] = []
     for row in rows:
@@ -54,9 +54,9 @@ def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> 
 
 
 def collected(found: Iterable[str]) -> tuple[str, ...]:
-    """The labels that occur, sorted: as numbers when all of them are.  Raises UserError for fewer than two.
+    """Return the distinct labels, sorted, as numbers if all of them are.  Raises UserError for fewer than two.
 
-    An empty cell is none of them, and so becomes an error of its row.
+    Empty cells are skipped, and so become errors of their rows.
     """
     distinct = {label for label in found if label.strip()}
     if len(distinct) < 2:

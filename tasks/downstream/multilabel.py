@@ -45,9 +45,9 @@ class MultiLabel(TextTask):
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
 
     def learnt_from(self, rows: Sequence[Row]) -> MultiLabel:
-        return self if self.labels else replace(self, labels=collected(found_in(rows, self._found)))
+        return self if self.labels else replace(self, labels=collected(found_in(rows, self._labels_of)))
 
-    def _found(self, row: Row) -> list[str]:
+    def _labels_of(self, row: Row) -> list[str]:
         cell = row.cell(self.label)
         if isinstance(cell, list):
             parts = [Row({self.label: part}).text(self.label) for part in cell]
@@ -56,7 +56,7 @@ class MultiLabel(TextTask):
         return [part.strip() for part in parts if part.strip()]
 
     def truth(self, row: Row) -> np.ndarray:
-        return self._hot(self._found(row))
+        return self._hot(self._labels_of(row))
 
     def target(self, row: Row) -> np.ndarray:
         return self.truth(row).astype(np.float32)[None]
@@ -78,9 +78,9 @@ class MultiLabel(TextTask):
         return binary_cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        shares = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
-        chosen = np.flatnonzero(shares >= self.threshold)
+        probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
+        chosen = np.flatnonzero(probabilities >= self.threshold)
         return {
             "labels": [self.labels[i] for i in chosen],
-            "probabilities": [rounded(shares[i]) for i in chosen],
+            "probabilities": [rounded(probabilities[i]) for i in chosen],
         }

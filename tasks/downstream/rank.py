@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 @finetune_task("rank")
 @dataclass(frozen=True, kw_only=True)
 class Rank(TextTask):
-    """How relevant the text of each row is to its query, from 0 to 1; pointwise.
+    """The relevance of each row's text to its query, from 0 to 1; pointwise.
 
-    `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0
-    for another.  Rows with the same `group` (left out: the same query) are ranked against each other.  Groups without
-    a relevant text take no part in MRR and MAP.
+    `text` names the column of the query, `text_pair` that of the text, `label` one with 1 for a relevant text and 0 for
+    any other.  Rows with the same `group` (by default, the same query) are ranked against each other.  Groups without a
+    relevant text are left out of MRR and MAP.
     """
 
     text: str = "query"
@@ -68,5 +68,5 @@ class Rank(TextTask):
         return cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
-        # Not rounded: of a sure model many would be equal then.
+        # Not rounded: a confident model would give many ties.
         return {"score": float(softmax(logits[0].astype(np.float64))[1])}

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 @finetune_task("regress")
 @dataclass(frozen=True, kw_only=True)
 class Regress(TextTask):
-    """A number for each row, learnt by squared error.  With `limits` answers are kept between two numbers.
+    """A number for each row, trained with squared error.  With `limits`, answers are clipped between two numbers.
 
-    The model computes how many deviations a number is from the mean; `scale` is that mean and that deviation, left out
-    those of the rows to learn from.
+    The model predicts how many standard deviations a number is from the mean; `scale` is that mean and deviation, by
+    default those of the training rows.
     """
 
     limits: tuple[float, float] | None = None
-    scale: tuple[float, float] | None = None  # None also in a trained model that is older than this key: as it is
+    scale: tuple[float, float] | None = None  # None also in models older than this key: unscaled
 
     measures: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
     usual: ClassVar = 2
@@ -49,11 +49,11 @@ class Regress(TextTask):
             return self
         numbers = []
         for row in rows:
-            with suppress(UserError):  # which is told when the row's example is made
+            with suppress(UserError):  # reported when the row's example is made
                 numbers.append(self.truth(row))
         if not numbers:
             return self
-        ordered = np.sort(numbers)  # so that the sums do not depend on the rows' order
+        ordered = np.sort(numbers)  # makes the sums independent of the order of rows
         return replace(self, scale=(float(ordered.mean()), float(ordered.std()) or 1.0))
 
     def truth(self, row: Row) -> float:

@@ -1,4 +1,4 @@
-"""The folder of a fine-tuned model: where its task and its head lie, and the task that is written there."""
+"""The folder of a fine-tuned model: finding it, and writing and reading its task file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import build, from_dict, to_dict
-from ernie.errors import UserError, check_there
+from ernie.errors import UserError, check_exists
 from ernie.model.pretrained import TASK_FILE
 from ernie.registry import import_plugins
 from ernie.saved import read_json
@@ -20,40 +20,40 @@ _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 
 def find_model(path: Path) -> Path | None:
-    """The folder of the model in a run's folder, or that folder itself; None where there is none."""
+    """Return the folder of the model in a run's folder, or that folder itself; None if there is none."""
     return next((place for place in (path, path / "model") if (place / TASK_FILE).is_file()), None)
 
 
 def model_of(path: Path) -> Path:
-    """As `find_model`.  Raises UserError where there is none."""
+    """As `find_model`, but raises UserError if there is none."""
     folder = find_model(path)
     if folder is None:
-        check_there(path)
+        check_exists(path)
         raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
     return folder
 
 
 def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
-    """Write the task and the id of the task embedding; the files that the task names go with them."""
-    beside: dict[str, Any] = {}
+    """Write the task and the id of the task embedding, and copy the files that the task names."""
+    copied: dict[str, Any] = {}
     for field in task.files:
         file = getattr(task, field)
         if file is not None:
             if not (folder / file.name).exists() or not (folder / file.name).samefile(file):
                 shutil.copyfile(file, folder / file.name)
-            beside[field] = Path(file.name)
-    # The module lets a kind from outside the library be found again.
-    data = {"task": to_dict(replace(task, **beside)), "module": type(task).__module__, "task_id": task_id}
+            copied[field] = Path(file.name)
+    # The module name lets `read_task` import a kind from outside the library.
+    data = {"task": to_dict(replace(task, **copied)), "module": type(task).__module__, "task_id": task_id}
     (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_task(folder: Path) -> tuple[FinetuneTask, int]:
-    """What `write_task` wrote.  Raises UserError where it is damaged."""
+    """Read what `write_task` wrote.  Raises UserError if it is damaged."""
     path = folder / TASK_FILE
     keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
     data = read_json(path, keys, f"{folder} is damaged; copy it again.")
     import_plugins(["tasks.downstream", data["module"]])  # they register the kinds
     task: FinetuneTask = build(_SCHEMA, from_dict(data["task"], str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
-    beside: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
-    return replace(task, **beside), data["task_id"]
+    present: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}
+    return replace(task, **present), data["task_id"]

@@ -1,4 +1,4 @@
-"""Speech: a text as it sounds, frame by frame and sample by sample.
+"""Speech synthesis: from text to frames to samples.
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281).
 """
@@ -23,7 +23,7 @@ from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labelled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.load import load_tokenizer
-from ernie.text.pronounce import all_known, pronounced, read_dictionary
+from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
 from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
@@ -36,28 +36,29 @@ if TYPE_CHECKING:
 
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
-    from ernie.model.voice import Text, Told, VoiceHead
+    from ernie.model.voice import FramePrediction, Text, VoiceHead
 
-# Of an encoder's configuration, what decides nothing once it has learnt.
-_BEFORE_LEARNING = ("dropout", "attention_dropout", "initializer_range")
-_DIGITS = 4  # of what is learnt from all rows, and of the samples that are written down
+# The fields of an encoder's configuration that matter in training only.
+_TRAINING_ONLY = ("dropout", "attention_dropout", "initializer_range")
+_DIGITS = 4  # of the means over all rows, and of the samples in answers
 
 
 @finetune_task("synthesize")
 @dataclass(frozen=True, kw_only=True)
 class Synthesize(SoundTask):
-    """The text of the column `text` as it is spoken in the sounds of the column `audio`.
+    """The text of the column `text`, spoken as in the sounds of the column `audio`.
 
-    Words are written as `dictionary`, a file as the CMU dictionary, says; without one, and for words that it lacks, as
-    they are.  A decoder makes frames of `features`, and `voice` says what makes sound of them.  With `vocoder: wavenet`
-    all of it learns at the same time, sound from stretches of `crop` seconds, and noise of `dither` times the deviation
-    of the samples is added to those that the WaveNet sees, so that it learns to make up for errors of its own (Valin
-    and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With `end_to_end` the decoder and the encoder learn from the
-    samples, too, as in the paper, and otherwise from frames alone.  With `flow` nothing learns but a flow, which makes
-    all samples at once: from the voice of the run `teacher`, by the divergence between the two, to which `apart` times
-    the squared difference of the logarithms of their deviations is added, and by `spectral` times how far the spectra
-    of what it makes are from those of the recordings.  No recording is longer than `longest` seconds.  `pace` is the
-    letters per decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
+    Words are transcribed with `dictionary`, a file in the format of the CMU dictionary; without one, and for words that
+    it lacks, they stay as they are.  A decoder predicts frames of `features`, and `voice` configures the networks that
+    turn them into sound.  With `vocoder: wavenet` everything is trained jointly, the vocoder on segments of `crop`
+    seconds, and noise of `dither` times the samples' standard deviation is added to the WaveNet's input, so that it
+    learns to compensate for errors of its own (Valin and Skoglund, 2019, arXiv 1810.11846, section 3.5).  With
+    `end_to_end` the vocoder's loss also trains the decoder and the encoder, as in the paper; otherwise they are trained
+    on frames alone.  With `flow` only a flow is trained, which generates all samples in parallel: it is distilled from
+    the voice of the run `teacher`, by the divergence between the two plus `apart` times the squared difference of their
+    log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings.  No
+    recording is longer than `longest` seconds.  `pace` is the letters per decoder step and `loudness` the samples'
+    standard deviation; default: means over the train rows.
     """
 
     text: str = "text"
@@ -113,17 +114,17 @@ class Synthesize(SoundTask):
 
     @property
     def step_samples(self) -> int:
-        """The samples of a step of the decoder."""
+        """The number of samples in a decoder step."""
         return self.voice.reduction * self.features.hop_samples
 
     @property
     def crop_steps(self) -> int:
-        """The steps of a stretch that sound is learnt from."""
+        """The number of steps in a training segment of the vocoder."""
         return max(1, round(self.crop * self.features.rate / self.step_samples))
 
     def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
         if self.teacher is not None:
-            return self._as_taught()
+            return self._with_teacher_values()
         task = super().learnt_from(rows)
         assert isinstance(task, Synthesize)
         if self.pace and self.loudness:
@@ -132,7 +133,7 @@ class Synthesize(SoundTask):
         power = 0.0
         for row in rows:
             try:
-                wave, text = self.wave(row), self._said(row)
+                wave, text = self.wave(row), self._spoken_text(row)
             except UserError:
                 continue
             letters += len("".join(text.split()))
@@ -149,40 +150,41 @@ class Synthesize(SoundTask):
         return own if self.teacher is None else {**own, "teacher": model_of(self.teacher) / HEAD_FILE}
 
     def check_encoder(self, ernie: ErnieModel, task_id: int, encoder: str) -> None:
-        """Raise UserError where the text would reach the teacher's voice as other vectors than those it has learnt."""
+        """Raise UserError if the encoder would give the teacher's voice other vectors than those it was trained on."""
         from ernie.model.config import EncoderConfig
         from ernie.model.inference import tokenizer_of
         from ernie.model.pretrained import CONFIG_FILE, TOKENIZER_FOLDER
 
         if self.teacher is None:
             return
-        folder, (_, known_id) = model_of(self.teacher), self._taught_by()
-        instead = f"A flow reads as its teacher does: give --model {folder}"
+        folder, (_, teacher_task_id) = model_of(self.teacher), self._read_teacher()
+        advice = f"A flow reads as its teacher does: give --model {folder}"
         if load_tokenizer(folder / TOKENIZER_FOLDER).fingerprint != tokenizer_of(ernie).fingerprint:
-            raise UserError(f"model: {encoder} has another vocabulary than the teacher, {self.teacher}. {instead}.")
-        known = EncoderConfig.read(folder / CONFIG_FILE)
-        for name, value in asdict(known).items():
+            raise UserError(f"model: {encoder} has another vocabulary than the teacher, {self.teacher}. {advice}.")
+        teacher_config = EncoderConfig.read(folder / CONFIG_FILE)
+        for name, value in asdict(teacher_config).items():
             own = getattr(ernie.config, name)
-            if name not in _BEFORE_LEARNING and own != value:
+            if name not in _TRAINING_ONLY and own != value:
                 raise UserError(
-                    f"model: {encoder} has {name} {own}, the teacher, {self.teacher}, has {value}. {instead}."
+                    f"model: {encoder} has {name} {own}, the teacher, {self.teacher}, has {value}. {advice}."
                 )
-        if task_id != known_id:
+        if task_id != teacher_task_id:
             raise UserError(
-                f"train.task_id: is {task_id}, and the teacher, {self.teacher}, has learnt with {known_id}; set it so"
+                f"train.task_id: is {task_id}, and the teacher, {self.teacher}, has learned with {teacher_task_id}; "
+                "set it so"
             )
 
-    def _taught_by(self) -> tuple[Synthesize, int]:
-        """The teacher's task, and the id of its task embedding.  Raises UserError where it is no such run."""
+    def _read_teacher(self) -> tuple[Synthesize, int]:
+        """Return the teacher's task, and the id of its task embedding.  Raises UserError for a run of another kind."""
         assert self.teacher is not None
         teacher, task_id = read_task(model_of(self.teacher))
         if not isinstance(teacher, Synthesize) or teacher.vocoder != "wavenet":
             raise UserError(f"teacher: {self.teacher} is no run of the kind synthesize whose vocoder is wavenet")
         return teacher, task_id
 
-    def _as_taught(self) -> Synthesize:
-        """The task with what its teacher has learnt from rows.  Raises UserError where the two differ in shape."""
-        teacher, _ = self._taught_by()
+    def _with_teacher_values(self) -> Synthesize:
+        """Return the task with the values its teacher took from rows.  Raises UserError if their shapes differ."""
+        teacher, _ = self._read_teacher()
         voice = replace(teacher.voice, flows=self.voice.flows, flow=self.voice.flow)
         if (teacher.features, voice) != (self.features, self.voice):
             raise UserError(
@@ -191,28 +193,28 @@ class Synthesize(SoundTask):
             )
         if self.max_len > teacher.max_len:
             raise UserError(
-                f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learnt texts of {teacher.max_len} "
+                f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learned texts of {teacher.max_len} "
                 "tokens at most; set it so"
             )
-        learnt = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness")}
-        for name, known in learnt.items():
-            if (given := getattr(self, name)) and given != known:
-                raise UserError(f"{name}: is that of the teacher, {known}; take the key out")
+        values = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness")}
+        for name, value in values.items():
+            if (given := getattr(self, name)) and given != value:
+                raise UserError(f"{name}: is that of the teacher, {value}; take the key out")
         words = [read_dictionary(file) if file else {} for file in (self.dictionary, teacher.dictionary)]
         if self.dictionary and words[0] != words[1]:
             raise UserError(
-                f"dictionary: {self.dictionary} differs from what the teacher, {self.teacher}, has learnt with, "
+                f"dictionary: {self.dictionary} differs from what the teacher, {self.teacher}, has learned with, "
                 f"{teacher.dictionary or 'which is no dictionary'}; take the key out, and the teacher's is used"
             )
-        return replace(self, **learnt, dictionary=teacher.dictionary)
+        return replace(self, **values, dictionary=teacher.dictionary)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         if self.dictionary:
-            with about("task.dictionary"):  # and not the first row that is looked up in it
+            with about("task.dictionary"):  # reported for the file, not for the first row looked up in it
                 read_dictionary(self.dictionary)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        ids = tokenizer.encode(self._said(row)).ids
+        ids = tokenizer.encode(self._spoken_text(row)).ids
         cut = max(0, len(ids) + 2 - self.max_len)
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
 
@@ -222,8 +224,8 @@ class Synthesize(SoundTask):
         (sample,) = given.samples
         if tokenizer.unk_id in sample.ids:
             raise UserError(
-                f"column '{self.text}': the vocabulary lacks characters of '{self._said(row)}'; train a tokenizer on "
-                "the texts, as they are or as the dictionary writes them"
+                f"column '{self.text}': the vocabulary lacks characters of '{self._spoken_text(row)}'; train a "
+                "tokenizer on the texts, as they are or as the dictionary writes them"
             )
         if wave.seconds > self.longest:
             raise UserError(
@@ -232,7 +234,7 @@ class Synthesize(SoundTask):
             )
         sample = replace(sample, sound=partial(self.samples, row), labels={"steps": self._steps(wave)})
         odd = [f"sound that {remark}" for remark in wave.remarks]
-        if self.dictionary and not all_known(row.text(self.text), read_dictionary(self.dictionary)):
+        if self.dictionary and not all_pronounceable(row.text(self.text), read_dictionary(self.dictionary)):
             odd.append("words that the dictionary lacks, which stay as they are")
         return replace(given, samples=(sample,), odd=tuple(odd))
 
@@ -241,7 +243,7 @@ class Synthesize(SoundTask):
         if given.cut:
             raise UserError(
                 f"column '{self.text}': the text has {given.tokens + given.cut:,} tokens, and max_len is "
-                f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or part text and sound"
+                f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or split text and sound"
             )
         return given
 
@@ -268,55 +270,59 @@ class Synthesize(SoundTask):
         )
 
     def begin(self, ernie: ErnieModel, head: Any) -> None:
-        head.begin()
+        head.initialize()
         if self.teacher is not None:
-            _taught(ernie, head, model_of(self.teacher))
+            _load_teacher(ernie, head, model_of(self.teacher))
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
-        """The batch with the sounds up to the end of their last steps, and their features."""
+        """Return the batch with sounds padded to whole decoder steps, and their features."""
         if not batch.sounds:
             return batch
-        sounds = [np.pad(sound, (0, self._filled(len(sound)) - len(sound))) for sound in batch.sounds]
-        # A frame lies in the middle of the samples that are made of it.
-        around = self.features.window_samples - self.features.hop_samples
-        sides = (around // 2, around - around // 2)
-        found = [features(self.features, np.pad(sound, sides), self.around) for sound in sounds]
-        frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
+        sounds = [np.pad(sound, (0, self._padded_length(len(sound)) - len(sound))) for sound in batch.sounds]
+        # A frame is centered on the samples generated from it.
+        margin = self.features.window_samples - self.features.hop_samples
+        sides = (margin // 2, margin - margin // 2)
+        features_FM = [features(self.features, np.pad(sound, sides), self.statistics) for sound in sounds]
+        frames = Frames(np.concatenate(features_FM), Layout.of_lengths([len(own_FM) for own_FM in features_FM]))
         return replace(batch, sounds=tuple(sounds), frames=frames)
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        with self._as_it_speaks(ernie):
+        with self._inference_mode(ernie):
             return ernie.encode_packed(batch, task_id)
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import Loss
         from ernie.model.voice_loss import frame_loss
 
-        with self._as_it_speaks(head.decoder):
-            told, text, frames_NFM, steps = self.told(head, hidden_TD, batch)
-        states_NFD = told.states if self.end_to_end else told.states.detach()
+        with self._inference_mode(head.decoder):
+            predictions, text, frames_NFM, steps = self.teacher_forced(head, hidden_TD, batch)
+        states_NFD = predictions.states if self.end_to_end else predictions.states.detach()
         total = self.sound_loss(head, states_NFD, steps, batch)
         if self.vocoder == "wavenet":
-            total = total + frame_loss(told, text, frames_NFM, steps)
+            total = total + frame_loss(predictions, text, frames_NFM, steps)
         return Loss(total, batch.layout.sequences, None, batch.labels["steps"].values)
 
-    def told(self, head: VoiceHead, hidden_TD: Tensor, batch: Packed) -> tuple[Told, Text, np.ndarray, np.ndarray]:
-        """What the decoder tells of each step where it knows those before it, of which text; the features that were
-        spoken, zero behind the last step, (N, F, M), and how many steps each sound has, (N,)."""
+    def teacher_forced(
+        self, head: VoiceHead, hidden_TD: Tensor, batch: Packed
+    ) -> tuple[FramePrediction, Text, np.ndarray, np.ndarray]:
+        """Run the decoder on the true preceding frames.
+
+        Returns its predictions, the encoded text, the target features (N, F, M), zero after the last step, and the
+        number of steps of each sound, (N,).
+        """
         text = head.decoder.read(hidden_TD, batch.ids, batch.layout)
         frames_NFM, steps = self._in_steps(batch)
         before_NFM = np.pad(frames_NFM, ((0, 0), (1, 0), (0, 0)))[:, :-1]
         return head.decoder(_tensor(before_NFM), text), text, frames_NFM, steps
 
-    def _as_it_speaks(self, layer: nn.Layer) -> AbstractContextManager[None]:
-        """A layer of the teacher forgets nothing while a flow learns: what it told the flow would not be what it tells
-        where it speaks."""
+    def _inference_mode(self, layer: nn.Layer) -> AbstractContextManager[None]:
+        """Disable dropout in a teacher's layer while a flow is trained: the flow must see its inference outputs."""
         from ernie.model.inference import evaluating
 
         return evaluating(layer) if self.leaves_encoder else nullcontext()
 
     def sound_loss(self, head: VoiceHead, states_NFD: Tensor, steps: np.ndarray, batch: Packed) -> Tensor:
-        """The loss of the vocoder on a stretch of each sound, which begins where the sound's name decides."""
+        """Return the vocoder's loss on a random segment of each sound, seeded by the sound's name."""
         from ernie.model import voice_loss
 
         context = head.wavenet.config.context
@@ -324,19 +330,21 @@ class Synthesize(SoundTask):
             assert head.flow is not None
             context += head.flow.context
         generators = [order.generator(0, "stretch", *name.tolist()) for name in batch.samples]
-        free = np.maximum(1, steps - self.crop_steps + 1)
-        first = np.array([rng.integers(count) for rng, count in zip(generators, free, strict=True)])
-        stretch = voice_loss.Stretch(first, self.crop_steps)
-        given_NSH = voice_loss.conditioners(head, states_NFD, steps, stretch, context)
-        samples_NS, *known = voice_loss.stretches(batch, stretch, self.step_samples, context)
-        inside_NR, begun_NS = map(_tensor, known)
+        start_counts = np.maximum(1, steps - self.crop_steps + 1)
+        first = np.array([rng.integers(count) for rng, count in zip(generators, start_counts, strict=True)])
+        segment = voice_loss.Segment(first, self.crop_steps)
+        conditioner_NSH = voice_loss.conditioners(head, states_NFD, steps, segment, context)
+        samples_NS, *masks = voice_loss.segment_samples(batch, segment, self.step_samples, context)
+        inside_NR, begun_NS = map(_tensor, masks)
         noise_NS = np.stack([rng.standard_normal(samples_NS.shape[1]) for rng in generators])
         if self.vocoder == "wavenet":
             dither_NS = _tensor(self.dither * self.loudness * noise_NS) if self.dither else None
-            return voice_loss.likelihood_loss(head, given_NSH, _tensor(samples_NS), inside_NR, begun_NS, dither_NS)
+            return voice_loss.likelihood_loss(
+                head, conditioner_NSH, _tensor(samples_NS), inside_NR, begun_NS, dither_NS
+            )
         return voice_loss.flow_loss(
             head,
-            given_NSH,
+            conditioner_NSH,
             _tensor(samples_NS[:, context:]),
             inside_NR,
             begun_NS,
@@ -350,11 +358,13 @@ class Synthesize(SoundTask):
         assert batch.frames is not None
         layout = batch.frames.layout
         steps = layout.lengths // self.voice.reduction
-        found = np.zeros((layout.sequences, steps.max(), self.voice.reduction * self.features.features), np.float32)
-        each = np.split(batch.frames.features, layout.offsets[1:-1])
-        for row, own, count in zip(found, each, steps, strict=True):
+        frames_NFM = np.zeros(
+            (layout.sequences, steps.max(), self.voice.reduction * self.features.features), np.float32
+        )
+        sounds = np.split(batch.frames.features, layout.offsets[1:-1])
+        for row, own, count in zip(frames_NFM, sounds, steps, strict=True):
             row[:count] = own.reshape(count, -1)
-        return found, steps
+        return frames_NFM, steps
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         answers: list[Answer] = []
@@ -376,37 +386,37 @@ class Synthesize(SoundTask):
         seed: int = 0,
         chunk: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """The samples of a text's tokens, in pieces of `chunk` steps, by default of a quarter of a second.
+        """Yield the samples for a text's tokens, in pieces of `chunk` steps, by default of a quarter of a second.
 
-        `vocoder` is another than the kind's own, `seed` that of the noise which samples are made of.
+        `vocoder` overrides the kind's own; `seed` is that of the noise from which samples are generated.
         """
         import paddle
 
         from ernie.data.batch import pack
         from ernie.data.document import Sample
-        from ernie.decode.speaking import AllAtOnce, OneByOne, speak
+        from ernie.decode.synthesis import FlowVocoder, WaveNetVocoder, speak
 
         rng = np.random.default_rng(seed)
-        chosen = vocoder or self.vocoder
-        maker = OneByOne(head.wavenet, rng) if chosen == "wavenet" or head.flow is None else AllAtOnce(head.flow, rng)
+        flow = None if (vocoder or self.vocoder) == "wavenet" else head.flow
+        generator = WaveNetVocoder(head.wavenet, rng) if flow is None else FlowVocoder(flow, rng)
         with paddle.no_grad():
             encoded_LD = ernie.encode_packed(pack([Sample(ids, np.zeros(len(ids), np.int64))]), task_id)
         steps = chunk or max(1, round(0.25 * self.features.rate / self.step_samples))
-        yield from speak(head, encoded_LD, ids, maker, steps)
+        yield from speak(head, encoded_LD, ids, generator, steps)
 
-    def _said(self, row: Row) -> str:
+    def _spoken_text(self, row: Row) -> str:
         text = row.text(self.text)
-        return pronounced(text, read_dictionary(self.dictionary)) if self.dictionary else text
+        return to_phonemes(text, read_dictionary(self.dictionary)) if self.dictionary else text
 
-    def _filled(self, samples: int) -> int:
+    def _padded_length(self, samples: int) -> int:
         return -(-samples // self.step_samples) * self.step_samples
 
     def _steps(self, wave: Wave) -> int:
-        return self._filled(len(wave.samples)) // self.step_samples
+        return self._padded_length(len(wave.samples)) // self.step_samples
 
 
 def _rounded(value: float) -> float:
-    """With so many digits that the order of the rows does not show."""
+    """Round to a few digits, so that the order of the rows does not matter."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -416,8 +426,8 @@ def _tensor(values: np.ndarray) -> Tensor:
     return paddle.to_tensor(values.astype(np.float32))
 
 
-def _taught(ernie: ErnieModel, head: VoiceHead, folder: Path) -> None:
-    """Give an encoder and its head the voice of a model, which is to stay as it is; only the flow learns."""
+def _load_teacher(ernie: ErnieModel, head: VoiceHead, folder: Path) -> None:
+    """Load a teacher's voice into an encoder and its head, and freeze everything but the flow."""
     from ernie.model.ernie import ErnieModel
     from ernie.model.weights import arrays, read_arrays, set_weights
 
@@ -425,6 +435,6 @@ def _taught(ernie: ErnieModel, head: VoiceHead, folder: Path) -> None:
     assert head.flow is not None
     own = {f"flow.{name}": value for name, value in arrays(head.flow).items()}
     set_weights(head, read_arrays(folder / HEAD_FILE) | own, str(folder))
-    learning = {id(parameter) for parameter in head.flow.parameters()}
+    trainable = {id(parameter) for parameter in head.flow.parameters()}
     for parameter in (*ernie.parameters(), *head.parameters()):
-        parameter.stop_gradient = id(parameter) not in learning
+        parameter.stop_gradient = id(parameter) not in trainable

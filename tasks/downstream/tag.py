@@ -1,4 +1,4 @@
-"""Sequence labelling: a tag for each word, and the entities that the tags spell."""
+"""Sequence labeling: a tag for each word, and the entities that the tags encode."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NO_SPACE = re.compile(f"[{NO_SPACES}]")
 @finetune_task("tag")
 @dataclass(frozen=True, kw_only=True)
 class Tag(LogitsTask):
-    """A tag for each word of a row; a word's first token carries it.
+    """A tag for each word of a row, predicted at the word's first token.
 
-    `tokens` names a column with a list of words (or characters), or with text that the tokenizer cuts; `tags` a
-    column with a list of as many tags: B-X and I-X for entities of type X and O, as in BIO, or as in IOB1, where B-X
-    stands only behind another entity of the type; or, with `entities: false`, any names, such as parts of speech.
-    `labels` are the tags to learn, in BIO; left out, those of the rows.  A sentence longer than `max_len` is read in
-    pieces, so that every word gets its tag.
+    `tokens` names a column with a list of words (or characters), or with text that the tokenizer splits; `tags` a
+    column with a list of as many tags: B-X and I-X for entities of type X and O, as in BIO, or as in IOB1, where B-X is
+    used only right after another entity of the type; or, with `entities: false`, any names, such as parts of speech.
+    `labels` are the tags to learn, in BIO; by default those of the rows.  A sentence longer than `max_len` is split
+    into several samples, so that every word gets its tag.
     """
 
     tokens: str = "token"
@@ -71,7 +71,7 @@ class Tag(LogitsTask):
         if self.labels:
             return self
         found = found_in(rows, self.truth)
-        if self.entities:  # where a type only ever begins, or only continues, the other tag is learnt, too
+        if self.entities:  # add the other tag of a type that occurs only with B, or only with I
             types = {tag[2:] for tag in found if tag != OUTSIDE}
             found = {OUTSIDE} | {f"{mark}-{kind}" for kind in types for mark in "BI"}
         return replace(self, labels=collected(found))
@@ -110,22 +110,22 @@ class Tag(LogitsTask):
         return [word for word in tokenizer.words(text, tokenizer.split(text)) if word]
 
     def _example(self, words: list[str], tags: list[int] | None, tokenizer: Tokenizer) -> Example:
-        room = self.max_len - 2
-        pieces = [tokenizer.encode(word).ids for word in words]
-        cut = sum(max(0, len(ids) - room) for ids in pieces)  # of a word longer than a sample, its end
-        # A word that the normalizer removes keeps a place, or the tags behind it would move.
-        pieces = [ids[:room] if len(ids) else np.array([tokenizer.unk_id]) for ids in pieces]
+        limit = self.max_len - 2
+        subwords = [tokenizer.encode(word).ids for word in words]
+        cut = sum(max(0, len(ids) - limit) for ids in subwords)  # the ends of words longer than a sample
+        # A word that the normalizer removes becomes [UNK], so that later tags stay aligned.
+        subwords = [ids[:limit] if len(ids) else np.array([tokenizer.unk_id]) for ids in subwords]
         samples: list[Sample] = []
         firsts: list[np.ndarray] = []
         start = 0
         while start < len(words) or not samples:
             stop, size = start, 0
-            while stop < len(words) and size + len(pieces[stop]) <= room:
-                size += len(pieces[stop])
+            while stop < len(words) and size + len(subwords[stop]) <= limit:
+                size += len(subwords[stop])
                 stop += 1
-            sample, places = _sample(tokenizer, pieces[start:stop], tags[start:stop] if tags is not None else None)
+            sample, positions = _sample(tokenizer, subwords[start:stop], tags[start:stop] if tags is not None else None)
             samples.append(sample)
-            firsts.append(places)
+            firsts.append(positions)
             start = stop
         return Example(tuple(samples), (words, firsts), cut, empty=not words)
 
@@ -146,56 +146,56 @@ class Tag(LogitsTask):
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         words, firsts = example.notes
-        best = [scores[places].argmax(-1) for scores, places in zip(logits, firsts, strict=True)]
-        tags = [self.labels[i] for found in best for i in found]
+        best = [scores[positions].argmax(-1) for scores, positions in zip(logits, firsts, strict=True)]
+        tags = [self.labels[index] for indices in best for index in indices]
         if not self.entities:
             return {"tags": tags, "words": words}
         tags = as_bio(tags)
         return {"tags": tags, "entities": entities(words, tags), "words": words}
 
 
-def _sample(tokenizer: Tokenizer, pieces: list[np.ndarray], tags: list[int] | None) -> tuple[Sample, np.ndarray]:
-    """A sample of words in pieces, and where each word begins in it."""
-    ids = np.concatenate([np.empty(0, np.int64), *pieces])
-    places = np.cumsum([0, *map(len, pieces)])[:-1].astype(np.int64)
+def _sample(tokenizer: Tokenizer, subwords: list[np.ndarray], tags: list[int] | None) -> tuple[Sample, np.ndarray]:
+    """Make a sample of words split into subwords, and return where each word begins in it."""
+    ids = np.concatenate([np.empty(0, np.int64), *subwords])
+    positions = np.cumsum([0, *map(len, subwords)])[:-1].astype(np.int64)
     if tags is None:
-        return single(tokenizer, ids), places + 1
+        return single(tokenizer, ids), positions + 1
     labels = np.full(len(ids), IGNORE, np.int64)
-    labels[places] = tags
-    return single(tokenizer, ids, tag=labels), places + 1
+    labels[positions] = tags
+    return single(tokenizer, ids, tag=labels), positions + 1
 
 
 def as_bio(tags: Sequence[str]) -> list[str]:
-    """BIO tags from BIO or IOB1: an entity begins at B-X, and at I-X behind O or another type.
+    """Convert BIO or IOB1 tags to BIO: an entity begins at B-X, and at I-X after O or another type.
 
     Raises UserError for a tag of another form.
     """
     result, before = [], OUTSIDE
     for tag in tags:
-        mark, _, kind = tag.partition("-")
-        if tag != OUTSIDE and (mark not in ("B", "I") or not kind):
+        mark, _, type_name = tag.partition("-")
+        if tag != OUTSIDE and (mark not in ("B", "I") or not type_name):
             raise UserError(f"tag '{tag}' is not O, B-TYPE or I-TYPE; tags that spell no entities need entities: false")
-        begins = tag != OUTSIDE and (mark == "B" or before == OUTSIDE or before[2:] != kind)
-        result.append(f"B-{kind}" if begins else tag)
+        begins = tag != OUTSIDE and (mark == "B" or before == OUTSIDE or before[2:] != type_name)
+        result.append(f"B-{type_name}" if begins else tag)
         before = tag
     return result
 
 
 def entities(words: Sequence[str], tags: Sequence[str]) -> list[dict[str, Any]]:
-    """The entities that BIO tags spell: type, first word, past-last word, and the words."""
+    """Return the entities of BIO tags: type, first word, past-last word, and text."""
     found: list[dict[str, Any]] = []
-    for place, tag in enumerate(tags):
+    for index, tag in enumerate(tags):
         if tag.startswith("B-"):
-            found.append({"type": tag[2:], "start": place, "end": place + 1})
+            found.append({"type": tag[2:], "start": index, "end": index + 1})
         elif tag.startswith("I-"):
-            found[-1]["end"] = place + 1
+            found[-1]["end"] = index + 1
     for entity in found:
         entity["text"] = joined(words[entity["start"] : entity["end"]])
     return found
 
 
 def joined(words: Sequence[str]) -> str:
-    """Words as text: with spaces between, but not between those of Chinese and Japanese; Korean has spaces."""
+    """Join words with spaces, except between characters of Chinese and Japanese; Korean has spaces."""
     text = ""
     for word in words:
         text += word if not text or (_NO_SPACE.match(text[-1]) and _NO_SPACE.match(word)) else f" {word}"

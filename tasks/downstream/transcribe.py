@@ -1,4 +1,4 @@
-"""Transcription: what is said in a sound, token by token, by connectionist temporal classification.
+"""Transcription of speech by connectionist temporal classification (CTC), optionally with an attention decoder.
 
 Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 """
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from ernie.audio.augment import AugmentConfig, masked, perturbed
+from ernie.audio.augment import AugmentConfig, mask_spectrum, perturb_speed
 from ernie.audio.features import features
-from ernie.audio.lengths import STRIDE, needed, vectors
+from ernie.audio.lengths import STRIDE, min_vectors, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labelled.row import Row
-from ernie.decode.ctc import Beam, Reading, greedy
-from ernie.decode.cutting import Cutting
+from ernie.decode.ctc import Beam, Hypothesis, greedy
 from ernie.decode.ngram import BEGIN, END, NgramModel
+from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import words_of
 from ernie.errors import Remark, UserError
 from ernie.text.blank import is_blank
@@ -39,8 +39,8 @@ from tasks.downstream.sound import SoundTask
 if TYPE_CHECKING:
     from paddle import Tensor, nn
 
-    from ernie.decode.pieces import PieceWriter
     from ernie.decode.recognizer import TokenRecognizer
+    from ernie.decode.truncated_attention import SegmentDecoder
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 class Transcribe(SoundTask):
     """The transcript, in the column `label`, of the audio in the column `audio`.
 
-    The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` changes the
-    sounds to learn from, anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
-    `chunks`, its own one of `chunk` vectors and `before` chunks before it, so that it can be transcribed while it is
-    spoken.  With `recurrent` layers of gated units, which know of all chunks before, take the place of the encoder's.
-    `beam` hypotheses are kept; with 1 decoding is greedy.  `language` is an ARPA file, a
-    language model of the vocabulary's tokens, of whose logarithms `alpha` counts in a beam, and `beta` is added for
-    each token.  With `decoder: attention` CTC only cuts the sound into pieces, and a decoder of `layers` writes what it
-    reads of each (SMLTA, see `ernie.decode.pieces`), seeing `look_back` vectors before a piece and `look_ahead` behind
-    it; none is longer than `longest`.  It remembers `history` tokens, the ends of pieces among them, and each piece is
-    encoded with the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` writes once a sound
-    is over, and looks at all of it.  `ctc_share` of the loss is that of CTC.
+    The encoder reads at most `max_len` vectors, one per four feature frames.  `augment` configures the augmentation of
+    the training sounds, sampled anew in every epoch.  `encoder` says what a vector sees of its sound: the `whole`, or
+    `chunks`, its own chunk of `chunk` vectors and `before` chunks before it, for streaming recognition.  With
+    `recurrent`, layers of gated units, whose state covers all chunks before, replace the encoder's.  `beam` hypotheses
+    are kept; with 1 decoding is greedy.  `language` is an ARPA file, a language model of the vocabulary's tokens, whose
+    log-probabilities are weighted by `alpha` in a beam, with `beta` added for each token.  With `decoder: attention`
+    CTC only cuts the sound into segments, and a decoder of `layers` generates the tokens of each (SMLTA, see
+    `ernie.decode.truncated_attention`), seeing `look_back` vectors before a segment and `look_ahead` after it; none is
+    longer than `longest`.  It sees the last `history` tokens, segment ends included, and each segment is encoded with
+    the `abstractions` of so many tokens before it, if any (SMLTA2).  `decoder: global` attends to the whole sound once
+    it is over.  `ctc_share` is the weight of CTC in the loss.
     """
 
     label: str = "text"
@@ -94,38 +94,38 @@ class Transcribe(SoundTask):
         check_least(self, abstractions=0)
         if self.encoder == "chunks" and self.features.normalize == "utterance":
             raise UserError(
-                "features.normalize: an utterance's mean is known at its end only, and chunks are heard before it; "
+                "features.normalize: an utterance's mean is known at its end only, and chunks are processed before it; "
                 "choose global, streaming or none"
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
         if self.decoder != "ctc" and self.beam > 1:
-            raise UserError("beam: several readings are followed of CTC alone; choose decoder: ctc, or beam: 1")
+            raise UserError("beam: several hypotheses are kept for CTC alone; choose decoder: ctc, or beam: 1")
         if self.abstractions and self.decoder != "attention":
-            raise UserError("abstractions: they are made of pieces, which decoder: attention reads")
+            raise UserError("abstractions: they are made of segments, which decoder: attention reads")
         if self.language is not None and self.beam == 1:
-            raise UserError("language: a language model chooses among readings; follow some, such as beam: 16")
+            raise UserError("language: a language model ranks hypotheses; keep several, such as beam: 16")
 
     @property
     def period(self) -> int | None:
-        """After how many vectors positions begin anew where sound is heard in chunks.
+        """The number of vectors after which positions start again, if sound is processed in chunks.
 
-        Twice what attention sees: no two vectors that see each other have the same position.
+        Twice the attention span: no two vectors that see each other have the same position.
         """
         return 2 * (self.before + 1) * self.chunk if self.encoder == "chunks" else None
 
     @property
     def vector_seconds(self) -> float:
-        """How far apart vectors are."""
+        """The time between two vectors in seconds."""
         return STRIDE * self.features.hop_samples / self.features.rate
 
     def seconds(self, vector: int) -> float:
-        """Where in a sound a vector is."""
+        """Return the time of a vector in a sound, in seconds."""
         return round(vector * self.vector_seconds, 3)
 
     @property
-    def memory(self) -> int | None:
-        """How many tokens of what it has written a decoder of pieces remembers; None is all of them."""
+    def token_window(self) -> int | None:
+        """The number of preceding tokens that the decoder sees: `history` for segments, None for all."""
         return self.history if self.decoder == "attention" else None
 
     def check_fits(self, positions: int, encoder: str) -> None:
@@ -136,10 +136,10 @@ class Transcribe(SoundTask):
                 f"task.chunk: chunks of {self.chunk} vectors and {self.before} before them take {self.period} "
                 f"positions, twice as many as are seen, and {encoder} has {positions}"
             )
-        if self.memory is not None and 2 * self.memory > positions:
+        if self.token_window is not None and 2 * self.token_window > positions:
             raise UserError(
-                f"task.history: {self.memory} tokens take {2 * self.memory} positions, twice as many as are "
-                f"remembered, and {encoder} has {positions}"
+                f"task.history: {self.token_window} tokens take {2 * self.token_window} positions, twice as many as "
+                f"are remembered, and {encoder} has {positions}"
             )
         if self.decoder == "global" and self.max_len >= positions:
             raise UserError(
@@ -151,7 +151,7 @@ class Transcribe(SoundTask):
         if self.language is None:
             return
         model = _language_model(self.language)
-        special = {*_marks(tokenizer)[:2], *_marks(tokenizer)[2]}
+        special = {*_special_tokens(tokenizer)[:2], *_special_tokens(tokenizer)[2]}
         tokens = [token for i, token in enumerate(tokenizer.tokens) if i not in special]
         known = sum((token,) in model.grams for token in tokens)
         if not known:
@@ -165,13 +165,13 @@ class Transcribe(SoundTask):
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         wave = self.wave(row)
-        count = vectors(self.features.frames(len(wave.samples)))
+        count = vector_count(self.features.frames(len(wave.samples)))
         if not count:
             raise UserError(
                 f"column '{self.audio}': the sound is {wave.seconds:.3f} s long, less than one window of "
                 f"{self.features.window:g} s"
             )
-        # In chunks, with positions that begin anew, an encoder hears for as long as one likes.
+        # Chunks with periodic positions have no maximum length.
         if count > self.max_len and (self.encoder == "whole" or self.decoder == "global"):
             raise self._too_long(wave.seconds, count)
         zeros = np.zeros(count, np.int64)
@@ -190,12 +190,12 @@ class Transcribe(SoundTask):
         (sample,) = given.samples
         if len(sample) > self.max_len:
             raise self._too_long(self.wave(row).seconds, len(sample))
-        if needed(ids) > len(sample):
+        if min_vectors(ids) > len(sample):
             raise UserError(
-                f"column '{self.label}': {len(ids)} tokens need {needed(ids)} vectors, and the sound gives "
+                f"column '{self.label}': {len(ids)} tokens need {min_vectors(ids)} vectors, and the sound gives "
                 f"{len(sample)}; it is shorter than what is said in it"
             )
-        return replace(given, samples=(replace(sample, written=frame(tokenizer, ids)[0]),))
+        return replace(given, samples=(replace(sample, decoder_ids=frame(tokenizer, ids)[0]),))
 
     def _too_long(self, seconds: float, count: int) -> UserError:
         return UserError(
@@ -224,33 +224,35 @@ class Transcribe(SoundTask):
             recurrent = RecurrentEncoder(model.config.hidden_size, self.recurrent, chunk)
         blank = tokenizer_of(model).pad_id
         width = self.features.features
-        return SpeechHead(model, width, blank, self.period, layers, self.memory, recurrent, self.abstractions)
+        return SpeechHead(model, width, blank, self.period, layers, self.token_window, recurrent, self.abstractions)
 
     def drawn(self, batch: Packed, training: bool) -> Packed:
-        """The batch with its features; in training each sound is changed as its name in this epoch decides."""
-        found = []
+        """Return the batch with its features; in training each sound is augmented, seeded by its name and epoch."""
+        features_FM = []
         sounds = list(batch.sounds)
         generators = [order.generator(0, "sound", *name.tolist()) for name in batch.samples]
         if training:
-            each = zip(sounds, _labels(batch), generators, strict=True)
-            sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in each]
+            triples = zip(sounds, _labels(batch), generators, strict=True)
+            sounds = [self._perturbed(sound, labels, rng) for sound, labels, rng in triples]
         for sound, rng in zip(sounds, generators, strict=True):
-            heard_FM = features(self.features, sound, self.around)
+            sound_FM = features(self.features, sound, self.statistics)
             if training:
-                mean = heard_FM.mean(0) if self.features.normalize == "none" else 0.0
-                heard_FM = masked(heard_FM, self.augment, rng, mean)
-            found.append(heard_FM)
-        frames = Frames(np.concatenate(found), Layout.of_lengths([len(one) for one in found]))
-        return replace(batch, frames=frames, layout=Layout.of_lengths([vectors(len(one)) for one in found]))
+                mean = sound_FM.mean(0) if self.features.normalize == "none" else 0.0
+                sound_FM = mask_spectrum(sound_FM, self.augment, rng, mean)
+            features_FM.append(sound_FM)
+        frames = Frames(np.concatenate(features_FM), Layout.of_lengths([len(own_FM) for own_FM in features_FM]))
+        return replace(
+            batch, frames=frames, layout=Layout.of_lengths([vector_count(len(own_FM)) for own_FM in features_FM])
+        )
 
     def _perturbed(self, sound: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """A sound played faster or slower; as it is where it would be too short for its labels, or too long."""
-        changed = perturbed(sound, self.features.rate, self.augment, rng)
-        count = vectors(self.features.frames(len(changed)))
-        return changed if needed(labels) <= count <= self.max_len else sound
+        """Perturb the speed of a sound, unless it would become too short for its labels, or too long."""
+        changed = perturb_speed(sound, self.features.rate, self.augment, rng)
+        count = vector_count(self.features.frames(len(changed)))
+        return changed if min_vectors(labels) <= count <= self.max_len else sound
 
     def mask(self, layout: Layout) -> Mask | None:
-        """What each vector sees of its sound."""
+        """Return the attention mask of the encoder."""
         from ernie.kernels.mask import Mask
 
         return Mask.chunk(layout, self.chunk, self.before) if self.encoder == "chunks" else None
@@ -266,37 +268,39 @@ class Transcribe(SoundTask):
         from ernie.model.speech import ctc_loss
 
         labels = _labels(batch)
-        lies = Layout.of_lengths([len(one) for one in labels])
-        told = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), lies, head.blank)
+        label_layout = Layout.of_lengths([len(own) for own in labels])
+        ctc = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), label_layout, head.blank)
         if self.decoder == "ctc":
-            return told
-        from ernie.decode.listening import whole_loss
-        from ernie.decode.pieces import attention_loss
+            return ctc
+        from ernie.decode.global_attention import global_attention_loss
+        from ernie.decode.truncated_attention import attention_loss
 
-        assert batch.written is not None
+        assert batch.decoder_tokens is not None
         if self.decoder == "global":
-            heard = whole_loss(head.writer, hidden_TD, batch.layout, batch.written)
-            return self._with_attention(told, heard)
-        begin, end = batch.written.ids[0], batch.written.next[batch.written.layout.offsets[1] - 1]
+            attention = global_attention_loss(head.writer, hidden_TD, batch.layout, batch.decoder_tokens)
+            return self._with_attention(ctc, attention)
+        begin, end = batch.decoder_tokens.ids[0], batch.decoder_tokens.next[batch.decoder_tokens.layout.offsets[1] - 1]
         shifts = _shifts(batch, 2 * self.history)
-        read = attention_loss(head, hidden_TD, batch.layout, labels, self.cutting, int(begin), int(end), shifts)
-        return self._with_attention(told, read)
+        attention = attention_loss(
+            head, hidden_TD, batch.layout, labels, self.segmentation, int(begin), int(end), shifts
+        )
+        return self._with_attention(ctc, attention)
 
-    def _with_attention(self, told: Loss, read: Loss) -> Loss:
-        return replace(told, total=self.ctc_share * told.total + (1 - self.ctc_share) * read.total)
+    def _with_attention(self, ctc: Loss, attention: Loss) -> Loss:
+        return replace(ctc, total=self.ctc_share * ctc.total + (1 - self.ctc_share) * attention.total)
 
     @property
-    def cutting(self) -> Cutting:
-        """Where the decoder's pieces end, and what is seen of them."""
-        return Cutting(self.look_back, self.look_ahead, self.longest)
+    def segmentation(self) -> Segmentation:
+        """The segmentation of the sound for the attention decoder."""
+        return Segmentation(self.look_back, self.look_ahead, self.longest)
 
-    def writer(self, head: Any, tokenizer: Tokenizer) -> PieceWriter | None:
-        """What writes the tokens of each piece, where that is not CTC."""
-        from ernie.decode.pieces import PieceWriter
+    def segment_decoder(self, head: Any, tokenizer: Tokenizer) -> SegmentDecoder | None:
+        """Return the decoder of segments; None for other decoders."""
+        from ernie.decode.truncated_attention import SegmentDecoder
 
         if self.decoder != "attention":
             return None
-        return PieceWriter(head, self.cutting, *_marks(tokenizer))
+        return SegmentDecoder(head, self.segmentation, *_special_tokens(tokenizer))
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
@@ -304,66 +308,68 @@ class Transcribe(SoundTask):
         from ernie.model.inference import finite, tokenizer_of
 
         tokenizer = tokenizer_of(ernie)
-        read = self._reader(tokenizer, head)
+        decode = self._token_decoder(tokenizer, head)
         batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
-        logits_TV[:, _untold(tokenizer)] = -np.inf
+        logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf
         answers = []
         for start, stop in pairwise(batch.layout.offsets.tolist()):
-            told = read(logits_TV[start:stop], hidden_TD[start:stop])
-            text, firsts = words_of([token for token, _ in told], tokenizer_of(ernie).decode)
-            seconds = [self.seconds(told[first][1]) for first in firsts]
+            emitted = decode(logits_TV[start:stop], hidden_TD[start:stop])
+            text, word_starts = words_of([token for token, _ in emitted], tokenizer_of(ernie).decode)
+            seconds = [self.seconds(emitted[first][1]) for first in word_starts]
             answers.append({"transcript": text, "seconds": seconds})
         return answers
 
-    def _reader(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
-        """What makes of scores (T, V) and vectors (T, D) the tokens that were told, and at which vectors."""
-        from ernie.decode.listening import WholeWriter
+    def _token_decoder(self, tokenizer: Tokenizer, head: Any) -> Callable[[np.ndarray, Tensor], list[tuple[int, int]]]:
+        """Return a function from scores (T, V) and vectors (T, D) to the decoded tokens and their vectors."""
+        from ernie.decode.global_attention import UtteranceDecoder
 
-        writer, blank = self.writer(head, tokenizer), head.blank
+        segment_decoder, blank = self.segment_decoder(head, tokenizer), head.blank
         if self.decoder == "global":
-            whole = WholeWriter(head.writer, blank, *_marks(tokenizer))
-            return lambda scores_TV, hidden_TD: [spike[:2] for spike in whole.write(scores_TV, hidden_TD)]
+            utterance_decoder = UtteranceDecoder(head.writer, blank, *_special_tokens(tokenizer))
+            return lambda scores_TV, hidden_TD: [spike[:2] for spike in utterance_decoder.decode(scores_TV, hidden_TD)]
         beam = self._beam(tokenizer, blank)
 
-        def read(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
+        def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
             if self.beam > 1:
-                best = beam.best(beam.go_on([Reading()], scores_TV))
+                best = beam.best(beam.extend([Hypothesis()], scores_TV))
                 return list(zip(best.tokens, best.vectors, strict=True))
             spikes = greedy(scores_TV, blank)
-            if writer is not None:
-                from ernie.decode.pieces import Writing
+            if segment_decoder is not None:
+                from ernie.decode.truncated_attention import SegmentDecoderState
 
-                _, spikes = writer.go_on(Writing.begin(), hidden_TD, [spike.vector for spike in spikes], ended=True)
+                _, spikes = segment_decoder.push(
+                    SegmentDecoderState.begin(), hidden_TD, [spike.vector for spike in spikes], ended=True
+                )
             return [(spike.token, spike.vector) for spike in spikes]
 
-        return read
+        return decode
 
     def _beam(self, tokenizer: Tokenizer, blank: int) -> Beam:
-        """What follows several readings."""
+        """Return the beam search, with the language model if there is one."""
         if self.language is None:
             return Beam(blank, self.beam, alpha=self.alpha, beta=self.beta)
         model, names = _language_model(self.language), tokenizer.tokens
 
         def score(before: tuple[int, ...], token: str) -> float:
-            """The logarithm of the probability of a token after others."""
-            last = before[max(0, len(before) - model.order) :]
-            history = [names[one] for one in last]
-            return model.score(history if len(last) < len(before) else [BEGIN, *history], token)
+            """Return the log-probability of a token after others."""
+            context = before[max(0, len(before) - model.order) :]
+            history = [names[each] for each in context]
+            return model.score(history if len(context) < len(before) else [BEGIN, *history], token)
 
         return Beam(
             blank,
             self.beam,
-            language=lambda before, token: score(before, names[token]),
-            ends=lambda tokens: score(tokens, END),
+            language_model=lambda before, token: score(before, names[token]),
+            end_score=lambda tokens: score(tokens, END),
             alpha=self.alpha,
             beta=self.beta,
-            looks_back=model.order + 1,
+            history=model.order + 1,
         )
 
     def recognizer(self, ernie: ErnieModel, head: Any) -> TokenRecognizer:
-        """What recognizes streams of sound in the chunks that were learnt."""
+        """Return a recognizer of sound streams, in the chunks of training."""
         from ernie.decode.recognizer import TokenRecognizer
         from ernie.model.inference import tokenizer_of
 
@@ -377,47 +383,47 @@ class Transcribe(SoundTask):
             ernie,
             head,
             self.features,
-            self.around,
+            self.statistics,
             chunk=self.chunk,
             before=self.before,
-            writer=self.writer(head, tokenizer),
+            decoder=self.segment_decoder(head, tokenizer),
             beam=self._beam(tokenizer, head.blank) if self.beam > 1 else None,
-            never=_untold(tokenizer),
+            never=_excluded_from_ctc(tokenizer),
         )
 
 
 def _labels(batch: Packed) -> list[np.ndarray]:
-    """What is said in each sound: what a decoder would write, without the token that it begins with."""
-    assert batch.written is not None
-    return [ids[1:] for ids in np.split(batch.written.ids, batch.written.layout.offsets[1:-1])]
+    """Return the labels of each sound: the decoder's tokens without the one it begins with."""
+    assert batch.decoder_tokens is not None
+    return [ids[1:] for ids in np.split(batch.decoder_tokens.ids, batch.decoder_tokens.layout.offsets[1:-1])]
 
 
-def _marks(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
-    """What a decoder begins with, what it ends with, and what it never writes."""
+def _special_tokens(tokenizer: Tokenizer) -> tuple[int, int, tuple[int, ...]]:
+    """Return the token that a decoder begins with, the one it ends with, and those it never generates."""
     return tokenizer.cls_id, tokenizer.sep_id, (tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
 
 
-def _untold(tokenizer: Tokenizer) -> list[int]:
-    """What CTC never tells: no transcript to learn from has it."""
-    begin, end, others = _marks(tokenizer)
+def _excluded_from_ctc(tokenizer: Tokenizer) -> list[int]:
+    """Return the tokens that CTC never predicts: no training transcript contains them."""
+    begin, end, others = _special_tokens(tokenizer)
     return [token for token in (begin, end, *others) if token != tokenizer.pad_id]  # which is the blank
 
 
 def _language_model(file: Path) -> NgramModel:
-    """Read once, not for every batch that is answered, and anew where the file has changed."""
+    """Load a language model, cached across batches and reloaded when the file has changed."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
-        return NgramModel.load(file)  # which says what is wrong
-    return _as_it_was(file, found.st_mtime_ns, found.st_size)
+        return NgramModel.load(file)  # raises the right UserError
+    return _cached_language_model(file, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=1)
-def _as_it_was(file: Path, *_: int) -> NgramModel:
-    """The language model of a file as it was when it was last written to, and with so many bytes."""
+def _cached_language_model(file: Path, *_: int) -> NgramModel:
+    """Load the language model of a file; the modification time and the size are part of the cache key."""
     return NgramModel.load(file)
 
 
 def _shifts(batch: Packed, period: int) -> np.ndarray:
-    """Where the positions of each sound begin, (N,), as its name decides: so none of them stands for its length."""
+    """Return the first position of each sound, (N,), random by its name, so that positions do not reveal lengths."""
     return np.array([order.generator(0, "shift", *name.tolist()).integers(period) for name in batch.samples])

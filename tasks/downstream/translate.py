@@ -1,6 +1,6 @@
-"""Translation, of whole sentences or simultaneously: a decoder writes what an encoder reads in another language.
+"""Translation, of whole sentences or simultaneously, by an encoder and a decoder.
 
-Ma et al., 2019, "STACL" (arXiv 1810.08398): learnt from prefix to prefix, with the policy that is used afterwards.
+Ma et al., 2019, "STACL" (arXiv 1810.08398): prefix-to-prefix training, with the policy used in inference.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from ernie.kernels.mask import Mask
     from ernie.model.ernie import ErnieModel
     from ernie.model.losses import Loss
-    from ernie.model.reading import Reading
+    from ernie.model.reading import SourceView
 
 
 @finetune_task("translate")
 @dataclass(frozen=True, kw_only=True)
 class Translate(FinetuneTask):
-    """The text of the column `text`, written in the language of the column `label`.
+    """The text of the column `text`, translated into the language of the column `label`.
 
-    Without `wait_k` whole sentences are read; a number stays that many tokens behind the source; of several one is
-    drawn per row (multi-path), and inference uses the first.  `catch_up` keeps the distance where the two
+    Without `wait_k` whole sentences are read; a number stays that many tokens behind the source; of several, one is
+    sampled for each row (multi-path), and inference uses the first.  `catch_up` keeps the distance where the two
     languages differ in length (1 - 1/r, a target being r times as long).  `encoder` says how it avoids seeing the
-    future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is
-    re-encoded, which takes more time.  `layers` are those of the decoder (as many as the encoder has), `smoothing`
-    the share of label smoothing, `beam` the hypotheses that are followed once a source is over.
+    future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is re-encoded,
+    which takes more time.  `layers` are those of the decoder (by default as many as the encoder has), `smoothing` the
+    label smoothing, `beam` the number of hypotheses once a source is over.
     """
 
     text: str = "source"
@@ -77,11 +77,11 @@ class Translate(FinetuneTask):
 
     @property
     def paths(self) -> tuple[int | None, ...]:
-        """The distances that are learnt, the one that answers first; None is the whole sentence."""
+        """The wait-k distances in training, the one for inference first; None is the whole sentence."""
         return (self.wait_k or (None,)) if isinstance(self.wait_k, tuple) else (self.wait_k,)
 
     def policy(self, k: int | None) -> WaitK:
-        """When to read and when to write."""
+        """Return the read/write policy."""
         from ernie.decode.wait_k import WaitK
 
         return WaitK(k, self.catch_up)
@@ -89,7 +89,9 @@ class Translate(FinetuneTask):
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         text = row.text(self.text)
         ids = tokenizer.encode("" if is_blank(text) else text).ids
-        return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=_over(ids, self.max_len), empty=not len(ids))
+        return Example(
+            (single(tokenizer, ids[: self.max_len - 2]),), cut=_excess(ids, self.max_len), empty=not len(ids)
+        )
 
     def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
@@ -103,14 +105,17 @@ class Translate(FinetuneTask):
             odd.append("capitals in a translation, which BLEU counts and this vocabulary never writes")
         return replace(
             given,
-            samples=(replace(given.samples[0], written=written),),
-            cut=given.cut + _over(ids, self.max_len),
+            samples=(replace(given.samples[0], decoder_ids=written),),
+            cut=given.cut + _excess(ids, self.max_len),
             odd=tuple(odd),
         )
 
     def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
         written = [
-            sample.written[1:-1] for example in examples for sample in example.samples if sample.written is not None
+            sample.decoder_ids[1:-1]
+            for example in examples
+            for sample in example.samples
+            if sample.decoder_ids is not None
         ]
         tokens = sum(map(len, written))
         unknown = sum(int((ids == tokenizer.unk_id).sum()) for ids in written)
@@ -135,44 +140,44 @@ class Translate(FinetuneTask):
         return TranslationHead(model, self.layers)
 
     def computed(self, example: Example) -> int:
-        """With `prefixes` those of each beginning of a source that is encoded; of several distances the costliest."""
+        """With `prefixes` count every encoded prefix of a source; of several distances take the costliest."""
         if self.encoder != "prefixes":
             return example.tokens
         return sum(self._prefixes(sample) for sample in example.samples)
 
     def _prefixes(self, sample: Sample) -> int:
-        if sample.written is None:
+        if sample.decoder_ids is None:
             return sample.size
-        steps, whole = np.arange(len(sample.written) - 1), len(sample) - 1
+        steps, whole = np.arange(len(sample.decoder_ids) - 1), len(sample) - 1
         read = (np.unique(self.policy(k).reads(steps, np.full(len(steps), whole))) + 1 for k in self.paths)
         return len(steps) + max(int(lengths.sum()) for lengths in read)
 
     def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
-        reading = self._reading(batch)
-        return reading.sources, reading.mask
+        view = self._source_view(batch)
+        return view.sources, view.mask
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         sources, mask = self.sees(batch)
         return ernie.encode_packed(sources, task_id, mask=mask)
 
     def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
-        written = batch.written
+        written = batch.decoder_tokens
         assert written is not None
-        source = self._reading(batch).source(head.decoder, hidden_TD)
+        source = self._source_view(batch).source(head.decoder, hidden_TD)
         return head.loss(head(written.ids, written.layout, source), written.next, self.smoothing)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.model.inference import tokenizer_of
 
         translator = self.translator(ernie, head, task_id)
-        found = translator.translate([example.samples[0].ids[1:-1] for example in examples])
+        results = translator.translate([example.samples[0].ids[1:-1] for example in examples])
         decode = tokenizer_of(ernie).decode
-        return [{"translation": decode(one.written), "delays": list(one.delays)} for one in found]
+        return [{"translation": decode(result.written), "delays": list(result.delays)} for result in results]
 
     def translator(
         self, ernie: ErnieModel, head: Any, task_id: int, policy: WaitK | None = None, beam: int | None = None
     ) -> TokenTranslator:
-        """What translates streams of tokens, under another policy than the task's own if one is given."""
+        """Return a translator of token streams, with another policy or beam than the task's own if given."""
         from ernie.decode.translator import TokenTranslator
 
         beam = self.beam if beam is None else beam
@@ -182,30 +187,30 @@ class Translate(FinetuneTask):
         causal = self.encoder == "causal" and self.paths != (None,)
         return TokenTranslator(ernie, head, policy, causal=causal, beam=beam, task_id=task_id, max_len=self.max_len)
 
-    def _reading(self, batch: Packed) -> Reading:
-        """What encoder and decoder see of a batch.
+    def _source_view(self, batch: Packed) -> SourceView:
+        """Return what encoder and decoder see of a batch.
 
-        The distance of each row is drawn by its name: which rows share a batch, or a process, does not matter.
+        The distance of each row is sampled by its name, so it does not depend on the batch or the process.
         """
-        from ernie.model.reading import Reading, source_lengths
+        from ernie.model.reading import SourceView, source_lengths
 
-        assert batch.written is not None
-        layout, paths = batch.written.layout, self.paths
+        assert batch.decoder_tokens is not None
+        layout, paths = batch.decoder_tokens.layout, self.paths
         if paths == (None,):
-            return Reading.whole(batch, layout)
+            return SourceView.whole(batch, layout)
         lengths_U = np.repeat(source_lengths(batch.layout), layout.lengths)
         # For each path P and token U: np.choose takes 64 paths at most.
         reads_PU = np.stack([self.policy(k).reads(layout.positions, lengths_U) for k in paths])
-        drawn_U = np.repeat([self._drawn(name) for name in batch.samples], layout.lengths)
-        reads_U = reads_PU[drawn_U, np.arange(len(drawn_U))]
-        return (Reading.causal if self.encoder == "causal" else Reading.prefixes)(batch, layout, reads_U)
+        path_U = np.repeat([self._sampled_path(name) for name in batch.samples], layout.lengths)
+        reads_U = reads_PU[path_U, np.arange(len(path_U))]
+        return (SourceView.causal if self.encoder == "causal" else SourceView.prefixes)(batch, layout, reads_U)
 
-    def _drawn(self, name: np.ndarray) -> int:
-        """Which of the paths the sample of a name learns."""
+    def _sampled_path(self, name: np.ndarray) -> int:
+        """Return the index of the path that a sample with this name is trained on."""
         if len(self.paths) == 1:
             return 0
         return int(order.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
 
 
-def _over(ids: np.ndarray, max_len: int) -> int:
+def _excess(ids: np.ndarray, max_len: int) -> int:
     return max(0, len(ids) + 2 - max_len)

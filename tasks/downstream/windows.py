@@ -1,5 +1,4 @@
-"""A passage longer than a sample, read in windows that overlap, as in BERT's for SQuAD (Devlin et al., 2019, section
-4.2)."""
+"""Overlapping windows over passages longer than a sample, as in BERT for SQuAD (Devlin et al., 2019, section 4.2)."""
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ import numpy as np
 
 
 class Window(NamedTuple):
-    """One sample's view: the characters (n, 2) of the passage's tokens in it, and where they begin in the sample.
+    """The view of one sample: the character spans (n, 2) of its passage tokens, and where these begin in the sample.
 
-    `best` (n,) says for which of them this window has the most context of all windows.
+    `best` (n,) marks the tokens for which this window has more context than any other.
     """
 
     offsets: np.ndarray
@@ -20,24 +19,24 @@ class Window(NamedTuple):
     best: np.ndarray
 
 
-def window_starts(tokens: int, room: int, stride: int) -> list[int]:
-    """Where the windows of a passage begin, each `room` tokens long, two of them sharing `stride`.
+def window_starts(tokens: int, size: int, stride: int) -> list[int]:
+    """Return where the windows of a passage begin, each `size` tokens long and overlapping the next by `stride`.
 
-    The last one ends with the passage.
+    The last window ends with the passage.
     """
     starts = [0]
-    while starts[-1] + room < tokens:
-        starts.append(starts[-1] + room - stride)
+    while starts[-1] + size < tokens:
+        starts.append(starts[-1] + size - stride)
     return starts
 
 
-def has_most_context(starts: Sequence[int], i: int, room: int, tokens: int) -> np.ndarray:
-    """For each token of window `i`, whether no other window shows more of what stands around it."""
-    stops = [min(start + room, tokens) for start in starts]
-    places = np.arange(starts[i], stops[i])
+def has_most_context(starts: Sequence[int], i: int, size: int, tokens: int) -> np.ndarray:
+    """Return for each token of window `i` whether no other window has more context around it."""
+    stops = [min(start + size, tokens) for start in starts]
+    positions = np.arange(starts[i], stops[i])
 
     def context(j: int) -> np.ndarray:
-        left, right = places - starts[j], stops[j] - 1 - places
+        left, right = positions - starts[j], stops[j] - 1 - positions
         inside = (left >= 0) & (right >= 0)
         return np.where(inside, np.minimum(left, right) + 0.01 * (stops[j] - starts[j]), -1.0)
 
@@ -47,6 +46,6 @@ def has_most_context(starts: Sequence[int], i: int, room: int, tokens: int) -> n
 
 
 def touched(offsets: np.ndarray, start: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token that stand for any of the characters [start, end)."""
+    """Return the first and the last token that overlap the characters [start, end); None if there is none."""
     found = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
     return (int(found[0]), int(found[-1])) if len(found) else None

@@ -21,7 +21,7 @@ class Capitalization(TokenTask):
     """Two-way classification of each word's first token: capital or not.
 
     The labels come from the text before lower-casing; words without letters of two cases (numbers, punctuation,
-    Chinese) have none.  Needs a tokenizer that lower-cases, or the input would give the answer away.
+    Chinese) have none.  Needs a tokenizer that lower-cases: otherwise the input would give the answer away.
     """
 
     classes: ClassVar[int] = 2
@@ -30,15 +30,15 @@ class Capitalization(TokenTask):
     def check(self, tokenizer: Tokenizer) -> None:
         if not tokenizer.lowercase:
             raise UserError(
-                "capitalization can only be learnt with a tokenizer that lower-cases: this one shows the capitals to "
+                "capitalization can only be learned with a tokenizer that lower-cases: this one shows the capitals to "
                 "the model. Take the task out of the schedule, or train a tokenizer without --cased."
             )
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         document = items[0]
-        labelled = ((document.flags & Flag.CASED) != 0) & ((document.flags & Flag.CONTINUES_WORD) == 0)
+        labeled = ((document.flags & Flag.CASED) != 0) & ((document.flags & Flag.CONTINUES_WORD) == 0)
         capital = (document.flags & Flag.CAPITALIZED) != 0
-        labels = np.where(labelled, capital, IGNORE)
+        labels = np.where(labeled, capital, IGNORE)
         for start, stop in stretches(document, self.length - 2):
-            if labelled[start:stop].any():
+            if labeled[start:stop].any():
                 yield single(tokenizer, document.tokens.cut(start, stop), label=labels[start:stop])

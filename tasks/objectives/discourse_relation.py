@@ -1,8 +1,7 @@
 """Discourse relation: how does the second sentence relate to the first?  ERNIE 2.0 (Sun et al., 2019), section 3.2.3.
 
-The labels are mined, as in Sileo et al. (2019, arXiv 1903.11850): a sentence that opens with an explicit connective
-has the connective taken away, and the relation that it marks is to be predicted.  Labelled pairs may come from a file
-instead.
+The labels are mined, as in Sileo et al. (2019, arXiv 1903.11850): the explicit connective that opens a sentence is
+removed, and the relation that it marks is the label.  Labeled pairs may come from a file instead.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 from tasks.connectives import CHINESE, ENGLISH, PREPOSITIONS, RELATIONS
 
-_SHORTEST = 3  # tokens that must be left of a sentence without its connective
+_MIN_TOKENS = 3  # of a sentence without its connective
 _COLUMNS = ("first", "second", "label")  # of a file of pairs
 
 
@@ -48,40 +47,40 @@ class DiscourseRelation(SequenceTask):
     def items(self, documents: Sequence[Any], *, held_out: bool) -> Sequence[Any]:
         if self.pairs is None:
             return documents
-        # By its sentences, not its label: a pair that has several is held out with all of them.
+        # Split by sentences, not by label: a pair with several labels is held out with all of them.
         return Table(self.pairs, _COLUMNS, by=_COLUMNS[:2]).rows(held_out)
 
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         if self.pairs is None:
-            yield from self._mined(items[0], tokenizer)
+            yield from self._mine(items[0], tokenizer)
             return
         row = items[0]
         label = _file_labels(self.pairs).index(row["label"])
         first, second = (tokenizer.encode(row[side]).ids for side in ("first", "second"))
         yield pair(tokenizer, first, second, self.length, label=label)
 
-    def _mined(self, document: Document, tokenizer: Tokenizer) -> Iterator[Sample]:
+    def _mine(self, document: Document, tokenizer: Tokenizer) -> Iterator[Sample]:
         if len(document) == 0:
             return
         openings = _openings(tokenizer)
         starts = np.concatenate(([0], document.ends[:-1]))
         may_open = np.isin(document.ids[starts], np.fromiter(openings, np.int64, len(openings)))
-        alone = (document.marks & (Mark.BEGINS_PARAGRAPH | Mark.TITLE | Mark.HEADING)) != 0
-        for i in np.flatnonzero(may_open & ~alone):
+        no_predecessor = (document.marks & (Mark.BEGINS_PARAGRAPH | Mark.TITLE | Mark.HEADING)) != 0
+        for i in np.flatnonzero(may_open & ~no_predecessor):
             if i == 0 or document.marks[i - 1] & (Mark.TITLE | Mark.HEADING):
                 continue
             sentence = document.sentence(int(i))
             for opening, relation in openings[int(sentence.ids[0])]:
                 if _begins_with(sentence, opening):
                     rest = sentence.ids[len(opening) :]
-                    if relation and len(rest) >= _SHORTEST:
+                    if relation and len(rest) >= _MIN_TOKENS:
                         first = document.sentence(int(i) - 1).ids
                         yield pair(tokenizer, first, rest, self.length, label=RELATIONS.index(relation))
                     break
 
 
 def _begins_with(sentence: Tokens, opening: tuple[int, ...]) -> bool:
-    """Whether whole words of a sentence's beginning are these tokens: "In fact", not "In factories"."""
+    """Whether a sentence begins with these tokens as whole words: "In fact", not "In factories"."""
     length = len(opening)
     if tuple(sentence.ids[:length].tolist()) != opening:
         return False
@@ -90,29 +89,29 @@ def _begins_with(sentence: Tokens, opening: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=8)
 def _openings(tokenizer: Tokenizer) -> dict[int, list[tuple[tuple[int, ...], str]]]:
-    """First token -> the token runs that are connectives, longest first, each with its relation ("" for none).
+    """Map a first token to the token sequences of connectives, longest first, each with its relation ("" for none).
 
-    A comma after the connective belongs to it.  In English one is required after a single word of up to four letters
-    ("So, ..." but not "So far ...", "But" excepted) and where the list says so, since those open sentences in other
-    ways too; and with a preposition behind it a connective is none ("In addition to ...").
+    A comma after the connective belongs to it.  In English the comma is required after a single word of up to four
+    letters ("So, ..." but not "So far ...", except "But") and where the list has one, since these open sentences in
+    other ways too.  Followed by a preposition, a connective does not count ("In addition to ...").
     """
-    runs: dict[tuple[int, ...], str] = {}
+    relations: dict[tuple[int, ...], str] = {}
     for connective, relation in ENGLISH.items():
         text = connective[0].upper() + connective[1:]
-        runs[_ids(tokenizer, text.removesuffix(" ,") + ",")] = relation
+        relations[_ids(tokenizer, text.removesuffix(" ,") + ",")] = relation
         if len(connective) > 4 and not connective.endswith(","):
-            runs.setdefault(_ids(tokenizer, text), relation)
+            relations.setdefault(_ids(tokenizer, text), relation)
             for preposition in PREPOSITIONS:
-                runs[_ids(tokenizer, f"{text} {preposition}")] = ""
+                relations[_ids(tokenizer, f"{text} {preposition}")] = ""
     for connective, relation in CHINESE.items():
-        runs[_ids(tokenizer, connective + "，")] = relation
+        relations[_ids(tokenizer, connective + "，")] = relation
         if len(connective) > 1:
-            runs.setdefault(_ids(tokenizer, connective), relation)
-    runs[_ids(tokenizer, "But")] = "contrast"
+            relations.setdefault(_ids(tokenizer, connective), relation)
+    relations[_ids(tokenizer, "But")] = "contrast"
     by_first: dict[int, list[tuple[tuple[int, ...], str]]] = {}
-    for run, relation in sorted(runs.items(), key=lambda item: -len(item[0])):
-        if tokenizer.unk_id not in run:
-            by_first.setdefault(run[0], []).append((run, relation))
+    for opening, relation in sorted(relations.items(), key=lambda item: -len(item[0])):
+        if tokenizer.unk_id not in opening:
+            by_first.setdefault(opening[0], []).append((opening, relation))
     return by_first
 
 

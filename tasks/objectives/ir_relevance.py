@@ -1,7 +1,7 @@
 """IR relevance: how well does this passage answer the query?  ERNIE 2.0 (Sun et al., 2019), section 3.2.3.
 
-The paper learns from a search engine's click log.  Without one, a title or heading serves as the query: a proxy, and
-named so in the reports.
+The paper trains on a search engine's click log.  Without one, a title or heading serves as the query: a proxy, and
+labeled as such in the reports.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NUMBER = re.compile("-?[0-9]+")
 
 
 class Pairs:
-    """Pairs of a query and a passage, by the names that a file gives them: eight bytes for each in memory."""
+    """A set of (query, passage) pairs, by their names in a file, stored as eight-byte hashes."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]):
         self._hashes = np.unique(np.fromiter(map(self._hash, pairs), np.uint64))
 
     def __contains__(self, pair: tuple[str, str]) -> bool:
-        place = int(np.searchsorted(self._hashes, self._hash(pair)))
-        return place < len(self._hashes) and bool(self._hashes[place] == self._hash(pair))
+        index = int(np.searchsorted(self._hashes, self._hash(pair)))
+        return index < len(self._hashes) and bool(self._hashes[index] == self._hash(pair))
 
     @staticmethod
     def _hash(pair: tuple[str, str]) -> np.uint64:
@@ -42,8 +42,8 @@ class Pairs:
 
 
 class Judged(NamedTuple):
-    """A query with a passage that was shown for it, graded STRONG or WEAK, both as the file names them, too; and all
-    pairs that were judged."""
+    """A query and a passage that was shown for it, graded STRONG or WEAK, the names of both in the file, and all pairs
+    that were judged."""
 
     query: str
     passage: str
@@ -59,15 +59,15 @@ class IRRelevance(SequenceTask):
 
     From documents: the query is a heading (after the document's title); its own section is strong, another passage
     of the same document weak, a passage of another document random.  In a document without headings the title is the
-    query, the first passage strong and the others weak; without a title the first sentence stands in for it, unless
+    query, the first third of the text strong and the rest weak; without a title the first sentence replaces it, unless
     `first_sentence` is false.
 
     From `clicks`, a .tsv or .jsonl file with the columns query, passage, clicked (1 or 0): clicked is strong, shown
     only is weak.  From `judgements`, a TREC qrels file (query 0 passage relevance) with `queries` and `passages`
     (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
-    weak.  A passage of another row is random, unless the file judges it for this query too, whatever it says.
+    weak.  A passage of another row is random, unless the file judges it for this query too, with any relevance.
 
-    Of documents a passage's length gives nothing away: all candidates are cut to the shortest of the three.
+    With documents, all three candidate passages are cut to the shortest, so that length does not give the label away.
     """
 
     first_sentence: bool = True
@@ -104,7 +104,7 @@ class IRRelevance(SequenceTask):
             yield from self._from_documents(items[0], items[1].body(), tokenizer, rng)
 
     def _from_judged(self, here: Judged, there: Judged, tokenizer: Tokenizer, rng: np.random.Generator) -> Sample:
-        """The judged pair, or one time in three the query with a stranger's passage."""
+        """Return the judged pair or, one time in three, the query with the passage of another row."""
         known = (here.names[0], there.names[1]) in here.judged or here.passage == there.passage
         random = rng.integers(3) == RANDOM and not known
         passage, grade = (there.passage, RANDOM) if random else (here.passage, here.grade)
@@ -118,15 +118,15 @@ class IRRelevance(SequenceTask):
             return
         for query, own, others in self._queries(here):
             label = int(rng.integers(self.classes))
-            kept = query[: (self.length - 3) // 2]
-            room = self.length - 3 - len(kept)
-            places = {STRONG: (here, own), WEAK: (here, others), RANDOM: (there, range(len(there)))}
-            passages = {grade: _passage(*place, room, rng) for grade, place in places.items()}
+            query_ids = query[: (self.length - 3) // 2]
+            max_tokens = self.length - 3 - len(query_ids)
+            origins = {STRONG: (here, own), WEAK: (here, others), RANDOM: (there, range(len(there)))}
+            passages = {grade: _passage(*origin, max_tokens, rng) for grade, origin in origins.items()}
             shortest = min(map(len, passages.values()))
-            yield pair(tokenizer, kept, passages[label][:shortest], self.length, label=label)
+            yield pair(tokenizer, query_ids, passages[label][:shortest], self.length, label=label)
 
     def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, Sequence[int] | np.ndarray, np.ndarray]]:
-        """Each query of a document, the sentences that answer it, and those of its other sections."""
+        """Yield each query of a document, the sentences that answer it, and those of its other sections."""
         heading = (document.marks & Mark.HEADING) != 0
         is_title = (document.marks & Mark.TITLE) != 0
         text = np.flatnonzero(~(heading | is_title))
@@ -148,19 +148,19 @@ class IRRelevance(SequenceTask):
 
 
 def _passage(
-    document: Document, sentences: Sequence[int] | np.ndarray, room: int, rng: np.random.Generator
+    document: Document, sentences: Sequence[int] | np.ndarray, max_tokens: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """A stretch of neighbouring sentences that begins at a random one, as far as `room` goes."""
+    """Return consecutive sentences from a random one on, at most `max_tokens` tokens."""
     first = int(rng.integers(len(sentences)))
     last = first + 1
     begin = int(sentences[first])
     while (
         last < len(sentences)
         and int(sentences[last]) == begin + last - first
-        and len(document.run(begin, int(sentences[last]) + 1).ids) <= room
+        and len(document.run(begin, int(sentences[last]) + 1).ids) <= max_tokens
     ):
         last += 1
-    return document.run(begin, begin + last - first).ids[: max(1, room)]
+    return document.run(begin, begin + last - first).ids[: max(1, max_tokens)]
 
 
 def _held_out(queries: set[str]) -> set[str]:
@@ -230,7 +230,7 @@ class Judgements(Sequence[Judged]):
         queries, passages = ({row["id"]: row["text"] for row in Table(path, ("id", "text"))} for path in self._paths)
         return queries, passages
 
-    def _text(self, texts: dict[str, str], name: str, which: int) -> str:
+    def _text(self, texts: dict[str, str], name: str, file: int) -> str:
         if name not in texts:
-            raise UserError(f"{self._paths[which]}: there is no row with the id '{name}', which the judgements name")
+            raise UserError(f"{self._paths[file]}: there is no row with the id '{name}', which the judgements name")
         return texts[name]

@@ -1,4 +1,4 @@
-"""Knowledge masking: predict whole words, phrases and entities that were hidden.
+"""Knowledge masking: predict whole words, phrases and entities that were masked.
 
 ERNIE 1.0 (Sun et al., 2019, arXiv 1904.09223), section 3.2; the first task of ERNIE 2.0, section 3.2.1.
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 Unit = Literal["token", "word", "phrase", "entity"]
-_COUNTED = 5_000  # documents whose tokens are counted
+_COUNTED = 5_000  # about how many documents the token frequencies are counted in
 _CONTINUES = {"word": Flag.CONTINUES_WORD, "phrase": Flag.CONTINUES_PHRASE, "entity": Flag.CONTINUES_ENTITY}
 
 
 @pretrain_task("knowledge_masking")
 @dataclass(frozen=True, kw_only=True)
 class KnowledgeMasking(PretrainTask):
-    """Masked language modelling in which a unit of knowledge is hidden as a whole.
+    """Masked language modeling in which a unit of knowledge is masked as a whole.
 
-    `units` says what counts as one: [token] is BERT's masking, [word] whole-word masking, and each further name
+    `units` says what counts as a unit: [token] is BERT's masking, [word] whole-word masking, and each further name
     joins the tokens of such a span.  `share` of the tokens are predicted; of the units chosen, `mask` are replaced by
-    [MASK], `random` by random tokens, and the rest stay as they are.
+    [MASK], `random` by random tokens, and the rest are kept.
     """
 
     units: tuple[Unit, ...] = ("word", "phrase", "entity")
@@ -56,7 +56,7 @@ class KnowledgeMasking(PretrainTask):
 
     @property
     def measured(self) -> KnowledgeMasking:
-        """With all that is to be told hidden: what is shown is told at once, and would count as known."""
+        """The task with all predicted tokens masked: kept ones are trivial to predict and would inflate the score."""
         return replace(self, mask=1.0, random=0.0)
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
@@ -66,7 +66,7 @@ class KnowledgeMasking(PretrainTask):
             chosen = self._choose(flags, rng)
             labels = np.full(len(ids), IGNORE, np.int64)
             labels[chosen] = ids[chosen]
-            yield single(tokenizer, self._hide(ids, flags, chosen, tokenizer, rng), label=labels)
+            yield single(tokenizer, self._mask(ids, flags, chosen, tokenizer, rng), label=labels)
 
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import MaskedTokenHead
@@ -74,11 +74,11 @@ class KnowledgeMasking(PretrainTask):
         return MaskedTokenHead(model)
 
     def begin(self, head: nn.Layer, items: Sequence[Document]) -> None:
-        """Start the output bias at the logarithm of the tokens' frequencies.
+        """Initialize the output bias to the logarithm of the tokens' frequencies.
 
-        Otherwise the first hundreds of steps teach the embeddings nothing but these frequencies.
+        Otherwise the embeddings learn nothing but these frequencies in the first hundreds of steps.
         """
-        head.begin_at(_frequencies(items, head.bias.shape[0]))
+        head.initialize_bias(_frequencies(items, head.bias.shape[0]))
 
     def reads(self, batch: Packed) -> np.ndarray | None:
         return batch.labels["label"].positions
@@ -88,44 +88,44 @@ class KnowledgeMasking(PretrainTask):
         return head.loss(hidden_TD, labels.positions, labels.values)
 
     def _unit_of(self, flags: np.ndarray) -> np.ndarray:
-        """The number of the unit that each token belongs to."""
+        """Return the number of the unit that each token belongs to."""
         continues = np.zeros(len(flags), bool)
         for unit in self.units:
             if unit in _CONTINUES:
                 continues |= (flags & _CONTINUES[unit]) != 0
-        continues[0] = False  # a stretch may begin inside a span that was cut
+        continues[0] = False  # the first token may continue a unit that was cut
         return np.cumsum(~continues) - 1
 
     def _choose(self, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Which tokens to predict: whole units in random order, at least one."""
+        """Choose the tokens to predict: whole units in random order, at least one."""
         unit_of = self._unit_of(flags)
         sizes = np.bincount(unit_of)
         order = rng.permutation(len(sizes))
         ends = np.cumsum(sizes[order])
-        wanted = self.share * len(flags)
-        taken = int(np.searchsorted(ends, wanted, side="right"))
-        # The next unit would exceed the share; taken this often, it makes the share right in the mean.
-        size = sizes[order[taken]]
-        taken += int(rng.random() < (wanted - (ends[taken] - size)) / size)
+        target = self.share * len(flags)
+        count = int(np.searchsorted(ends, target, side="right"))
+        # The next unit would exceed the share; taken with this probability, it makes the share right on average.
+        size = sizes[order[count]]
+        count += int(rng.random() < (target - (ends[count] - size)) / size)
         chosen_units = np.zeros(len(sizes), bool)
-        chosen_units[order[: max(1, taken)]] = True
+        chosen_units[order[: max(1, count)]] = True
         return chosen_units[unit_of]
 
-    def _hide(
+    def _mask(
         self, ids: np.ndarray, flags: np.ndarray, chosen: np.ndarray, tokenizer: Tokenizer, rng: np.random.Generator
     ) -> np.ndarray:
-        """The ids with the chosen tokens masked, replaced or kept; one draw decides for a whole unit."""
+        """Return the ids with the chosen tokens masked, replaced or kept; one random draw decides for a whole unit."""
         unit_of = self._unit_of(flags)
         draw = rng.random(unit_of[-1] + 1)[unit_of]
-        hidden = ids.astype(np.int64)
-        hidden[chosen & (draw < self.mask)] = tokenizer.mask_id
+        masked = ids.astype(np.int64)
+        masked[chosen & (draw < self.mask)] = tokenizer.mask_id
         replaced = chosen & (draw >= self.mask) & (draw < self.mask + self.random)
-        hidden[replaced] = rng.choice(tokenizer.ordinary_ids, size=int(replaced.sum()))
-        return hidden
+        masked[replaced] = rng.choice(tokenizer.ordinary_ids, size=int(replaced.sum()))
+        return masked
 
 
 def _frequencies(documents: Sequence[Document], size: int) -> np.ndarray:
-    """The share of each token (size,) in some millions of the corpus's tokens, never quite zero."""
+    """Return the share of each token (size,) in some millions of the corpus's tokens, with add-one smoothing."""
     counts, step = np.ones(size), max(1, len(documents) // _COUNTED)
     for i in range(0, len(documents), step):
         counts += np.bincount(documents[i].ids, minlength=size)

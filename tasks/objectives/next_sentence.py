@@ -1,6 +1,6 @@
 """Next sentence: does the second passage follow the first?  BERT (Devlin et al., 2019, arXiv 1810.04805), section 3.1.
 
-Not one of ERNIE 2.0's seven: the sentence-level task that most others use, here as a baseline.
+Not one of ERNIE 2.0's seven tasks: the sentence-level task that most other models use, here as a baseline.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 from tasks.passages import sentence_groups
 
-FOLLOWS, STRANGER = range(2)
+FOLLOWS, OTHER_DOCUMENT = range(2)
 
 
 @pretrain_task("next_sentence")
@@ -24,8 +24,8 @@ FOLLOWS, STRANGER = range(2)
 class NextSentence(SequenceTask):
     """Two-way classification of a passage pair: the second follows the first, or comes from another document.
 
-    A stranger begins with a sentence and has as many tokens as what follows; where the other document has no such
-    passage, there is no sample of either kind, so that lengths tell nothing.
+    A passage of another document starts at a sentence and has as many tokens as the one that follows.  Where the other
+    document has no such passage, there is no sample of either class, so that length does not give the label away.
     """
 
     classes: ClassVar[int] = 2
@@ -44,7 +44,7 @@ class NextSentence(SequenceTask):
             spare = len(there.ids) - len(second)
             if spare < 0:
                 continue
-            if label == STRANGER:
-                begins = 1 + int(np.searchsorted(there.ends[:-1], spare, side="right"))  # with enough tokens behind
-                second = there.run(int(rng.integers(begins)), len(there)).ids[: len(second)]
+            if label == OTHER_DOCUMENT:
+                starts = 1 + int(np.searchsorted(there.ends[:-1], spare, side="right"))  # followed by enough tokens
+                second = there.run(int(rng.integers(starts)), len(there)).ids[: len(second)]
             yield pair(tokenizer, here.run(first, cut).ids, second, self.length, label=label)

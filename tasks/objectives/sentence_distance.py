@@ -1,4 +1,4 @@
-"""Sentence distance: neighbours, of one document, or strangers?  ERNIE 2.0 (Sun et al., 2019), section 3.2.2."""
+"""Sentence distance: adjacent, in one document, or in two?  ERNIE 2.0 (Sun et al., 2019), section 3.2.2."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ernie.data.document import Document, Sample
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 
-ADJACENT, SAME_DOCUMENT, STRANGERS = range(3)
+ADJACENT, SAME_DOCUMENT, TWO_DOCUMENTS = range(3)
 
 
 @pretrain_task("sentence_distance")
 @dataclass(frozen=True, kw_only=True)
 class SentenceDistance(SequenceTask):
-    """Three-way classification of a sentence pair: adjacent, of one document but apart, of two documents.
+    """Three-way classification of a sentence pair: adjacent, apart in one document, or from two documents.
 
-    Needs documents of at least four sentences, so that every sentence has one that is not its neighbour.
+    Needs documents of at least four sentences, so that every sentence has one that is not adjacent to it.
     """
 
     classes: ClassVar[int] = 3
@@ -36,9 +36,9 @@ class SentenceDistance(SequenceTask):
             if label == ADJACENT:
                 other = here.sentence(i + 1)
             elif label == SAME_DOCUMENT:
-                before = max(0, i - 1)  # those that come before its neighbours
-                place = int(rng.integers(before + len(here) - i - 2))
-                other = here.sentence(place if place < before else place - before + i + 2)
+                before = max(0, i - 1)  # number of sentences before the adjacent ones
+                index = int(rng.integers(before + len(here) - i - 2))
+                other = here.sentence(index if index < before else index - before + i + 2)
             else:
                 other = there.sentence(int(rng.integers(len(there))))
             yield pair(tokenizer, here.sentence(i).ids, other.ids, self.length, label=label)

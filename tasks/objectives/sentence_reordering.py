@@ -22,10 +22,10 @@ from tasks.passages import sentence_groups
 class SentenceReordering(SequenceTask):
     """Classification of a shuffled passage by how it was split into 1 to `segments` parts and permuted.
 
-    There are k = 1! + 2! + ... + segments! classes (3, 9, 33 for 2, 3, 4), drawn evenly; passages of fewer sentences
-    than `segments` are left out, so that the number of sentences does not give the class away.  Parts are joined
-    without a separator: parts that stay adjacent look like one, so that there are only 2, 5 or 16
-    different orders, and accuracy cannot reach 1.
+    There are k = 1! + 2! + ... + segments! classes (3, 9, 33 for 2, 3, 4), sampled uniformly; passages of fewer
+    sentences than `segments` are left out, so that the number of sentences does not give the class away.  Parts are
+    joined without a separator: parts that stay adjacent look like one, so that there are only 2, 5 or 16 different
+    orders, and accuracy cannot reach 1.
     """
 
     segments: int = 3
@@ -54,5 +54,5 @@ class SentenceReordering(SequenceTask):
 
 @cache
 def arrangements(segments: int) -> list[tuple[int, ...]]:
-    """Every order of 1, then of 2, ... then of `segments` parts; the place in this list is the class."""
+    """Return every order of 1, then 2, ..., then `segments` parts; the index in this list is the class."""
     return [order for n in range(1, segments + 1) for order in permutations(range(n))]

@@ -19,8 +19,8 @@ from tasks.passages import stretches
 class TokenDocument(TokenTask):
     """Two-way classification of each token: does it also occur in another segment of the same document?
 
-    A document that fits into one sample is cut into two segments at a sentence end; one of a single sentence has no
-    other segment and gives no sample.
+    A document that fits into one sample is split into two segments at a sentence end; a document of a single sentence
+    has no other segment and gives no sample.
     """
 
     classes: ClassVar[int] = 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.augment import AugmentConfig, masked, perturbed
+from ernie.audio.augment import AugmentConfig, mask_spectrum, perturb_speed
 from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Statistics, features, mel_bank
 from ernie.errors import UserError
 
@@ -83,7 +83,7 @@ def test_twice_the_amplitude_is_four_times_the_power() -> None:
 def test_an_utterance_or_a_set_of_them_is_normalized_to_mean_zero_and_deviation_one() -> None:
     own = features(FeatureConfig(normalize="utterance"), noise(8000))
     raw = [features(FeatureConfig(normalize="none"), noise(8000, seed)) for seed in (1, 2)]
-    around = Statistics.of(raw[0]).and_of(Statistics.of(raw[1]))
+    around = Statistics.of(raw[0]).merge(Statistics.of(raw[1]))
     both = np.concatenate([features(FeatureConfig(), noise(8000, seed), around) for seed in (1, 2)])
     for found in (own, both):
         np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
@@ -101,7 +101,7 @@ def test_what_was_always_the_same_is_blown_up_no_more_over_a_training_set_than_a
     count = 10**7
     known = Statistics(count, count * (raw_FM[0] - 0.5), count * (raw_FM[0] - 0.5) ** 2)
     over_all = features(FeatureConfig(), noise(200), known)
-    _, as_heard = FeatureStream(FeatureConfig(normalize="streaming")).push(FeatureState(heard=known), noise(200))
+    _, as_heard = FeatureStream(FeatureConfig(normalize="streaming")).push(FeatureState(statistics=known), noise(200))
     for found_FM in (over_all, as_heard):
         np.testing.assert_allclose(found_FM, np.full((1, 40), 5.0), rtol=1e-3)
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_computed_is_a_sentence(changes: dict, message: str) -> N
 def test_masks_blank_out_stretches_and_bands_and_nothing_else() -> None:
     config = AugmentConfig(time_masks=2, time=10, bands=1, band=6)
     before = np.ones((100, 40), np.float32)
-    after = masked(before, config, np.random.default_rng(3))
+    after = mask_spectrum(before, config, np.random.default_rng(3))
     assert (before == 1).all()
     frames, bins = (after == 0).all(1), (after == 0).all(0)
     assert 0 < frames.sum() <= 20
@@ -138,7 +138,7 @@ def test_masks_blank_out_stretches_and_bands_and_nothing_else() -> None:
 def test_masks_leave_most_of_a_short_sound() -> None:
     config = AugmentConfig(time_masks=2, time=50, bands=2, band=30)
     for seed in range(20):
-        after = masked(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
+        after = mask_spectrum(np.ones((9, 20), np.float32), config, np.random.default_rng(seed))
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
 
 
@@ -150,7 +150,7 @@ def test_a_speed_that_would_change_nothing_is_a_sentence() -> None:
 
 def test_speed_changes_length_and_pitch_alike() -> None:
     rng = np.random.default_rng(0)
-    lengths = {len(perturbed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
+    lengths = {len(perturb_speed(tone(500.0), 8000, AugmentConfig(speed=0.1), rng)) for _ in range(30)}
     assert min(lengths) >= 4000 / 1.1 - 2
     assert max(lengths) <= 4000 / 0.9 + 2
     assert len(lengths) > 5

@@ -95,7 +95,7 @@ def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
     ):
         loudness = Loudness()
         for first in range(0, len(samples), size):
-            loudness.hear(samples[first : first + size])
+            loudness.add(samples[first : first + size])
         assert loudness.remarks == remarks
 
 

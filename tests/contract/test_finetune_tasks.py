@@ -135,7 +135,7 @@ def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -
             assert ((sample.ids >= 0) & (sample.ids < TOKENIZER.vocab_size)).all()
             assert sample.segments.shape == sample.ids.shape
             assert set(sample.segments.tolist()) <= {0, 1}
-            assert sample.labels or sample.written is not None
+            assert sample.labels or sample.decoder_ids is not None
 
 
 def test_what_is_right_changes_nothing_of_what_the_model_sees(toy: Toy) -> None:

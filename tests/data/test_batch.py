@@ -182,11 +182,11 @@ def test_sequences_without_a_label_are_left_out_and_numbers_and_rows_of_labels_a
 def test_what_is_to_be_written_is_given_shifted_by_one() -> None:
     ids = [np.array([5, 6]), np.array([7, 8, 9])]
     texts = [np.array([1, 10, 11, 2]), np.array([1, 12, 2])]
-    samples = [Sample(own, np.zeros_like(own), written=text) for own, text in zip(ids, texts, strict=True)]
+    samples = [Sample(own, np.zeros_like(own), decoder_ids=text) for own, text in zip(ids, texts, strict=True)]
     packed = pack(samples)
-    assert packed.written is not None
-    assert packed.written.ids.tolist() == [1, 10, 11, 1, 12]
-    assert packed.written.next.tolist() == [10, 11, 2, 12, 2]
-    assert packed.written.layout.lengths.tolist() == [3, 2]
+    assert packed.decoder_tokens is not None
+    assert packed.decoder_tokens.ids.tolist() == [1, 10, 11, 1, 12]
+    assert packed.decoder_tokens.next.tolist() == [10, 11, 2, 12, 2]
+    assert packed.decoder_tokens.layout.lengths.tolist() == [3, 2]
     assert (packed.targets, packed.layout.tokens, [sample.size for sample in samples]) == (5, 5, [5, 5])
-    assert pack([Sample(ids[0], ids[0])]).written is None
+    assert pack([Sample(ids[0], ids[0])]).decoder_tokens is None

@@ -44,7 +44,7 @@ class TestJsonDocuments:
         assert [(row["text"], str(row.place)) for row in rows(name)] == [("a", "a.json:1"), ("b", "a.json:2")]
 
     def test_what_is_no_object_in_a_list_is_named_by_its_number(self) -> None:
-        with pytest.raises(UserError, match=r"^a\.json:2: is no object$"):
+        with pytest.raises(UserError, match=r"^a\.json:2: is not an object$"):
             rows(written([{"text": "a"}, "b", {"text": "c"}], indent=1))
 
     def test_lines_of_json_are_told_from_a_document(self) -> None:

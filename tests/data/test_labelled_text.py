@@ -182,7 +182,7 @@ class TestSeparated:
     @pytest.mark.parametrize("form", ["tsv", "csv"])
     def test_a_line_of_names_that_cannot_be_used_says_how_to_name_them(self, write: Write, form: str) -> None:
         comma = "\t" if form == "tsv" else ","
-        with pytest.raises(UserError, match=rf"a\.{form}:1: the column 'a' stands twice; name all with 'columns'"):
+        with pytest.raises(UserError, match=rf"a\.{form}:1: the column 'a' appears twice; name all with 'columns'"):
             rows(write(f"a.{form}", f"a{comma}b{comma}a\n1{comma}2{comma}3\n"))
         with pytest.raises(UserError, match=rf"a\.{form}:1: byte 1 .* it should name the columns"):
             rows(write(f"a.{form}", b"\xff\n1\n"))
@@ -249,10 +249,12 @@ class TestOtherThanTheNameSays:
 
     def test_without_a_line_of_names_another_mark_is_told_with_the_key(self, write: Write) -> None:
         with pytest.raises(
-            UserError, match=r"a\.csv:1: has 1 cell, expected 2: text, label; if ';' stands between them, "
+            UserError, match=r"a\.csv:1: has 1 cell, expected 2: text, label; if they are separated by ';', "
         ):
             rows(write("a.csv", "good film;x\n"), columns=("text", "label"))
-        with pytest.raises(UserError, match=r"b\.csv:1: has 1 cell, expected 2: text, label; if a tab stands"):
+        with pytest.raises(
+            UserError, match=r"b\.csv:1: has 1 cell, expected 2: text, label; if they are separated by a tab"
+        ):
             rows(write("b.csv", "good film\tx\n"), columns=("text", "label"))
 
     @pytest.mark.parametrize("form", ["txt", "csv", "tsv", "json"])

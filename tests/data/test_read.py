@@ -351,7 +351,7 @@ class TestDatasets:
         (tmp_path / "set").mkdir()
         column = pa.array([b"Good.", b"caf\xe9"]).view(pa.string())
         pq.write_table(pa.table({"text": column}), tmp_path / "set" / "train.parquet")
-        with pytest.raises(UserError, match=r"set: text behind row 1 is not UTF-8, .* save_to_disk"):
+        with pytest.raises(UserError, match=r"set: text after row 1 is not UTF-8, .* save_to_disk"):
             list(read_documents([f"hf:{tmp_path / 'set'}"]))
 
     def test_all_splits_of_a_saved_data_set_are_read(self, tmp_path):
@@ -388,7 +388,7 @@ class TestInputs:
         )
         for name in (*made, "run/origin.json", "run/metrics.jsonl", "mine/corpus.json", "mine/a.txt", "b.txt"):
             put(tmp_path / name, "")
-        with pytest.warns(Remark, match="is of this library's own making and not read as text") as notes:
+        with pytest.warns(Remark, match="was made by this library and is not read as text") as notes:
             found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["b.txt", "mine/a.txt"]
         assert [Path(str(note.message).split(":")[0]).name for note in notes] == ["c", "run", "tok"]

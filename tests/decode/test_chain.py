@@ -10,7 +10,7 @@ import pytest
 from toys import FARBEN, TOKENIZER, TOYS, said, tiny_encoder
 
 from ernie.data.labelled.read import Split
-from ernie.decode.chain import Chain, Chained, timed
+from ernie.decode.chain import Chain, ChainState, timed
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
 from ernie.train.settings import RateConfig
@@ -18,9 +18,9 @@ from finetune.config import TrainConfig
 from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
-from finetune.recognizer import SpeechRecognizer, Transcribing
-from finetune.speaker import TextSpeaker, Waiting
-from finetune.translator import TextTranslator, Translating
+from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState
+from finetune.speaker import TextSpeaker, TextSpeakerState
+from finetune.translator import TextTranslator, TextTranslatorState
 
 WORDS = ("blue", "red", "green", "blue")
 
@@ -47,7 +47,7 @@ def learnt(kind: str, **changes: object) -> FinetunedModel:
 def translator() -> Chain[np.ndarray, str]:
     """From spoken colours to written Farben."""
     hears, translates = SpeechRecognizer(learnt("transcribe")), TextTranslator(learnt("translate"))
-    return Chain(hears, translates, kinds=(Transcribing, Translating))
+    return Chain(hears, translates, kinds=(SpeechRecognizerState, TextTranslatorState))
 
 
 def sound(words: tuple[str, ...] = WORDS, seed: int = 3) -> np.ndarray:
@@ -77,7 +77,7 @@ def test_states_are_merged_split_and_kept() -> None:
     state, first = chain.push(chain.begin(2), [one[:1500] for one in samples])
     one, other = state.chosen([0]), state.chosen([1])
     kept = chain.of_arrays(other.with_others([one]).arrays())
-    assert isinstance(kept, Chained)
+    assert isinstance(kept, ChainState)
     assert kept.streams == 2
     kept, more = chain.push(kept, [samples[1][1500:], samples[0][1500:]])
     _, rest = chain.finish(kept)
@@ -93,7 +93,7 @@ def test_a_chain_goes_on_from_a_file(tmp_path: Path) -> None:
     (late,) = chain.finish(again)[1]
     assert (early + more + late).split() == [FARBEN[word] for word in WORDS]
     untold: Chain[np.ndarray, str] = Chain(SpeechRecognizer(learnt("transcribe")))
-    with pytest.raises(UserError, match=r"holds no state of the kind Chain .*told the kinds"):
+    with pytest.raises(UserError, match=r"holds no state of the kind Chain .*given the kinds"):
         load_state(untold, tmp_path / "kept.npz")
 
 
@@ -101,7 +101,7 @@ def test_speech_comes_out_where_a_speaker_stands_at_the_end() -> None:
     """From sound to text to sound: what is repeated is that which the voice says to the recognizer's text."""
     speaker = TextSpeaker(learnt("synthesize"))
     chain: Chain[np.ndarray, np.ndarray] = Chain(
-        SpeechRecognizer(learnt("transcribe")), speaker, kinds=(Transcribing, Waiting)
+        SpeechRecognizer(learnt("transcribe")), speaker, kinds=(SpeechRecognizerState, TextSpeakerState)
     )
     stream = Stream(chain)
     repeated = np.concatenate([stream.push(sound(("blue", "red"))), stream.finish()])

@@ -152,7 +152,7 @@ def test_what_is_no_arpa_file_is_a_sentence(tmp_path: Path, text: str, message: 
 
 
 def test_what_an_arpa_file_cannot_hold_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a token is ' ', and white space parts the tokens of an ARPA file"):
+    with pytest.raises(UserError, match="a token is ' ', and white space separates the tokens of an ARPA file"):
         NgramModel.learn([list("ab ba")] * 3, 2).save(tmp_path / "c.arpa")
     assert not (tmp_path / "c.arpa").exists()
     with pytest.raises(UserError, match=r"nowhere/c\.arpa: cannot be written"):

@@ -14,21 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.audio.features import FeatureConfig, features
-from ernie.audio.lengths import STRIDE, vectors
+from ernie.audio.lengths import STRIDE, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
-from ernie.decode.ctc import Beam, Reading, Spike, greedy
-from ernie.decode.cutting import Cutting, align
-from ernie.decode.pieces import PieceWriter, Writing, attention_loss
-from ernie.decode.recognizer import Hearing, Recognitions, TokenRecognizer, _committed
+from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy
+from ernie.decode.recognizer import RecognitionState, StreamState, TokenRecognizer, _committed
+from ernie.decode.segmentation import Segmentation, align
 from ernie.decode.stream import load_state, save_state
+from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState, attention_loss
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import computing
-from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
+from ernie.model.initialization import initialize
 from ernie.model.recurrent import RecurrentEncoder
 from ernie.model.speech import SpeechHead
 
@@ -36,7 +36,7 @@ CONFIG = FeatureConfig(bins=12, normalize="streaming")
 BLANK, VOCABULARY = 0, 12
 CHUNK, BEFORE = 3, 2
 BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
-CUTTING = Cutting(back=2, ahead=1, longest=6)
+CUTTING = Segmentation(back=2, ahead=1, longest=6)
 HISTORY = 5  # tokens that a decoder remembers
 ABSTRACTIONS = 3  # of what it has read before a piece
 # CTC alone, attention to pieces, to pieces encoded with abstractions of those before, and CTC of a recurrent encoder.
@@ -58,14 +58,14 @@ def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, Spe
     return ernie, head
 
 
-def writer(head: SpeechHead) -> PieceWriter | None:
-    return None if head.writer is None else PieceWriter(head, CUTTING, BEGIN, END, [BLANK])
+def writer(head: SpeechHead) -> SegmentDecoder | None:
+    return None if head.writer is None else SegmentDecoder(head, CUTTING, BEGIN, END, [BLANK])
 
 
 def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
     """One of the kinds."""
     ernie, head = model(period, kind)
-    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, writer=writer(head))
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=writer(head))
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -86,7 +86,7 @@ def whole(samples: np.ndarray, period: int | None = None, kind: str = "ctc") -> 
         reader = writer(head)
         if reader is None:
             return spikes
-        return reader.go_on(Writing.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
+        return reader.push(SegmentDecoderState.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
 
 
 def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None) -> paddle.Tensor:
@@ -107,7 +107,7 @@ def in_pieces(pieces: list[np.ndarray], period: int | None = None, kind: str = "
         state, (new,) = decoder.push(state, [piece])
         told += new
     state, (new,) = decoder.finish(state)
-    assert list(state.hearing[0].spikes) == told + new
+    assert list(state.stream_states[0].spikes) == told + new
     return told + new
 
 
@@ -140,13 +140,13 @@ def test_a_beam_tells_its_best_reading_of_the_whole_in_whatever_pieces(sizes: li
     for piece in np.split(samples, np.cumsum(sizes)[:-1]):
         state, (new,) = decoder.push(state, [piece])
         told += new
-        past = one_of(state).past
+        past = one_of(state).trimmed
         sure = tuple(spike.token for spike in told[past:])
-        assert all(reading.tokens[: len(sure)] == sure for reading in one_of(state).readings)
+        assert all(each.tokens[: len(sure)] == sure for each in one_of(state).hypotheses)
         assert len(sure) <= 1  # what nothing depends on any more is not kept
-    state, (new,) = decoder.finish(Recognitions.of_arrays(state.arrays()))
+    state, (new,) = decoder.finish(RecognitionState.of_arrays(state.arrays()))
     told += new
-    best = beam.go_on([Reading()], scores_of(samples))[0]
+    best = beam.extend([Hypothesis()], scores_of(samples))[0]
     assert tuple(spike.token for spike in told) == best.tokens
     assert list(one_of(state).spikes) == told
 
@@ -154,16 +154,16 @@ def test_a_beam_tells_its_best_reading_of_the_whole_in_whatever_pieces(sizes: li
 def test_a_token_is_never_told_before_the_one_that_it_follows_though_another_reading_was_the_best_by_then() -> None:
     ernie, head = model()
     decoder = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=Beam(BLANK, 2))
-    (one,) = decoder.begin().hearing
+    (one,) = decoder.begin().stream_states
     # Committed of a reading that heard the first token late, gone on with by one that heard both early.
-    late, early = Reading((5,), (10,)), Reading((5, 6), (8, 9))
-    one = _committed(replace(one, readings=(late, early)), 1)
-    one = _committed(replace(one, readings=(early,)), 2)
+    late, early = Hypothesis((5,), (10,)), Hypothesis((5, 6), (8, 9))
+    one = _committed(replace(one, hypotheses=(late, early)), 1)
+    one = _committed(replace(one, hypotheses=(early,)), 2)
     assert [spike[:2] for spike in one.spikes] == [(5, 10), (6, 10)]
 
 
-def one_of(state: Recognitions) -> Hearing:
-    (one,) = state.hearing
+def one_of(state: RecognitionState) -> StreamState:
+    (one,) = state.stream_states
     return one
 
 
@@ -220,7 +220,7 @@ def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path: Pa
     one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
     other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
     save_state(one.with_others([other]), tmp_path / "kept.npz")
-    both = load_state(Recognitions, tmp_path / "kept.npz")
+    both = load_state(RecognitionState, tmp_path / "kept.npz")
     other, one = both.chosen([1]), both.chosen([0])
     one, (more,) = decoder.push(one, [a[2345:]])
     other, (second,) = decoder.push(other, [b[1111:]])
@@ -230,7 +230,7 @@ def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path: Pa
 
 def test_the_state_of_another_model_is_a_sentence(tmp_path: Path) -> None:
     save_state(recognizer(kind="attention").begin(), tmp_path / "kept.npz")
-    other, decoder = load_state(Recognitions, tmp_path / "kept.npz"), recognizer()
+    other, decoder = load_state(RecognitionState, tmp_path / "kept.npz"), recognizer()
     for go_on in (lambda: decoder.push(other, [sound(3000)]), lambda: decoder.finish(other)):
         with pytest.raises(UserError, match="this state is of another model"):
             go_on()
@@ -258,7 +258,7 @@ def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
 def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
     period = 2 * CHUNK * (BEFORE + 1)
     samples = sound(40_000)
-    assert vectors(CONFIG.frames(len(samples))) > 60
+    assert vector_count(CONFIG.frames(len(samples))) > 60
     found = in_pieces(np.array_split(samples, 7), period)
     assert plain(found) == plain(whole(samples, period))
     assert found[-1].vector > 100
@@ -274,7 +274,7 @@ def test_a_decoder_knows_where_a_piece_begins_though_all_that_it_sees_is_alike()
 
     def loss(back: int) -> float:
         with evaluating(head):
-            cutting = Cutting(back, ahead=1, longest=6)
+            cutting = Segmentation(back, ahead=1, longest=6)
             return attention_loss(head, same_TD, layout, labels, cutting, BEGIN, END, np.array([0])).total.item()
 
     assert abs(loss(0) - loss(4)) > 0.1
@@ -283,7 +283,7 @@ def test_a_decoder_knows_where_a_piece_begins_though_all_that_it_sees_is_alike()
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])
 def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pieces of two sounds at once, beside piece after piece and token after token of each."""
-    monkeypatch.setattr("ernie.decode.pieces.SMOOTHING", 0.0)
+    monkeypatch.setattr("ernie.decode.truncated_attention.SMOOTHING", 0.0)
     _, head = model(kind=kind)
     labels = [np.array([5, 6, 7, 7, 8, 5, 9, 10]), np.array([4, 11])]
     before = np.array([0, 3])
@@ -295,7 +295,7 @@ def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeyp
         for hidden_TD, own, count in zip(hidden, labels, before, strict=True):
             scores_TV = head(hidden_TD).numpy()
             spikes = [spike.vector for spike in greedy(scores_TV, BLANK)]
-            cuts = CUTTING.taught(spikes, align(scores_TV, own.tolist(), BLANK), len(scores_TV))
+            cuts = CUTTING.training_cuts(spikes, align(scores_TV, own.tolist(), BLANK), len(scores_TV))
             left = iter(own.tolist())
             forced = [token for _, number in cuts for token in (*(next(left) for _ in range(number)), END)]
             scores, after = head.writer.scores, iter(forced)
@@ -306,8 +306,8 @@ def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeyp
                 return np.where(np.arange(VOCABULARY) == token, 0.0, -np.inf)[None]
 
             monkeypatch.setattr(head.writer, "scores", told)
-            begun = replace(Writing.begin(), count=int(count))
-            _, spoken = writer(head).go_on(begun, hidden_TD, [cut for cut, _ in cuts], ended=True)
+            begun = replace(SegmentDecoderState.begin(), count=int(count))
+            _, spoken = writer(head).push(begun, hidden_TD, [cut for cut, _ in cuts], ended=True)
             monkeypatch.setattr(head.writer, "scores", scores)
             assert [spike.token for spike in spoken] == own.tolist()
             assert next(after, None) is None
@@ -326,10 +326,10 @@ def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_wri
     for second in range(4):
         state, (new,) = decoder.push(state, [sound(4000, seed=second)])
         cuts += [spike.vector for spike in new]
-        writing = state.hearing[0].writing
+        writing = state.stream_states[0].decoder_state
         assert writing is not None
-        kept.append(writing.seen.shape[0])
-        assert writing.own.layout.tokens < HISTORY
+        kept.append(writing.hidden.shape[0])
+        assert writing.cache.layout.tokens < HISTORY
         assert writing.abstractions.layout.tokens == (ABSTRACTIONS if kind == "abstractions" else 0)
     assert max(kept) <= CUTTING.back + CUTTING.longest + CUTTING.ahead + CHUNK
     assert max(cuts.count(cut) for cut in cuts) <= 2
@@ -345,4 +345,4 @@ def test_repeated_tokens_count_once_unless_a_blank_stands_between() -> None:
 
 
 def test_vectors_are_a_quarter_of_the_frames_rounded_up() -> None:
-    assert [vectors(frames) for frames in (0, 1, 4, 5, 8, 9)] == [0, 1, 1, 2, 2, 3]
+    assert [vector_count(frames) for frames in (0, 1, 4, 5, 8, 9)] == [0, 1, 1, 2, 2, 3]

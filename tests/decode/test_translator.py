@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.data.batch import Layout
-from ernie.decode.translator import Progress, TokenTranslator, Translations, _Beam
+from ernie.decode.translator import Progress, TokenTranslator, TranslationState, _Beam
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
-from ernie.model.beginning import initialize
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating
-from ernie.model.reading import Reading, source_lengths, sources_of
+from ernie.model.initialization import initialize
+from ernie.model.reading import SourceView, source_lengths, sources_of
 from ernie.model.translation import TranslationHead
 
 VOCABULARY = 60
@@ -52,7 +52,7 @@ def texts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
     return [rng.integers(5, VOCABULARY, length) for length in lengths]
 
 
-def at_once(decoder: TokenTranslator, sources: list[np.ndarray]) -> Translations:
+def at_once(decoder: TokenTranslator, sources: list[np.ndarray]) -> TranslationState:
     state, _ = decoder.push(decoder.begin(len(sources)), sources)
     return decoder.finish(state)[0]
 
@@ -224,7 +224,7 @@ def learnt_vectors(
     ernie, head = model()
     batch = sources_of([np.array([ernie.tokenizer.cls_id, *one, ernie.tokenizer.sep_id]) for one in sources])
     with evaluating(ernie), evaluating(head):
-        reading = getattr(Reading, kind)(batch, written, reads)
+        reading = getattr(SourceView, kind)(batch, written, reads)
         hidden = ernie.encode_packed(reading.sources, mask=reading.mask)
         return head(ids, written, reading.source(head.decoder, hidden)).numpy()
 
@@ -300,7 +300,7 @@ def test_a_target_that_does_not_end_has_twice_the_tokens_of_its_source_and_ten_m
 
 def test_with_the_end_of_a_source_no_more_of_it_was_read() -> None:
     one = Progress(read=(7, 8, 9, 3), written=(5, 5, 5), delays=(2, 3, 4), ended=True)
-    assert (one.source, one.behind) == (3, (2, 3, 3))
+    assert (one.source, one.source_delays) == (3, (2, 3, 3))
     assert replace(one, ended=False).source == 4
 
 

@@ -53,8 +53,8 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         ("data.train=it.tsv", "text\ngood film\n", "data.train: there is no column 'label' to learn from"),
         ("data.train=it.tsv", "good film\tpraise\nbad film\tblame\n", "or with data.columns where no line of the file"),
         ("data.dev=it.tsv", "text\ngood film\n", "data.dev: there is no column 'label' to judge by"),
-        ("data.dev=[]", "", "data.dev: fine-tuning needs a labelled dev split"),
-        ("data.train=[]", "", "data.train: fine-tuning needs a labelled train split"),
+        ("data.dev=[]", "", "data.dev: fine-tuning needs a labeled dev split"),
+        ("data.train=[]", "", "data.train: fine-tuning needs a labeled train split"),
         ("data.train=it.tsv", TWO + "film\n", "it.tsv:4: has 1 cell, expected 2: text, label"),
         ("data.train=it.tsv", TWO + "film\t\n", "it.tsv:4: there is no label; rows without one can be left out"),
         (
@@ -135,7 +135,7 @@ def test_rows_that_a_task_cannot_use_are_left_out_where_faulty_ones_are(
         (
             "data.dev=it.tsv",
             TWO + "odd film\tgrumble\n",
-            "note: dev: label 'grumble' (1 row, the first at it.tsv:4) does not occur in train: it cannot be learnt",
+            "note: dev: label 'grumble' (1 row, the first at it.tsv:4) does not occur in train: it cannot be learned",
         ),
         (
             "data.train=it.tsv",

@@ -123,7 +123,7 @@ def test_gradients_are_clipped_as_the_configuration_says() -> None:
 
 def test_a_warm_up_longer_than_all_steps_is_remarked() -> None:
     settings = TrainConfig(epochs=1, batch=20, rate=RateConfig(peak=1e-3, warmup=3))
-    with pytest.warns(Remark, match="is to rise for 3 steps, and there are 2: it does not reach its peak"):
+    with pytest.warns(Remark, match="warms up for 3 steps, but there are only 2: it does not reach its peak"):
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)
 
 

@@ -100,7 +100,7 @@ class TestEvaluate:
     @pytest.mark.parametrize(
         ("content", "sentence"),
         [
-            ("text\ngood film\n", "other.tsv: the rows have nothing in a column 'label' to be judged by"),
+            ("text\ngood film\n", "other.tsv: the rows have nothing in a column 'label' to score against"),
             ("text\tlabel\n", "other.tsv: there are no rows"),
             ("text\tlabel\ngood\tpraise\nbad\tgrumble\n", "other.tsv:3: label 'grumble' is not one of blame, praise"),
         ],
@@ -173,7 +173,7 @@ class TestSignals:
         assert process.returncode == status
         assert said[-1] == last
         assert said[-3].startswith(f"{number.name}: finishing this step and saving")
-        assert said[-2] == "stopped; the same command goes on from here"
+        assert said[-2] == "stopped; the same command resumes from here"
         assert not [line for line in said if "Traceback" in line or "C++" in line or "Error" in line]
         assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
         assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
@@ -184,7 +184,7 @@ class TestSignals:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("grid={peak: [2e-5, 2e-5]}", "grid: a value stands twice"),
+        ("grid={peak: [2e-5, 2e-5]}", "grid: a value is listed twice"),
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
         ("train.rate.each_stage=true", "rate.each_stage: fine-tuning has one stage"),
         ("plugins=5", "plugins: expected a list"),
@@ -222,7 +222,7 @@ def test_trials_are_of_one_encoder_all_of_it_and_its_dropout(work: Path, capsys:
     dropout = next(key for key in shape if key.endswith("dropout") or key.endswith("dropout_prob"))
     file.write_text(json.dumps({**shape, dropout: 0.5}), encoding="utf-8")
     assert main(again) == 2
-    assert "learnt from something else under the same name: model changed since" in capsys.readouterr().err
+    assert "trained on other inputs under the same name: model changed since" in capsys.readouterr().err
     file.write_text(before, encoding="utf-8")
     model = ErnieModel.from_pretrained(work / "encoder")
     model.embedding.position.weight.set_value(model.embedding.position.weight * 2)

@@ -9,25 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
-from finetune.committed import Given
-from finetune.speaker import Waiting
+from finetune.committed import CommittedText
+from finetune.speaker import TextSpeakerState
 
 TOKENIZER = WordPiece([*SPECIAL_TOKENS, "red", "blue", "don", "t", "s", "##ly", "##s", "'", ",", ".", "!", "猫", "犬"])
-NOTHING = Waiting(("",))
+NOTHING = TextSpeakerState(("",))
 WHOLE = 10**9  # tokens that are looked at again: all
 
 
-class Growing(Given[Waiting]):
+class Growing(CommittedText[TextSpeakerState]):
     """Some streams of text."""
 
-    kind = Waiting
+    kind = TextSpeakerState
 
 
 Decode = Callable[[Sequence[int]], str]
 
 
 def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decode) -> tuple[Growing, str]:
-    state, (new,) = state.told(NOTHING, [ids], [done], decode, again)
+    state, (new,) = state.commit(NOTHING, [ids], [done], decode, again)
     return state, new
 
 
@@ -91,7 +91,7 @@ def test_of_a_long_text_only_the_end_is_decoded_again() -> None:
     for stop in range(1, len(ids)):
         state, _ = pushed(state, ids[:stop], 16, False, decode)
     assert max(counts) <= 2 * 16 + 1
-    assert len(state.given[0]) <= len(TOKENIZER.decode(ids[-2 * 16 - 1 :]))
+    assert len(state.committed[0]) <= len(TOKENIZER.decode(ids[-2 * 16 - 1 :]))
 
 
 @pytest.mark.parametrize("count", [5, 50])

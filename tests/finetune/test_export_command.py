@@ -145,7 +145,7 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
     shutil.rmtree(work / "encoder" / "tokenizer")
     assert export("encoder", "--to", "onnx", "--output", "there") == 2
     said = capsys.readouterr()
-    assert "encoder: the model in it has no tokenizer, which goes with what is exported" in said.err
+    assert "encoder: the model in it has no tokenizer, which is part of an export" in said.err
     assert said.out == ""
     assert not list(work.glob("there*"))
 

@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from ernie.cli import main
-from ernie.train.alone import alone
 from ernie.train.checkpoint import Checkpoints
+from ernie.train.lock import run_lock
 
 EACH_STEP = ["--set", "save_minutes=1e-9"]
 LONG = ["--set", "train.epochs=3", "--set", "train.evaluations=2", "--set", "train.dropout=0.1"]
@@ -67,7 +67,7 @@ def test_wherever_it_is_killed_it_comes_to_the_same_bits(
     killed_after(saves, monkeypatch)("cut")
     capsys.readouterr()
     assert finetune("cut") == 0
-    assert f"seed=0: goes on after step {saves}" in capsys.readouterr().err
+    assert f"seed=0: resumes after step {saves}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")
     for file in sorted((work / "whole" / "model").glob("*.safetensors")):
         whole, cut = load_file(file), load_file(work / "cut" / "model" / file.name)
@@ -78,7 +78,7 @@ def test_wherever_it_is_killed_it_comes_to_the_same_bits(
 
 def test_a_run_that_another_process_is_at_work_on_is_left_alone(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "run" / "trials").mkdir(parents=True)
-    with alone(work / "run"):
+    with run_lock(work / "run"):
         assert finetune("run") == 2
         assert "run: another process is at work on the run in this folder" in capsys.readouterr().err
         assert not (work / "run" / "config.yaml").exists()
@@ -102,7 +102,7 @@ def test_what_was_saved_of_another_configuration_or_other_rows_is_not_gone_on_fr
     capsys.readouterr()
     assert finetune("run", *more) == 0
     assert (
-        "seed=0: begins anew, for what was saved is of another configuration or other rows" in capsys.readouterr().err
+        "seed=0: starts over: the saved checkpoint is of another configuration or other rows" in capsys.readouterr().err
     )
     assert finetune("fresh", "--quiet", *more) == 0
     assert outcome(work / "run") == outcome(work / "fresh")
@@ -132,5 +132,5 @@ def test_a_run_whose_patience_was_out_when_it_was_cut_learns_no_more(
     killed_after(steps, monkeypatch)("cut", *still)
     capsys.readouterr()
     assert finetune("cut", *still) == 0
-    assert f"seed=0: goes on after step {steps}" in capsys.readouterr().err
+    assert f"seed=0: resumes after step {steps}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")

@@ -20,7 +20,7 @@ from ernie.errors import UserError
 from ernie.model.translation import TranslationHead
 from finetune.interpret import by_line, by_word
 from finetune.model import FinetunedModel
-from finetune.translator import TextTranslator, Translating
+from finetune.translator import TextTranslator, TextTranslatorState
 
 LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 
@@ -86,15 +86,15 @@ def test_a_stream_can_be_gone_on_from_a_file(translator: TextTranslator, tmp_pat
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push("blue") + stream.finish()
     other = Stream(TextTranslator(learnt()))
-    other.state = load_state(Translating, tmp_path / "kept.npz")
+    other.state = load_state(TextTranslatorState, tmp_path / "kept.npz")
     assert (early + late).split() == ["blau", "rot", "gruen", "blau"]
     assert other.push("blue") + other.finish() == late
 
 
 def test_streams_that_have_read_nothing_are_kept_too(translator: TextTranslator, tmp_path: Path) -> None:
     save_state(translator.begin(2), tmp_path / "kept.npz")
-    kept = load_state(Translating, tmp_path / "kept.npz")
-    assert translator.finish(translator.push(kept, ["blue", "red"])[0])[0].given == ("blau", "rot")
+    kept = load_state(TextTranslatorState, tmp_path / "kept.npz")
+    assert translator.finish(translator.push(kept, ["blue", "red"])[0])[0].committed == ("blau", "rot")
 
 
 @pytest.mark.parametrize("given", [["blue"], "blue", ["blue", "red", "red"]])
@@ -120,8 +120,8 @@ def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no state\n")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     for name in ("text.npz", "other.npz", "missing.npz"):
-        with pytest.raises(UserError, match=f"{name}: holds no state of the kind Translating"):
-            load_state(Translating, tmp_path / name)
+        with pytest.raises(UserError, match=f"{name}: holds no state of the kind TextTranslatorState"):
+            load_state(TextTranslatorState, tmp_path / name)
 
 
 def test_a_file_that_lacks_any_part_of_a_state_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
@@ -133,18 +133,18 @@ def test_a_file_that_lacks_any_part_of_a_state_is_refused(translator: TextTransl
     for lacking in names:
         np.savez(tmp_path / "part.npz", **{name: value for name, value in whole.items() if name != lacking})
         with pytest.raises(
-            UserError, match=rf"part\.npz: holds no state of the kind Translating \(it lacks {lacking}\)"
+            UserError, match=rf"part\.npz: holds no state of the kind TextTranslatorState \(it lacks {lacking}\)"
         ):
-            load_state(Translating, tmp_path / "part.npz")
+            load_state(TextTranslatorState, tmp_path / "part.npz")
 
 
 def test_the_state_of_another_model_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
     """One of the same shape, whose memories would fit and mean something else."""
     model = FinetunedModel(tiny_encoder(), TOYS["translate"].task)
     save_state(TextTranslator(model).begin(), tmp_path / "kept.npz")
-    other = load_state(Translating, tmp_path / "kept.npz")
+    other = load_state(TextTranslatorState, tmp_path / "kept.npz")
     for go_on in (lambda: translator.push(other, ["blue"]), lambda: translator.finish(other)):
-        with pytest.raises(UserError, match="this state is of another model: only the model that a stream has begun"):
+        with pytest.raises(UserError, match="this state is of another model: only the model that began a stream"):
             go_on()
     with pytest.raises(UserError, match="this state is of another model"):
         translator.begin().with_others([other])
@@ -168,7 +168,7 @@ def test_the_end_of_a_line_is_no_word_of_it(k: int) -> None:
 
 def test_what_computing_adds_is_told_apart(translator: TextTranslator) -> None:
     told = heard(by_word, translator, LINES)[1].splitlines()
-    seconds = [float(re.search(r"; with computing AL (\d\.\d{3}) s", line)[1]) for line in told]
+    seconds = [float(re.search(r"; computation-aware AL (\d\.\d{3}) s", line)[1]) for line in told]
     assert len(told) == 4
     assert all(0 < second < 60 for second in seconds)
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]) / 3, abs=0.002)
@@ -186,7 +186,7 @@ def test_what_is_learnt_from_short_samples_translates_no_longer_ones() -> None:
     short = FinetunedModel(model.ernie, replace(model.task, max_len=8))
     short.head.set_state_dict(model.head.state_dict())
     assert TextTranslator(short).translate(["blue red green blue"])[0][0] == "blau rot gruen blau"
-    with pytest.raises(UserError, match="a source has more than 6 tokens, and this model has learnt from none so long"):
+    with pytest.raises(UserError, match="a source has more than 6 tokens, the most that this model has learned from"):
         TextTranslator(short).translate(["blue " * 7])
 
 

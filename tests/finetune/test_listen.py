@@ -31,7 +31,7 @@ from finetune.listen import from_files, from_samples
 from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
-from finetune.recognizer import SpeechRecognizer, Transcribing
+from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState
 from tasks.downstream import sound
 from tasks.downstream.measures import wer
 
@@ -168,7 +168,7 @@ def test_words_come_before_the_sound_is_over_and_a_stream_can_be_kept_in_a_file(
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push(samples[2800:]) + stream.finish()
     other = Stream(SpeechRecognizer(learnt()))
-    other.state = load_state(Transcribing, tmp_path / "kept.npz")
+    other.state = load_state(SpeechRecognizerState, tmp_path / "kept.npz")
     assert other.push(samples[2800:]) + other.finish() == late
 
 
@@ -257,7 +257,7 @@ def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.Mo
     ]
     every, some = task.learnt_from(rows), task.learnt_from(rows[::3])
     assert every.mean != some.mean
-    monkeypatch.setattr(sound, "_HEARD", 2)
+    monkeypatch.setattr(sound, "_SAMPLE", 2)
     assert task.learnt_from(rows) == some
 
 
@@ -305,14 +305,14 @@ def test_reading_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPa
     split = Split("train", TOYS["transcribe"].rows(4, 0))
     prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
     assert said == []
-    monkeypatch.setattr("finetune.prepare._QUIET", -1.0)
+    monkeypatch.setattr("finetune.prepare._PROGRESS_INTERVAL", -1.0)
     prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
     assert [line.partition(",")[0] for line in said] == [f"train: {n} of 4 rows read" for n in range(4)]
 
 
 def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
     model = FinetunedModel(learnt().ernie, TOYS["transcribe"].task)
-    with pytest.raises(UserError, match=r"hears whole sounds only.*task\.encoder: chunks"):
+    with pytest.raises(UserError, match=r"whole recordings only.*task\.encoder: chunks"):
         SpeechRecognizer(model)
 
 
@@ -375,7 +375,7 @@ def test_tokens_that_no_transcript_has_are_never_told(beam: int) -> None:
     assert answer["transcript"] == " ".join(WORDS)
     stream = Stream(SpeechRecognizer(model))
     assert stream.push(spoken()) + stream.finish() == " ".join(WORDS)
-    assert not {spike.token for spike in stream.state.tokens.hearing[0].spikes} & {*marks}
+    assert not {spike.token for spike in stream.state.tokens.stream_states[0].spikes} & {*marks}
 
 
 def test_a_beam_reads_what_is_clear_as_the_likeliest_tokens_do_and_a_language_model_can_overrule_it(
@@ -421,7 +421,7 @@ def test_a_language_model_that_is_written_anew_under_its_name_is_read_anew(tmp_p
 
 
 def test_a_language_model_without_a_beam_is_a_sentence() -> None:
-    with pytest.raises(UserError, match="language: a language model chooses among readings"):
+    with pytest.raises(UserError, match="language: a language model ranks hypotheses"):
         replace(TOYS["transcribe"].task, language="model.arpa")
 
 
@@ -444,7 +444,7 @@ def test_in_chunks_sounds_may_be_longer_than_an_encoder_has_positions_and_what_i
 
 
 def test_abstractions_without_pieces_are_a_sentence() -> None:
-    with pytest.raises(UserError, match=r"abstractions: they are made of pieces, which decoder: attention reads"):
+    with pytest.raises(UserError, match=r"abstractions: they are made of segments, which decoder: attention reads"):
         replace(TOYS["transcribe"].task, abstractions=4)
 
 
@@ -469,7 +469,7 @@ def test_a_way_of_spreading_that_speech_has_not_is_named(tmp_path: Path, layout:
     (tmp_path / "task.yaml").write_text(
         f"task: {{kind: transcribe}}\ndata: {{train: a.tsv, dev: b.tsv}}\nparallel: {layout}\n"
     )
-    with pytest.raises(UserError, match=r"parallel: what hears comes before the encoder"):
+    with pytest.raises(UserError, match=r"parallel: the speech front end and the vocoder are outside the encoder"):
         load(tmp_path / "task.yaml")
 
 

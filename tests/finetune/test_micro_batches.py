@@ -19,8 +19,8 @@ ALL = Step(np.arange(60), 0, 1.0, True)
 
 def computed(task: Translate, batch: Packed) -> int:
     """The tokens that the encoder sees, and those that the decoder is given."""
-    assert batch.written is not None
-    return task.sees(batch)[0].layout.tokens + batch.written.layout.tokens
+    assert batch.decoder_tokens is not None
+    return task.sees(batch)[0].layout.tokens + batch.decoder_tokens.layout.tokens
 
 
 @pytest.mark.parametrize("catch_up", [0.0, 0.3, -0.5])

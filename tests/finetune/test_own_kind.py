@@ -71,11 +71,11 @@ def test_trials_of_a_kind_that_was_edited_since_are_not_taken_for_its_own(folder
         file.write("# edited\n")
     done = python(*asked, cwd=folder, path=[folder])
     assert done.returncode == 2
-    assert "learnt from something else under the same name: plugins.marks changed since" in done.stderr
+    assert "trained on other inputs under the same name: plugins.marks changed since" in done.stderr
 
 
 def test_a_grade_off_the_scale_is_named_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "train.tsv").open("a", encoding="utf-8") as file:
         file.write("a good film\t6\n")
     assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 2
-    assert "train.tsv:152: grade '6' is no whole number from 1 to 5" in capsys.readouterr().err
+    assert "train.tsv:152: grade '6' is not a whole number from 1 to 5" in capsys.readouterr().err

@@ -32,7 +32,7 @@ from finetune.loop import _set_dropout, finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from finetune.say import into_file, into_stream
-from finetune.speaker import TextSpeaker, Waiting, _whole
+from finetune.speaker import TextSpeaker, TextSpeakerState, _complete_sentences
 from tasks.downstream.synthesize import Synthesize
 
 soundfile = pytest.importorskip("soundfile")
@@ -103,9 +103,9 @@ def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["pink"], "'pink' has characters that this voice has not learnt"),
+        (["pink"], "'pink' has characters that this voice has not learned"),
         ([" "], "there is nothing in the text that could be said"),
-        (["red " * 20], "has 22 tokens, and the voice has learnt 9"),
+        (["red " * 20], "has 22 tokens, and the voice was trained on at most 9"),
         (["red", "-"], "standard input is one text"),
         (["red", "--vocoder", "flow"], "this voice has no flow"),
     ],
@@ -139,7 +139,7 @@ def test_what_is_no_text_is_a_sentence(text: object) -> None:
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
-    with pytest.raises(UserError, match="of the kind classify; those of the kind synthesize do"):
+    with pytest.raises(UserError, match="of the kind classify; only those of the kind synthesize can speak"):
         TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["classify"].task))
 
 
@@ -169,8 +169,8 @@ def test_a_sentence_is_spoken_as_soon_as_it_is_whole() -> None:
 
 def test_a_full_stop_inside_a_sentence_does_not_end_it() -> None:
     said = "It costs 3.5 dollars, says Dr. Smith."
-    assert _whole("", f"{said} The") == ([], f"{said} The")  # the word that follows may still go on
-    assert _whole("", f"{said} Then he") == ([said], "Then he")
+    assert _complete_sentences("", f"{said} The") == ([], f"{said} The")  # the word that follows may still go on
+    assert _complete_sentences("", f"{said} Then he") == ([said], "Then he")
 
 
 SPOKEN = [
@@ -190,11 +190,11 @@ SPOKEN = [
 @given(st.lists(st.sampled_from(SPOKEN), min_size=1, max_size=8).map("".join), st.data())
 @settings(max_examples=200, deadline=None)
 def test_sentences_are_the_same_in_whatever_pieces_the_text_comes(text: str, data: st.DataObject) -> None:
-    at_once, rest = _whole("", text)
+    at_once, rest = _complete_sentences("", text)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     found, before = [], ""
     for piece in (text[i:j] for i, j in pairwise([0, *cuts, len(text)])):
-        more, before = _whole(before, piece)
+        more, before = _complete_sentences(before, piece)
         found += more
     assert (found, before) == (at_once, rest)
     assert re.sub(r"\s", "", "".join([*found, before])) == re.sub(r"\s", "", text)
@@ -205,7 +205,7 @@ def test_states_are_merged_split_and_kept(tmp_path: Path) -> None:
     state, _ = speaker.push(speaker.begin(2), ["red ", "green "])
     one, other = state.chosen([0]), state.chosen([1])
     save_state(other.with_others([one]), tmp_path / "state.npz")
-    both = load_state(Waiting, tmp_path / "state.npz")
+    both = load_state(TextSpeakerState, tmp_path / "state.npz")
     assert (both, both.texts) == (replace(state, texts=both.texts), ("green ", "red "))
     _, sounds = speaker.push(both, ["red.\n", "blue.\n"])
     for sound, text in zip(sounds, ("green red", "red blue"), strict=True):
@@ -216,7 +216,7 @@ def test_the_state_of_another_voice_is_a_sentence(tmp_path: Path) -> None:
     speaker, stranger = TextSpeaker(learnt()), TextSpeaker(FinetunedModel(tiny_encoder(), learnt().task))
     state, _ = speaker.push(speaker.begin(), ["red "])
     save_state(state, tmp_path / "kept.npz")
-    kept = load_state(Waiting, tmp_path / "kept.npz")
+    kept = load_state(TextSpeakerState, tmp_path / "kept.npz")
     others = (
         lambda: stranger.push(kept, ["blue"]),
         lambda: stranger.finish(kept),
@@ -225,7 +225,7 @@ def test_the_state_of_another_voice_is_a_sentence(tmp_path: Path) -> None:
     for go_on in others:
         with pytest.raises(UserError, match="this state is of another model"):
             go_on()
-    of_before = Waiting.of_arrays({"texts": np.array(["red "])})  # when no state said which voice it is of
+    of_before = TextSpeakerState.of_arrays({"texts": np.array(["red "])})  # when no state said which voice it is of
     for own in (kept.chosen([0]), of_before):
         np.testing.assert_array_equal(speaker.finish(own)[1][0], np.concatenate(list(speaker.speak("red"))))
 
@@ -238,7 +238,7 @@ def test_every_stream_wants_its_piece_of_text() -> None:
 
 def test_a_stream_leaves_out_what_cannot_be_spoken_says_so_and_goes_on() -> None:
     stream = Stream(TextSpeaker(learnt()))
-    with pytest.warns(Remark, match="left out: 'pink' has characters that this voice has not learnt"):
+    with pytest.warns(Remark, match="left out: 'pink' has characters that this voice has not learned"):
         first = stream.push("red\npink\ngreen\n")
     rest = np.concatenate([stream.push("blue"), stream.finish()])
     alone = [np.concatenate(list(TextSpeaker(learnt()).speak(word))) for word in ("red", "green", "blue")]
@@ -316,7 +316,7 @@ def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
     if sound:
         task.judge(model.head, hidden_TD, batch).total.backward()
     else:
-        told, text, frames_NFM, steps = task.told(model.head, hidden_TD, batch)
+        told, text, frames_NFM, steps = task.teacher_forced(model.head, hidden_TD, batch)
         frame_loss(told, text, frames_NFM, steps).backward()
     return {name: value.grad.numpy() for name, value in model.named_parameters() if value.grad is not None}
 

@@ -137,7 +137,7 @@ def test_what_several_processes_have_saved_one_goes_on_from(work: Path, parallel
         wait_until(lambda: any(checkpoints.glob("step-???????[0-9]")), process)
         process.send_signal(signal.SIGTERM)
         process.communicate()
-    assert "goes on after step" in run_ernie(command, work).stderr
+    assert "resumes after step" in run_ernie(command, work).stderr
     found, whole = finetune(work, "classify", output, *words), finetune(work, "classify", "whole", *words)
     assert found["scores"] == whole["scores"]
     one, other = (FinetunedModel.load(work / name).state_dict() for name in ("whole", output))

@@ -93,7 +93,7 @@ def test_a_finished_task_whose_rows_have_changed_since_is_not_taken_for_done(
         file.write(file_row(here))
     capfd.readouterr()
     assert benchmark("--tasks", "reviews") == 1
-    assert "learnt from something else under the same name: data.dev changed since" in capfd.readouterr().out
+    assert "trained on other inputs under the same name: data.dev changed since" in capfd.readouterr().out
 
 
 def file_row(here: Path) -> str:

@@ -22,7 +22,7 @@ from tasks.downstream.synthesize import Synthesize
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A voice; what it says does not matter here, so it has learnt nothing."""
+    """A voice; what it says does not matter here, so it has learned nothing."""
     folder = tmp_path_factory.mktemp("voice")
     FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(folder / "model")
     return folder
@@ -47,10 +47,10 @@ def test_a_flow_reads_words_by_its_teachers_dictionary_and_by_no_other(tmp_path:
         assert task.dictionary == tmp_path / "voice" / "model" / "own.dict"
         (sample,) = task.example(Row({"text": "azure"}), TOKENIZER).samples
         assert sample.ids.tolist() == [TOKENIZER.cls_id, *TOKENIZER.encode("blue").ids, TOKENIZER.sep_id]
-    with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .*, has learnt with, .*own\.dict"):
+    with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .* has learned with, .*own\.dict"):
         flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").learnt_from([])
     FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
-    with pytest.raises(UserError, match="has learnt with, which is no dictionary; take the key out"):
+    with pytest.raises(UserError, match="has learned with, which is no dictionary; take the key out"):
         flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").learnt_from([])
 
 
@@ -70,12 +70,12 @@ def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path
         load_encoder(config("other"))
     with pytest.raises(UserError, match=r"shaped has activation relu, the teacher, .*, has gelu"):
         load_encoder(config("shaped"))
-    with pytest.raises(UserError, match=r"train\.task_id: is 1, and the teacher, .*, has learnt with 0"):
+    with pytest.raises(UserError, match=r"train\.task_id: is 1, and the teacher, .*, has learned with 0"):
         load_encoder(config("same", task_id=1))
 
 
 def test_a_flow_says_no_longer_texts_than_its_teacher_has_learnt(run: Path) -> None:
-    with pytest.raises(UserError, match=r"max_len: is 12, and the teacher, .*, has learnt texts of 9 tokens at most"):
+    with pytest.raises(UserError, match=r"max_len: is 12, and the teacher, .*, has learned texts of 9 tokens at most"):
         flow_of(run, max_len=12).learnt_from([])
 
 

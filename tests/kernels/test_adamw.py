@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judging import needs_bf16, normal, quick
 
 from ernie.kernels.adamw import AdamStep, adamw, sum_of_squares
-from ernie.kernels.cpu.copies import low_copy
+from ernie.kernels.cpu.copies import bf16_copy
 
 FIRST = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.98, epsilon=1e-8, power1=1.0, power2=1.0, gradient_scale=0.5)
 sizes = st.one_of(st.integers(1, 100), st.integers(16_000, 40_000))
@@ -53,12 +53,12 @@ def test_the_definition_is_that_of_the_paper() -> None:
 def test_the_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
     start, gradient = normal((rows, columns), (rows, columns), seed=(rows, columns))
     weight = paddle.to_tensor(start, stop_gradient=False)
-    copy = low_copy(weight)
+    copy = bf16_copy(weight)
     weight.grad = paddle.to_tensor(gradient)
     with paddle.no_grad():
         adamw(replace(FIRST, power1=0.9, power2=0.98), weight, paddle.zeros_like(weight), paddle.zeros_like(weight))
     assert np.array_equal(copy.astype("float32").numpy(), weight.astype("bfloat16").astype("float32").numpy())
-    assert low_copy(weight) is copy
+    assert bf16_copy(weight) is copy
 
 
 @quick

@@ -11,7 +11,7 @@ from judging import needs_bf16, normal
 from paddle import Tensor
 
 from ernie.kernels.adamw import AdamStep, adamw
-from ernie.kernels.cpu.copies import low_copy
+from ernie.kernels.cpu.copies import bf16_copy
 from ernie.kernels.linear import linear
 from ernie.kernels.precision import precision
 
@@ -25,7 +25,7 @@ STEP = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, power
 def weight() -> Tensor:
     """A parameter, used once in bfloat16 so that there is a copy of it."""
     made = paddle.create_parameter([40, 30], "float32", default_initializer=paddle.nn.initializer.Normal())
-    low_copy(made)
+    bf16_copy(made)
     return made
 
 
@@ -36,7 +36,7 @@ def learn(weight: Tensor) -> None:
 
 
 def assert_current(weight: Tensor) -> None:
-    copy, rounded = low_copy(weight), weight.astype("bfloat16")
+    copy, rounded = bf16_copy(weight), weight.astype("bfloat16")
     assert np.array_equal(copy.astype("float32").numpy(), rounded.astype("float32").numpy())
 
 
@@ -103,13 +103,13 @@ def test_a_step_that_changes_one_row_only_is_seen(weight: Tensor) -> None:
 def test_our_optimizer_renews_the_copy_where_it_lies(weight: Tensor) -> None:
     learn(weight)
     moments = paddle.zeros([40, 30]), paddle.zeros([40, 30])
-    place = low_copy(weight).data_ptr()
+    place = bf16_copy(weight).data_ptr()
     for _ in range(3):
         learn(weight)
-        place = low_copy(weight).data_ptr()
+        place = bf16_copy(weight).data_ptr()
         adamw(STEP, weight, *moments)
         assert_current(weight)
-        assert low_copy(weight).data_ptr() == place
+        assert bf16_copy(weight).data_ptr() == place
 
 
 def test_our_optimizer_also_renews_a_copy_that_was_out_of_date(weight: Tensor) -> None:
@@ -121,7 +121,7 @@ def test_our_optimizer_also_renews_a_copy_that_was_out_of_date(weight: Tensor) -
 
 
 def test_without_learning_there_is_one_copy(weight: Tensor) -> None:
-    assert low_copy(weight).data_ptr() == low_copy(weight).data_ptr()
+    assert bf16_copy(weight).data_ptr() == bf16_copy(weight).data_ptr()
     with paddle.no_grad(), precision("bf16"):
         linear(paddle.ones([2, 40]), weight, paddle.zeros([30]))
-    assert low_copy(weight) is low_copy(weight)
+    assert bf16_copy(weight) is bf16_copy(weight)

@@ -147,4 +147,4 @@ def test_without_a_gpu_its_bodies_are_not_chosen() -> None:
         choose((x,), lambda x: x, lambda x: x, on_gpu)(x)
     q = paddle.zeros([2, 64]).cpu()
     layout = Layout.of_lengths([2])
-    assert not gpu.attention.serves(q, 1, layout, layout, None)
+    assert not gpu.attention.supports(q, 1, layout, layout, None)

@@ -161,7 +161,7 @@ def test_what_a_compiler_cannot_compile_is_tried_once_and_again_with_another(
     monkeypatch.setattr(module, "runnable", lambda flags: ["avx512_bf16", VARIANTS[-1]])
     copying.write_text("avx512bf16")
     calls = copying.with_name("calls")
-    with pytest.warns(Remark, match=rf"using the {VARIANTS[-1]} kernels, for .*error: what is that"):
+    with pytest.warns(Remark, match=rf"using the {VARIANTS[-1]} kernels, because .*error: what is that"):
         assert found().variant == VARIANTS[-1]
     before = calls.read_text()
     with warnings.catch_warnings():
@@ -179,7 +179,7 @@ def test_what_a_compiler_cannot_compile_is_tried_once_and_again_with_another(
 def test_a_compiler_that_does_not_know_the_newest_instructions_builds_the_next_best(copying: Path) -> None:
     best, next_best = (builder.VARIANTS[variant] for variant in VARIANTS[:2])
     copying.write_text(next(flag for flag in best if flag not in next_best))
-    with pytest.warns(Remark, match=rf"using the {VARIANTS[1]} kernels, for .*error: what is that"):
+    with pytest.warns(Remark, match=rf"using the {VARIANTS[1]} kernels, because .*error: what is that"):
         assert found().variant == VARIANTS[1]
 
 

@@ -9,7 +9,7 @@ from judging import needs_bf16, needs_kernels, normal
 from paddle.base import core
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.room import taken
+from ernie.kernels.cpu.pool import bytes_in_use
 from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
@@ -48,7 +48,7 @@ def kept(recompute: bool) -> int:
     x = paddle.to_tensor(normal((512, 64))[0], stop_gradient=False)
 
     def allocated() -> int:
-        return int(core.host_memory_stat_current_value("Allocated", 0)) + taken()
+        return int(core.host_memory_stat_current_value("Allocated", 0)) + bytes_in_use()
 
     before = allocated()
     y = encoder(x, Layout.of_lengths([64] * 8))

@@ -22,7 +22,7 @@ from ernie.kernels.precision import precision
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
 
-pytestmark = pytest.mark.skipif(not cpu.serves(paddle.zeros([1])), reason="there are no kernels for this machine")
+pytestmark = pytest.mark.skipif(not cpu.supports(paddle.zeros([1])), reason="there are no kernels for this machine")
 layouts = st.lists(st.integers(1, 70), min_size=1, max_size=5)
 
 

@@ -12,9 +12,9 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask
+from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
-from ernie.model.memory import Memory
 
 CONFIG = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48)
 
@@ -41,14 +41,14 @@ def test_in_any_pieces_it_gives_what_it_gives_at_once(pieces: list[list[int]], s
     x_TD, model = vectors(layout.tokens, seed), encoder(seed)
     with paddle.no_grad():
         whole = model(x_TD, layout, mask=Mask.causal(layout)).numpy()
-        memory, done = Memory.empty(len(pieces)), np.zeros(len(pieces), np.int64)
+        memory, done = KeyValueCache.empty(len(pieces)), np.zeros(len(pieces), np.int64)
         for piece in np.array(pieces).T:
             rows = np.concatenate([layout.starts[n] + done[n] + np.arange(piece[n]) for n in range(len(pieces))])
             done += piece
             if not len(rows):
                 continue
             part = paddle.gather(x_TD, paddle.to_tensor(rows))
-            found, memory = model.go_on(part, Layout.of_lengths(piece), memory)
+            found, memory = model.forward_cached(part, Layout.of_lengths(piece), memory)
             np.testing.assert_allclose(found.numpy(), whole[rows], atol=2e-5)
     assert memory.layout.lengths.tolist() == layout.lengths.tolist()
 

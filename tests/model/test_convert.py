@@ -147,7 +147,7 @@ def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
     _, certificate = convert_with_head_of_task_2(to, task, tmp_path)
     assert certificate.passed
     (note,) = certificate.notes
-    assert note.startswith(f"its masked-token head learnt with task 2 and is written for task {task or 0}, ")
+    assert note.startswith(f"its masked-token head was trained with task 2 and is written for task {task or 0}, ")
     assert note.endswith("--task 2 writes the model for task 2")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.lengths import needed
+from ernie.audio.lengths import min_vectors
 from ernie.data.batch import Layout
 from ernie.model.speech import ctc_loss
 
@@ -50,7 +50,7 @@ def test_it_is_the_sum_over_all_alignments(case) -> None:
     T, V, labels, seed = case
     labels = [min(label, V - 1) for label in labels]
     logits = np.random.default_rng(seed).normal(0, 2, (T, V))
-    if needed(np.array(labels, np.int64)) > T:
+    if min_vectors(np.array(labels, np.int64)) > T:
         with pytest.raises(ValueError, match="fewer vectors than its labels need"):
             loss_of([logits], [labels])
         return

@@ -13,9 +13,9 @@ from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
 from ernie.kernels.mask import Mask
+from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.decoder import Decoder, Source
-from ernie.model.memory import Memory
 
 CONFIG = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, vocab_size=10)
 D = CONFIG.hidden_size
@@ -35,7 +35,7 @@ def vectors(rows: int, seed: int = 0) -> Tensor:
 
 def sources(decoder: Decoder, lengths: list[int], written: Layout, mask: Mask | None = None, seed: int = 9) -> Source:
     read = decoder.read(vectors(sum(lengths), seed))
-    return Source(Memory(Layout.of_lengths(lengths), read), written, mask)
+    return Source(KeyValueCache(Layout.of_lengths(lengths), read), written, mask)
 
 
 def test_it_computes_what_paddles_own_decoder_does(decoder: Decoder) -> None:
@@ -79,7 +79,7 @@ def test_word_by_word_it_says_what_it_says_at_once(lengths: list[tuple[int, int]
     layout = Layout.of_lengths(list(written))
     x_TD = vectors(layout.tokens, seed)
     whole = decoder(x_TD, layout, sources(decoder, list(read), layout)).numpy()
-    memory, source = Memory.empty(len(lengths)), sources(decoder, list(read), layout).memory
+    memory, source = KeyValueCache.empty(len(lengths)), sources(decoder, list(read), layout).cache
     going = list(range(len(lengths)))
     for step in range(layout.longest):
         staying = [place for place, n in enumerate(going) if written[n] > step]  # others are done
@@ -87,7 +87,7 @@ def test_word_by_word_it_says_what_it_says_at_once(lengths: list[tuple[int, int]
         rows = [int(layout.starts[n]) + step for n in going]
         one = Layout.of_lengths([1] * len(going))
         x_ND = paddle.gather(x_TD, paddle.to_tensor(rows))
-        hidden, memory = decoder.go_on(x_ND, one, Source(source.chosen(going), one), memory.chosen(staying))
+        hidden, memory = decoder.forward_cached(x_ND, one, Source(source.chosen(going), one), memory.chosen(staying))
         np.testing.assert_allclose(hidden.numpy(), whole[rows], atol=2e-5)
 
 
@@ -97,13 +97,13 @@ def test_what_was_not_read_changes_no_bit(decoder: Decoder) -> None:
         mask = Mask.wait(layout, k)
         x_TD = vectors(11)
         read = decoder.read(vectors(11, 9))
-        memory = Memory(Layout.of_lengths(lengths), read)
+        memory = KeyValueCache(Layout.of_lengths(lengths), read)
         found = decoder(x_TD, layout, Source(memory, layout, mask)).numpy()
         for row, (step, sentence) in enumerate([(t, n) for n in (0, 1) for t in range((4, 7)[n])]):
             other = vectors(11, 9).numpy()
             start, stop = memory.layout.offsets[sentence : sentence + 2]
             other[min(stop, start + k + step) : stop] = 7.0
-            changed = Memory(memory.layout, decoder.read(paddle.to_tensor(other)))
+            changed = KeyValueCache(memory.layout, decoder.read(paddle.to_tensor(other)))
             again = decoder(x_TD, layout, Source(changed, layout, mask)).numpy()
             assert (again[row] == found[row]).all()
 
@@ -112,19 +112,19 @@ def test_a_source_read_in_prefixes_is_one_sequence_for_each_of_them(decoder: Dec
     # Two tokens look at the first prefix, three at the second: as if each had been written with that source alone.
     layout, x_TD, source_SD = Layout.of_lengths([5]), vectors(5), vectors(3, 9)
     prefixes = paddle.concat([source_SD[:2], source_SD])
-    both = Source(Memory(Layout.of_lengths([2, 3]), decoder.read(prefixes)), Layout.of_lengths([2, 3]))
+    both = Source(KeyValueCache(Layout.of_lengths([2, 3]), decoder.read(prefixes)), Layout.of_lengths([2, 3]))
     found = decoder(x_TD, layout, both).numpy()
     mask = Mask.until(np.array([2, 2, 3, 3, 3]))
-    one = Source(Memory(Layout.of_lengths([3]), decoder.read(source_SD)), layout, mask)
+    one = Source(KeyValueCache(Layout.of_lengths([3]), decoder.read(source_SD)), layout, mask)
     np.testing.assert_allclose(found, decoder(x_TD, layout, one).numpy(), atol=2e-5)
 
 
 def test_memories_are_joined_and_split_again(decoder: Decoder) -> None:
     first, second = (
-        Memory(Layout.of_lengths(lengths), decoder.read(vectors(sum(lengths), seed)))
+        KeyValueCache(Layout.of_lengths(lengths), decoder.read(vectors(sum(lengths), seed)))
         for seed, lengths in enumerate(([2, 3], [4]))
     )
-    joined = Memory.joined([first, second])
+    joined = KeyValueCache.joined([first, second])
     assert joined.layout.lengths.tolist() == [2, 3, 4]
     back = joined.chosen([2, 0, 0])
     assert back.layout.lengths.tolist() == [4, 2, 2]
@@ -146,10 +146,10 @@ def test_every_weight_learns(decoder: Decoder) -> None:
 def test_with_a_window_what_is_older_may_be_forgotten(decoder: Decoder, window: int) -> None:
     layout = Layout.of_lengths([7])
     x_TD, source = vectors(7), sources(decoder, [4], layout)
-    whole, _ = decoder.go_on(x_TD, layout, source, Memory.empty(1), window)
-    one, written = Layout.of_lengths([1]), Memory.empty(1)
+    whole, _ = decoder.forward_cached(x_TD, layout, source, KeyValueCache.empty(1), window)
+    one, written = Layout.of_lengths([1]), KeyValueCache.empty(1)
     for t in range(7):
-        step, written = decoder.go_on(x_TD[t : t + 1], one, source._replace(queries=one), written, window)
+        step, written = decoder.forward_cached(x_TD[t : t + 1], one, source._replace(queries=one), written, window)
         written = written.last(window - 1)
         np.testing.assert_allclose(step.numpy(), whole[t : t + 1].numpy(), atol=1e-5)
     seen = decoder(x_TD, layout, source).numpy()

@@ -61,7 +61,7 @@ def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
             assert values.std() == pytest.approx(0.02, rel=0.15)
         elif values.ndim > 1:
             if ".q." in name or ".k." in name:
-                values = values[:, 32:]  # the other head looks at a neighbour: tests/model/test_beginning.py
+                values = values[:, 32:]  # the other head looks at a neighbour: tests/model/test_initialization.py
             drawn = values[values != 0]  # but for what is left to positions
             assert np.abs(drawn).max() <= 0.04 + 1e-6
             assert drawn.std() == pytest.approx(0.0176, rel=0.15)  # 0.02 cut off at two deviations
@@ -72,7 +72,7 @@ def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"hidden_size": 100, "heads": 3}, "hidden_size 100 does not divide by heads 3"),
+        ({"hidden_size": 100, "heads": 3}, "hidden_size 100 is not divisible by heads 3"),
         ({"layers": 0}, "layers: expected at least 1, found 0"),
         ({"heads": 0}, "heads: expected at least 1, found 0"),
         ({"dropout": 1.0}, "dropout: expected a probability from 0 to below 1, found 1.0"),

@@ -19,7 +19,7 @@ from ernie.kernels.build import processor_flags
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.export.compare import Source, compare, padded, random_rows
-from ernie.model.export.onnx_graph import in_bytes
+from ernie.model.export.onnx_graph import quantize_int8
 from ernie.model.export.padded import PaddedModel
 from ernie.model.export.runtimes import Format, check_able, open_model, write_model
 from ernie.model.heads import SequenceHead, TokenHead
@@ -111,7 +111,7 @@ def test_weights_in_bytes_are_right_to_half_a_step_and_use_all_of_them() -> None
     rng = np.random.default_rng(0)
     weight_DE = (rng.standard_normal((30, 8)) * 10.0 ** np.arange(-4, 4)).astype(np.float32)
     weight_DE[:, 0] = 0
-    bytes_DE, scale_E = in_bytes(weight_DE)
+    bytes_DE, scale_E = quantize_int8(weight_DE)
     assert (np.abs(bytes_DE * scale_E - weight_DE) <= 0.5001 * scale_E).all()
     assert (np.abs(bytes_DE).max(axis=0)[1:] == 127).all()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.model.gaussian import LEAST, Gaussian, divergence, regularized_divergence
+from ernie.model.gaussian import MIN_LOG_SCALE, Gaussian, divergence, regularized_divergence
 
 means, logs = st.floats(-1, 1), st.floats(-1.5, 1.5)
 
@@ -34,7 +34,7 @@ def test_the_divergence_is_the_mean_of_what_draws_say_within_one_percent(
     noise = np.random.default_rng(0).standard_normal(400_000)
     noise = np.concatenate([noise, -noise])  # so that the mean of the draws is exact
     noise /= noise.std()
-    draws = q.applied(paddle.to_tensor(noise.astype(np.float32)))
+    draws = q.from_noise(paddle.to_tensor(noise.astype(np.float32)))
     told = float((p.nats(draws) - q.nats(draws)).mean())
     assert divergence(q, p).item() == pytest.approx(told, rel=0.01, abs=1e-4)
 
@@ -52,11 +52,11 @@ def test_the_regularization_is_the_squared_difference_of_the_logarithms() -> Non
 
 
 def test_no_deviation_counts_as_smaller_than_the_least() -> None:
-    sharp, least = one(0.0, -20.0), one(0.0, LEAST)
+    sharp, least = one(0.0, -20.0), one(0.0, MIN_LOG_SCALE)
     assert regularized_divergence(one(0.1, -3.0), sharp).item() == regularized_divergence(one(0.1, -3.0), least).item()
 
 
 def test_applied_one_after_the_other_is_applied_once() -> None:
     first, second, noise = one(0.5, -1.0), one(-0.2, 0.7), paddle.to_tensor([[1.3]])
-    twice = second.applied(first.applied(noise))
-    assert second.after(first).applied(noise).item() == pytest.approx(twice.item(), rel=1e-5)
+    twice = second.from_noise(first.from_noise(noise))
+    assert second.compose(first).from_noise(noise).item() == pytest.approx(twice.item(), rel=1e-5)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.model.published.fluid import read_fluid
-from ernie.model.published.folder import read_weights, recognise
+from ernie.model.published.folder import detect_format, read_weights
 from ernie.model.published.load import read
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.protobuf import varint
@@ -225,7 +225,7 @@ def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> No
     folder.mkdir()
     (folder / "config.json").write_text('{"num_hidden_layers": 1}')
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../outside.safetensors"}}')
-    assert recognise(folder) == "hf"
+    assert detect_format(folder) == "hf"
     with pytest.raises(UserError, match=r"names the file '\.\./outside\.safetensors', which is not beside"):
         read(folder, ErnieModel)
 

@@ -12,7 +12,7 @@ from checkpoints import SETTINGS, batch_of, forward, weights, write_vocabulary
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published.folder import recognise
+from ernie.model.published.folder import detect_format
 from ernie.model.published.load import read
 
 KINDS = {"hf": "hf", "paddlenlp": "paddlenlp", "official": "ernie-official", "tensorflow": "bert-tf"}
@@ -56,7 +56,7 @@ def test_every_layer_of_every_format_computes_what_bert_does(checkpoint: tuple[s
 
 def test_a_folder_is_recognised_by_its_files(checkpoint: tuple[str, Path]) -> None:
     name, folder = checkpoint
-    assert recognise(folder) == KINDS[name.split()[0]]
+    assert detect_format(folder) == KINDS[name.split()[0]]
 
 
 def test_nothing_is_said_of_a_checkpoint_that_fits(checkpoint: tuple[str, Path]) -> None:
@@ -76,7 +76,7 @@ def test_a_user_meets_it_through_from_pretrained(checkpoint: tuple[str, Path]) -
 
 
 def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    assert recognise(tmp_path) is None
+    assert detect_format(tmp_path) is None
     with pytest.raises(UserError, match=r"holds no checkpoint\. Expected config\.json with model\.safetensors or"):
         read(tmp_path, ErnieModel)
 

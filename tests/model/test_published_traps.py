@@ -12,12 +12,12 @@ from checkpoints import FORMATS, POOLER, SETTINGS, TASK, batch_of, forward, weig
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
-from ernie.model.published.load import Reading, read
+from ernie.model.published.load import LoadedCheckpoint, read
 
 
 def reading(
     folder: Path, name: str = "hf", *, without: tuple[str, ...] = (), add: dict[str, Any] | None = None, **settings: Any
-) -> Reading:
+) -> LoadedCheckpoint:
     """A checkpoint, read: with other settings, without some weights, and with some more; None takes a setting out."""
     kept = {key: value for key, value in {**SETTINGS, **settings}.items() if value is not None}
     made = {key: value for key, value in weights().items() if key not in without}
@@ -209,11 +209,11 @@ def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
     [
         ("model_type", "roberta", "model_type is roberta; encoders of the types bert and ernie can be read"),
         ("position_embedding_type", "relative_key", "position_embedding_type is relative_key: its positions are"),
-        ("is_decoder", True, "is_decoder is True: a decoder sees only what stands before each token"),
+        ("is_decoder", True, "is_decoder is True: a decoder attends only to the tokens before each token"),
         ("num_hidden_layers", None, "num_hidden_layers: expected a whole number above 0, found nothing"),
         ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found 4"),
         ("layer_norm_eps", float("nan"), "layer_norm_eps: expected a finite number, found nan"),
-        ("num_attention_heads", 5, "config.json: hidden_size 16 does not divide by heads 5"),
+        ("num_attention_heads", 5, "config.json: hidden_size 16 is not divisible by heads 5"),
     ],
 )
 def test_what_this_encoder_cannot_compute_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:

@@ -26,7 +26,7 @@ from ernie import ErnieModel, ErnieTokenizer
 from ernie.data.batch import Packed, pack
 from ernie.data.document import Sample
 from ernie.errors import UserError
-from ernie.kernels.cpu.room import taken
+from ernie.kernels.cpu.pool import bytes_in_use
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.inference import evaluating
@@ -374,7 +374,7 @@ def test_the_head_has_the_type_that_the_model_is_given() -> None:
 def test_weights_in_half_precision_are_a_sentence_on_a_cpu(kind: str) -> None:
     model = make()
     model.to(dtype=kind)
-    said = f"weights of type {kind} cannot be computed with on a CPU. Keep them in float32, which model.float()"
+    said = f"weights of type {kind} cannot be used on a CPU. Convert them back to float32 with model.float()"
     for call in (lambda: model.encode(["the"]), lambda: model.fill_mask("[MASK]"), lambda: model(**TOKENIZER("a"))):
         with pytest.raises(UserError, match=re.escape(said)):
             call()
@@ -439,9 +439,9 @@ def test_checkpointing_holds_less_memory() -> None:
 
     def held() -> int:
         model.clear_gradients()
-        before = taken() + core.host_memory_stat_current_value("Allocated", 0)
+        before = bytes_in_use() + core.host_memory_stat_current_value("Allocated", 0)
         hidden_TD = model.encode_packed(large)
-        found = taken() + core.host_memory_stat_current_value("Allocated", 0) - before
+        found = bytes_in_use() + core.host_memory_stat_current_value("Allocated", 0) - before
         hidden_TD.sum().backward()
         return int(found)
 

@@ -9,10 +9,10 @@ import pytest
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig
 from ernie.data.batch import Layout, Packed
-from ernie.decode.speaking import OneByOne
+from ernie.decode.synthesis import WaveNetVocoder
 from ernie.model.gaussian import regularized_divergence
 from ernie.model.voice import VoiceHead
-from ernie.model.voice_loss import LEAST, Stretch, conditioners, flow_loss, likelihood_loss, stretches
+from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, flow_loss, likelihood_loss, segment_samples
 
 HOP, BINS, WIDTH, STEPS = 20, 4, 8, 3
 SIZES = VoiceConfig(
@@ -32,7 +32,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 def head() -> VoiceHead:
     paddle.seed(4)
     head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=0.5, flow=True)
-    head.begin()
+    head.initialize()
     return head
 
 
@@ -41,10 +41,10 @@ def learnt(head: VoiceHead, context: int) -> tuple[paddle.Tensor, ...]:
     nothing = np.zeros(1, np.int64)
     sound = 0.3 * normal(STEPS * HOP)
     batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
-    whole = Stretch(nothing, STEPS)
+    whole = Segment(nothing, STEPS)
     states = paddle.to_tensor(normal(1, STEPS, WIDTH, seed=1))
     given = conditioners(head, states, np.array([STEPS]), whole, context)
-    return given, *map(paddle.to_tensor, stretches(batch, whole, HOP, context))
+    return given, *map(paddle.to_tensor, segment_samples(batch, whole, HOP, context))
 
 
 def first_only(inside_NR: paddle.Tensor) -> paddle.Tensor:
@@ -63,9 +63,9 @@ def test_the_first_sample_is_learnt_from_the_silence_that_it_is_spoken_from(head
     loss = float(likelihood_loss(head, given, samples, first_only(inside), begun, noise))
     spoken = []  # noise 0 and 1 tell the mean and the deviation of what is drawn
     for drawn in (0.0, 1.0):
-        maker = OneByOne(head.wavenet, Told(drawn))  # type: ignore[arg-type]
+        maker = WaveNetVocoder(head.wavenet, Told(drawn))  # type: ignore[arg-type]
         spoken.append(float(maker.more(given.numpy()[0, context : context + 1])[0]))
-    mean, log_scale = spoken[0], max(LEAST, np.log(spoken[1] - spoken[0]))
+    mean, log_scale = spoken[0], max(MIN_LOG_SCALE, np.log(spoken[1] - spoken[0]))
     wanted = 0.5 * ((float(samples[0, context]) - mean) / np.exp(log_scale)) ** 2 + log_scale + 0.5 * np.log(2 * np.pi)
     assert loss == pytest.approx(wanted, rel=1e-4)
 

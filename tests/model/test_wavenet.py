@@ -59,7 +59,7 @@ def test_what_samples_were_drawn_from_is_told() -> None:
     flow = Flow(CONFIG, H, flows=3)
     noise = paddle.to_tensor(normal(2, flow.context + 9))
     samples, drawn = flow(noise, paddle.to_tensor(normal(2, flow.context + 9, H, seed=1)))
-    np.testing.assert_allclose(drawn.applied(noise[:, -9:]).numpy(), samples.numpy(), atol=1e-5)
+    np.testing.assert_allclose(drawn.from_noise(noise[:, -9:]).numpy(), samples.numpy(), atol=1e-5)
 
 
 @paddle.no_grad()
@@ -71,7 +71,7 @@ def test_the_noise_comes_back_from_the_samples() -> None:
     between = [paddle.to_tensor(noise)]
     for network in flow.networks:
         own = network(between[-1][:, :-1], conditioner[:, -between[-1].shape[1] + 1 :])
-        between.append(own.applied(between[-1][:, -own.mean.shape[1] :]))
+        between.append(own.from_noise(between[-1][:, -own.mean.shape[1] :]))
     found = between[-1]
     for network, inputs in zip(list(flow.networks)[::-1], between[-2::-1], strict=True):
         context = network.config.context

@@ -264,8 +264,8 @@ def messages() -> str:
     groups = [group_of_all(), dist.new_group(list(range(size)))]
     broken: list[Any] = []
     threading.excepthook = broken.append
-    if gloo._post is not None:
-        strangers(gloo._post._door.getsockname())
+    if gloo._mailbox is not None:
+        strangers(gloo._mailbox._server.getsockname())
     after, before = (rank + 1) % size, (rank - 1) % size
     for number, group in enumerate(groups):
         group.process_group.send(of_rank(rank) + number, after, True)

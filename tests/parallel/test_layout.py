@@ -75,11 +75,11 @@ def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layer
     [
         ({"data": 0}, "data: expected at least 1, found 0"),
         ({"sharding_stage": 4}, "sharding_stage: expected 1, 2 or 3, found 4"),
-        ({"sequence": True}, "sequence: shares out tokens among the processes of `tensor`, of which there is one"),
+        ({"sequence": True}, "sequence: splits tokens over the processes of `tensor`, which is 1"),
         ({"tensor": 2, "sharding": 2, "sharding_stage": 2}, "sharding_stage: 2 goes with `data` only"),
         ({"pipeline": 2, "virtual_stages": 2}, "virtual_stages: 2 needs a pipeline of at least 3, this one has 2"),
         ({"pipeline": 3, "stages": [6, 6]}, "stages: 2 numbers of layers for a pipeline of 3"),
-        ({"pipeline": 3, "stages": [6, 6, 0], "virtual_stages": 2}, "stages: pieces that take turns"),
+        ({"pipeline": 3, "stages": [6, 6, 0], "virtual_stages": 2}, "stages: does not go with virtual_stages"),
         ({"pipeline": 2, "stages": [13, -1]}, "stages: expected numbers of layers, found -1"),
         ({"sharding": 2, "sharding_stage": 3, "recompute": True}, "recompute: does not go with sharding_stage 3"),
         ({"timeout": 0}, "timeout: expected seconds above 0, found 0"),
@@ -92,7 +92,7 @@ def test_what_makes_no_layout_is_refused(given: dict[str, object], says: str) ->
 
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_a_pipeline_is_cut_evenly_with_what_is_left_over_in_the_middle(layers: int, stages: int) -> None:
-    cut = ParallelConfig(pipeline=stages).cut(layers)
+    cut = ParallelConfig(pipeline=stages).layers_per_stage(layers)
     assert (len(cut), sum(cut)) == (stages, layers)
     assert max(cut) - min(cut) <= 1
     if layers >= stages > 2 and layers % stages <= stages - 2:
@@ -100,7 +100,7 @@ def test_a_pipeline_is_cut_evenly_with_what_is_left_over_in_the_middle(layers: i
 
 
 def test_stages_that_are_given_are_kept() -> None:
-    assert ParallelConfig(pipeline=3, stages=(5, 0, 1)).cut(6) == (5, 0, 1)
+    assert ParallelConfig(pipeline=3, stages=(5, 0, 1)).layers_per_stage(6) == (5, 0, 1)
 
 
 def test_a_layout_is_described_by_its_degrees() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ranks import run_ranks
 
-from ernie.parallel.timetable import Action, Deadlock, simulate, timetable
+from ernie.parallel.timetable import Action, Deadlock, pipeline_schedule, simulate
 
 PROGRAM = Path(__file__)
 CASES = [(3, 1, 1), (3, 1, 7), (3, 2, 6), (3, 2, 8), (3, 3, 10), (4, 2, 9), (4, 2, 16)]
@@ -27,7 +27,7 @@ def pipelines(draw: st.DrawFn) -> tuple[int, int, int]:
 
 
 def tables(stages: int, pieces: int, micro_batches: int) -> list[list[Action]]:
-    return [timetable(stage, stages, micro_batches, pieces) for stage in range(stages)]
+    return [pipeline_schedule(stage, stages, micro_batches, pieces) for stage in range(stages)]
 
 
 @given(pipelines())
@@ -88,7 +88,7 @@ def test_it_is_the_order_in_which_fleet_computes(stages: int) -> None:
         for stage in range(stages):
             wanted = "".join(
                 f"{'f' if action.forward else 'b'}{action.micro_batch}{f'_vp{action.piece}' if pieces > 1 else ''};"
-                for action in timetable(stage, stages, micro_batches, pieces)
+                for action in pipeline_schedule(stage, stages, micro_batches, pieces)
             )
             assert found[stage][number] == wanted
 

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from ernie.errors import UserError
-from ernie.parallel.watch import FAILED, Place, Seen, Verdict, Watch, _Hub, judge
+from ernie.parallel.watch import FAILED, Place, RankState, Verdict, Watch, _Hub, judge
 
 LIMIT = 5.0
 NOW = 100.0
 
 
-def at(rank: int, doing: str = "forward and backward", *, waiting: bool = False, **more: Any) -> Seen:
+def at(rank: int, doing: str = "forward and backward", *, waiting: bool = False, **more: Any) -> RankState:
     """A process that was heard just now, at step 7."""
-    return Seen(rank, more.pop("heard", NOW), Place(7, "reordering", doing, waiting), **more)
+    return RankState(rank, more.pop("heard", NOW), Place(7, "reordering", doing, waiting), **more)
 
 
-def said(*seen: Seen) -> str:
+def said(*seen: RankState) -> str:
     verdict = judge(seen, NOW, LIMIT)
     assert verdict is not None
     return verdict.text

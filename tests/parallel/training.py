@@ -122,7 +122,7 @@ def train(
                 parameter.set_value(state[name])
         world.split(learning)
         adam = AdamConfig(weight_decay=0.1)
-        trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, moments_apart=apart, world=world)
+        trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, separate_moments=apart, world=world)
         parameters = dict(learning.named_parameters())
         if state:
             trainer.optimizer.set_state(state)

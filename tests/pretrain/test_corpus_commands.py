@@ -290,4 +290,4 @@ def test_of_many_small_files_all_are_learnt_from(folder, capsys):
         Path(f"many/{number}.txt").write_text(f"number {number} is here")
     words = ["tokenizer", "train", "--input", "many", "--sample-mb", "1", "--vocab-size", "60", "--output", "small"]
     assert main(words) == 0
-    assert "learnt from 300 documents" in capsys.readouterr().err
+    assert "learned from 300 documents" in capsys.readouterr().err

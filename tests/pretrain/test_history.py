@@ -53,8 +53,8 @@ def test_a_line_cut_off_by_a_kill_is_left_out(tmp_path: Path) -> None:
     ("damage", "says"),
     [
         (b'{"kind": "st\n', "metrics.jsonl:1: is not JSON"),
-        (b"5\n", "metrics.jsonl:1: is no record"),
-        (b'{"step": 4}\n', "metrics.jsonl:1: is no record"),
+        (b"5\n", "metrics.jsonl:1: is not a record"),
+        (b'{"step": 4}\n', "metrics.jsonl:1: is not a record"),
         (b"\xff\xfe\n", "metrics.jsonl: is not UTF-8 text"),
         (b'{"kind": "step", "step": 0}\n', "metrics.jsonl: a record lacks"),
         (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.parallel.timetable import simulate, timetable
+from ernie.parallel.timetable import pipeline_schedule, simulate
 from pretrain.planner.chain import Partition, Piece, best_partition, partition
 
 seconds = st.floats(0.1, 10)
@@ -50,7 +50,7 @@ def test_the_seconds_are_never_less_than_the_order_takes_and_exact_for_equal_sta
     found = best_partition([Piece(value) for value in stages], len(stages), micro_batches)
     assert found is not None
     count = len(stages)
-    tables = [timetable(stage, count, micro_batches) for stage in range(count)]
+    tables = [pipeline_schedule(stage, count, micro_batches) for stage in range(count)]
     taken = simulate(tables, [value / 3 for value in stages], [2 * value / 3 for value in stages]).end
     assert taken <= found.seconds * (1 + 1e-9)
     if len(set(stages)) == 1:

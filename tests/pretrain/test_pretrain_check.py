@@ -18,19 +18,19 @@ def test_what_every_task_makes_of_the_corpus_is_listed_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     assert main(["pretrain", str(config), "--check", "--set", "train.rate.warmup=25"]) == 0
     shown = capsys.readouterr().out
-    assert "note: the learning rate is to rise for 25 steps, and there are 24: it does not reach its peak" in shown
+    assert "note: the learning rate warms up for 25 steps, but there are only 24: it does not reach its peak" in shown
     assert shown.splitlines()[0] == f"ok: {config} has no unknown or mistyped key"
     assert "ok: 24 steps in 3 stages\n" in shown
     head, *parts = re.split(r"^(\w+):$", shown, flags=re.MULTILINE)
     assert "ok: an encoder of 1 layers, width 32" in head
     assert parts[::2] == ["knowledge_masking", "capitalization", "sentence_reordering"]
     for part in parts[1::2]:
-        assert re.search(r"  ok: [\d,]+ documents give [\d,]+ samples of \d+ to 48 tokens, \d+ in the mean", part)
+        assert re.search(r"  ok: [\d,]+ documents give [\d,]+ samples of \d+ to 48 tokens, \d+ on average", part)
         assert re.search(r"  ok: one step on \d+ tokens, \d+ labels: loss \d\.\d{3}", part)
     masked, capitals, reordered = parts[1::2]
     assert "[MASK]/" in masked
     assert re.search(r"ok: [\d,]+ labels: 0 \d+%, 1 [\d.]+%\n", capitals)
-    assert re.search(r"\(1\.099 if all were alike\)", reordered)
+    assert re.search(r"\(1\.099 for a uniform guess\)", reordered)
     assert re.search(r": label [012]\n", reordered)
     assert "ok: measured on held-out documents by f1" in capitals
     assert list(tmp_path.iterdir()) == []
@@ -55,7 +55,7 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 @pytest.mark.parametrize(
     ("line", "with_", "told"),
     [
-        ("rng.random(len(ids))", "np.random.random(len(ids))", "made twice of the same documents its samples are not"),
+        ("rng.random(len(ids))", "np.random.random(len(ids))", "its samples differ when they are made twice"),
         ("rng.random(len(ids))", "rng.normally(len(ids))", "failed at item"),
         ("astype(np.int64))", "astype(np.float64))", "labels are of the type float64; expected integers"),
         ("label=", "lable=", "a sample has no label called 'label' (it has: lable)"),
@@ -92,7 +92,7 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             "        from ernie.model.losses import cross_entropy\n"
             "        labels = batch.labels['label']\n"
             "        return cross_entropy(head(hidden_TD, labels.positions - 1), labels.values)\n",
-            "its loss looks at other tokens than its `reads` says",
+            "its loss uses tokens that its `reads` leaves out",
         ),
         (
             "astype(np.int64))",
@@ -123,7 +123,7 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             "    def loss(self, head, hidden_TD, batch):\n"
             "        found = super().loss(head, hidden_TD, batch)\n"
             "        return type(found)(found.total, found.count, found.logits, None)\n",
-            "the labels that its loss tells are a NoneType; expected a NumPy array",
+            "the labels of its loss are a NoneType; expected a NumPy array",
         ),
         (
             "astype(np.int64))",
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_task_of_ones_own_is_told(
             "astype(np.int64))\n\n    def items(self, documents, *, held_out):\n"
             "        flags, ends = np.zeros(40, np.uint8), np.array([40])\n"
             "        return [Document(0, np.arange(10, 50), flags, ends, np.zeros(1, np.uint8))] * 99",
-            "note: its `items` gives the same held out and not, so that it is measured on what it has learnt",
+            "note: its `items` gives the same items held out and not, so it is measured on its training data",
         ),
         ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
     ],

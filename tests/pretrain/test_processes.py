@@ -21,7 +21,7 @@ from processes import run_ernie
 from ernie.cli import main
 from ernie.errors import UserError
 from ernie.kernels import build
-from ernie.train.alone import alone as only_one
+from ernie.train.lock import run_lock as only_one
 from ernie.train.log import read_records
 from pretrain.planner.machine import Machine
 

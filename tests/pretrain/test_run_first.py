@@ -23,10 +23,10 @@ class Told(World):
     splits = True  # type: ignore[assignment]
     doing = ""
 
-    def by_first(self, doing: str, compute: Callable[[], T]) -> T:
+    def on_rank0(self, doing: str, compute: Callable[[], T]) -> T:
         self.doing = doing
         try:
-            return super().by_first(doing, compute)
+            return super().on_rank0(doing, compute)
         finally:
             self.doing = ""
 

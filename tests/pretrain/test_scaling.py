@@ -182,7 +182,7 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
     capsys.readouterr()
     for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.share=0.5"], ["--plan"]):
         assert main(["scaling", words[1], *option]) == 2
-        assert f"{option[0]}: is for runs that are to be made" in capsys.readouterr().err
+        assert f"{option[0]}: is for new runs" in capsys.readouterr().err
     assert main(["scaling", str(tmp_path / "none.tsv")]) == 2
     assert "none.tsv: cannot be read" in capsys.readouterr().err
 

@@ -102,9 +102,9 @@ def test_the_same_points_give_the_same_intervals() -> None:
 @pytest.mark.parametrize(
     ("sizes", "errors", "says"),
     [
-        ([1, 2, 4], [3, 2, 1.5], "3 sizes cannot tell a law of 3 numbers; measure 4 or more"),
-        ([1, 1], [3, 2], "1 size cannot tell"),
-        ([1, 1, 1, 1, 2], [3, 2, 1, 1, 1], "2 sizes cannot tell"),
+        ([1, 2, 4], [3, 2, 1.5], "3 sizes cannot determine a law of 3 numbers; measure 4 or more"),
+        ([1, 1], [3, 2], "1 size cannot determine"),
+        ([1, 1, 1, 1, 2], [3, 2, 1, 1, 1], "2 sizes cannot determine"),
         ([0, 1, 2, 4], [3, 2, 1.5, 1.2], "have to be above 0, found 0"),
         ([1, 2, 4, 8], [1, 1.1, 1.2, 1.3], r"does not fall with the size \(exponent \+"),
     ],

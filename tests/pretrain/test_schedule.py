@@ -175,7 +175,7 @@ NEITHER = "give either stages, such as [{knowledge_masking: 1000}], or steps_per
         ({"steps_per_task": 5}, "steps_per_task: also list the tasks"),
         ({"steps_per_task": 5, "tasks": []}, "steps_per_task: also list the tasks"),
         ({"steps_per_task": 0, "tasks": ["a"]}, "steps_per_task: expected at least 1, found 0"),
-        ({"steps_per_task": 5, "tasks": ["a", "b", "a"]}, "tasks: a task stands in the list twice"),
+        ({"steps_per_task": 5, "tasks": ["a", "b", "a"]}, "tasks: a task is listed twice"),
     ],
 )
 def test_a_wrong_schedule_is_a_sentence(given: dict, message: str) -> None:

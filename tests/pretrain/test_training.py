@@ -31,8 +31,8 @@ from ernie.data.stream import Position
 from ernie.errors import UserError
 from ernie.model.losses import Loss, cross_entropy
 from ernie.train import checkpoint
-from ernie.train.alone import LOCK, alone
 from ernie.train.checkpoint import Checkpoints, read_manifest
+from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
 from pretrain import folder
 from pretrain.config import DataConfig, ProbeConfig, load
@@ -40,7 +40,7 @@ from pretrain.feeds import sources
 from pretrain.probe import Probe, first_batches
 from pretrain.run import STATE
 from pretrain.schedule import ScheduleConfig
-from pretrain.verify import Certificate, _Ledger
+from pretrain.verify import Certificate, _ConsumedSamples
 from tasks.base import PretrainTask
 from tasks.objectives.discourse_relation import DiscourseRelation
 
@@ -200,7 +200,7 @@ def test_a_changed_configuration_is_refused_with_the_difference(
     assert "train.clip: was 1.0, is 0.5" in error
     assert "--allow-change train.clip" in error
     assert main(["pretrain", str(config), "--output", str(run), "--set", "save.every=7"]) == 0  # that is free
-    assert "all 24 steps were done before; one more stage at the schedule's end goes on from" in capsys.readouterr().err
+    assert "all 24 steps are done already; append a stage to the schedule to continue" in capsys.readouterr().err
     assert pretrain(config, run, "--set", "probe.batches=3") == 2  # other documents: no figure could be compared
     assert "probe.batches: was 2, is 3" in capsys.readouterr().err
 
@@ -323,10 +323,10 @@ def test_samples_that_come_twice_and_those_that_are_missed_are_told(
 ) -> None:
     """Of an epoch that is over none may be missing; of the present one the rest is still to come."""
     source = SimpleNamespace(items=range(3), named_samples=lambda epoch, first, last: iter(range(first, last)))
-    ledger = _Ledger()
+    consumed = _ConsumedSamples()
     for name in taken:
-        ledger.add(np.array([name]))
-    assert ledger.problems(SimpleNamespace(position=Position(epoch=1), source=source)) == problems  # type: ignore
+        consumed.add(np.array([name]))
+    assert consumed.problems(SimpleNamespace(position=Position(epoch=1), source=source)) == problems  # type: ignore
 
 
 def test_verify_finds_a_schedule_that_ends_before_the_run_did(
@@ -441,7 +441,7 @@ def test_a_folder_that_another_process_trains_into_is_left_alone(
 ) -> None:
     config, run = finished[0], tmp_path / "run"
     run.mkdir()
-    with alone(run):
+    with run_lock(run):
         assert pretrain(config, run) == 2
         assert f"{run}: another process is at work on the run in this folder" in capsys.readouterr().err
         assert [path.name for path in run.iterdir()] == [LOCK]
@@ -613,7 +613,7 @@ def test_a_model_without_a_checkpoint_is_not_learnt_over(
     shutil.rmtree(copy / "checkpoints")
     logged = (copy / "metrics.jsonl").read_bytes()
     assert pretrain(config, copy) == 2
-    assert "holds a model, but no checkpoint to go on from" in capsys.readouterr().err
+    assert "holds a model, but no checkpoint to resume from" in capsys.readouterr().err
     assert (copy / "metrics.jsonl").read_bytes() == logged
 
 
@@ -718,8 +718,8 @@ def test_what_a_run_has_learnt_stays_in_its_schedule(
     config, run = finished
     copy = shutil.copytree(run, tmp_path / "run")
     for tasks, sentence in (
-        ("[knowledge_masking, sentence_reordering]", "the run has learnt capitalization, which is not in it any more"),
-        ("[knowledge_masking, token_document, capitalization, sentence_reordering]", "has learnt with the task id 1"),
+        ("[knowledge_masking, sentence_reordering]", "the run has learned capitalization, which is not in it any more"),
+        ("[knowledge_masking, token_document, capitalization, sentence_reordering]", "has learned with the task id 1"),
     ):
         changes = ["--set", f"schedule.tasks={tasks}", "--allow-change", "schedule", "--allow-change", "objectives"]
         assert pretrain(config, copy, *changes) == 2
@@ -770,7 +770,7 @@ def test_a_stage_is_appended_to_what_is_done_and_another_past_is_told(
         capsys.readouterr()
         assert main(["pretrain", str(tmp_path / "longer.yaml"), "--output", str(copy), *allowed]) == 0
         said = capsys.readouterr().err
-        assert f"going on from step {done} of {done + 6}" in said
+        assert f"resuming from step {done} of {done + 6}" in said
         assert ("which is done, would have drawn other tasks" in said) is is_other
         assert main(["verify", str(copy), "--quiet"]) == is_other
         drawn = [task for record in read_records(copy, "step") for task in record["samples"]]

@@ -179,7 +179,7 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (OfSequences(), framed(-2), "a label is -2, and the task has 3 classes"),
         (OfSequences(), framed(0.5), "labels are of the type float64; expected integers"),
         (OfSequences(), framed(np.array([0, 1, 2, 0])), "has one label a sequence"),
-        (OfSequences(), framed(IGNORE), "a label is IGNORE; of a sequence without a label a SequenceTask gives no"),
+        (OfSequences(), framed(IGNORE), "a label is IGNORE; for a sequence without a label a SequenceTask must"),
         (OfTokens(), framed(1), r"the labels have the shape \(\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([0, 1, 0])), r"the labels have the shape \(3,\), and the sample 4 tokens"),
         (OfTokens(), framed(np.array([True, False, True, True])), "labels are of the type bool; expected integers"),
@@ -195,7 +195,7 @@ def test_samples_that_can_be_learnt_from_are_taken(task: PretrainTask, label: An
         (
             OfTokens(),
             framed(np.array([0, 1, -100, 0])),
-            "a label is -100, .* that is not scored is IGNORE, -1, of ernie",
+            "a label is -100, .* that is not scored has the label IGNORE, -1, of ernie",
         ),
         (OfTokens(), lambda tokenizer: None, "its `samples` yields a NoneType; expected a Sample, as `single` and"),
         (OfTokens(), lambda tokenizer: (np.arange(4), 0), "its `samples` yields a tuple; expected a Sample"),

@@ -133,7 +133,7 @@ def test_a_head_begins_at_the_share_that_each_token_has_of_the_text_none_of_them
     texts = [document([30], seed=seed, vocab_size=12) for seed in range(9)]
     counts = np.bincount(np.concatenate([text.ids for text in texts]), minlength=20) + 1
     given: list[np.ndarray] = []
-    head = SimpleNamespace(bias=np.zeros(20), begin_at=given.append)
+    head = SimpleNamespace(bias=np.zeros(20), initialize_bias=given.append)
     KnowledgeMasking().begin(head, texts)  # type: ignore[arg-type]
     np.testing.assert_allclose(given, [counts / counts.sum()])
 

@@ -301,12 +301,12 @@ class TestSpeech:
             total, count = min(ways, key=lambda way: way[0])
             sums[i, j] = total + costs[i, j], count + 1
         total, count = sums[rows - 1, columns - 1]
-        assert measures._along(costs) == total / count
+        assert measures._warped_mean(costs) == total / count
 
     def test_twenty_seconds_are_aligned_in_less_than_two(self) -> None:
         costs = np.random.default_rng(0).random((2000, 2000))
         began = process_time()
-        measures._along(costs)
+        measures._warped_mean(costs)
         assert process_time() - began < 2
 
 

@@ -13,7 +13,7 @@ from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
 from tasks.base import PretrainTask
 from tasks.objectives.next_sentence import FOLLOWS, NextSentence
-from tasks.objectives.sentence_distance import ADJACENT, SAME_DOCUMENT, STRANGERS, SentenceDistance
+from tasks.objectives.sentence_distance import ADJACENT, SAME_DOCUMENT, TWO_DOCUMENTS, SentenceDistance
 from tasks.objectives.sentence_reordering import SentenceReordering, arrangements
 
 TOKENIZER = numbered(20_000)
@@ -136,7 +136,7 @@ def test_the_labelled_distance_is_the_true_one() -> None:
             assert document_b == 0
             assert abs(i - k) > 1
         else:
-            assert label == STRANGERS
+            assert label == TWO_DOCUMENTS
             assert document_b == 1
     assert even(list(seen.elements()), 3)
 
@@ -144,14 +144,14 @@ def test_the_labelled_distance_is_the_true_one() -> None:
 def test_any_sentence_that_is_far_enough_away_may_be_the_other_one() -> None:
     """If strangers were beginnings only, say, what a sentence says would tell where it is from."""
     here, there = distinct([4] * 7), distinct([5] * 6, offset=1000)
-    found: dict[int, set[tuple[int, int]]] = {ADJACENT: set(), SAME_DOCUMENT: set(), STRANGERS: set()}
+    found: dict[int, set[tuple[int, int]]] = {ADJACENT: set(), SAME_DOCUMENT: set(), TWO_DOCUMENTS: set()}
     for sample in samples(SentenceDistance(), [here, there], seeds=300):
         first, second = (side[0] for side in sides(sample))
         label = int(sample.labels["label"])
-        place = (second - 1000) // 5 if label == STRANGERS else (second - 10) // 4
+        place = (second - 1000) // 5 if label == TWO_DOCUMENTS else (second - 10) // 4
         found[label].add(((first - 10) // 4, place))
     assert found[SAME_DOCUMENT] == {(i, k) for i in (0, 2, 4) for k in range(7) if abs(i - k) > 1}
-    assert found[STRANGERS] == {(i, k) for i in (0, 2, 4) for k in range(6)}
+    assert found[TWO_DOCUMENTS] == {(i, k) for i in (0, 2, 4) for k in range(6)}
 
 
 def test_distance_leaves_headings_out_and_needs_four_sentences() -> None:

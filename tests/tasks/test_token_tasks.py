@@ -58,7 +58,7 @@ def test_capitalization_passes_over_stretches_without_letters() -> None:
 
 def test_capitalization_refuses_a_tokenizer_that_keeps_capitals() -> None:
     Capitalization().check(vocabulary("a"))
-    with pytest.raises(UserError, match="can only be learnt with a tokenizer that lower-cases"):
+    with pytest.raises(UserError, match="can only be learned with a tokenizer that lower-cases"):
         Capitalization().check(vocabulary("a", lowercase=False))
 
 

@@ -37,8 +37,8 @@ def test_a_folder_may_hold_the_engines_file_alone(lowercase: bool, tmp_path: Pat
         ("{", "is not JSON"),
         pytest.param("[" * 100_000, "is not JSON", id="nested"),
         ("[]", "expected an object"),
-        ("{}", "is no WordPiece tokenizer; only such ones"),
-        (json.dumps({"model": {"type": "BPE", "vocab": {}}}), "is no WordPiece tokenizer; only such ones"),
+        ("{}", "is not a WordPiece tokenizer; no other kind"),
+        (json.dumps({"model": {"type": "BPE", "vocab": {}}}), "is not a WordPiece tokenizer; no other kind"),
         (json.dumps({"model": {"vocab": {"a": 0, "b": 2}}}), "its ids are not the numbers from 0 to 1"),
         (json.dumps({"model": {"vocab": {"a": 0}}}), r"the vocabulary lacks \[PAD\]"),
     ],
@@ -53,7 +53,7 @@ def test_another_file_is_a_sentence_that_names_it(text: str, message: str, tmp_p
     ("normalizer", "message"),
     [
         ({"type": "Sequence", "normalizers": []}, "its text is not normalized as BERT's is"),
-        ({"type": "BertNormalizer", "lowercase": True, "strip_accents": False}, "strip_accents: accents are kept"),
+        ({"type": "BertNormalizer", "lowercase": True, "strip_accents": False}, "strip_accents: accents are"),
     ],
 )
 def test_text_that_is_normalized_otherwise_is_refused(normalizer: dict, message: str, tmp_path: Path) -> None:

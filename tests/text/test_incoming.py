@@ -13,7 +13,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.text.incoming import NOTHING, has_no_spaces, known
+from ernie.text.incoming import INITIAL_HELD, has_no_spaces, stable_tokens
 from ernie.text.subword import SentencePiece
 from ernie.text.tokenizer import Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
@@ -59,11 +59,11 @@ def pieces(text: str) -> list[str]:
 
 
 def read(kind: str, parts: list[str]) -> list[int]:
-    held, ids = NOTHING, []
+    held, ids = INITIAL_HELD, []
     for part in parts:
-        new, held = known(tokenizer(kind), held, part)
+        new, held = stable_tokens(tokenizer(kind), held, part)
         ids += new
-    return ids + known(tokenizer(kind), held, "", ended=True).ids
+    return ids + stable_tokens(tokenizer(kind), held, "", ended=True).ids
 
 
 LETTERS = "我们今天去北京，。！你好\u3000 ab Paddle.,3\u3007\uff11\uff12\uff21\u30c6\u30b9\u304b\u3099\u304c"
@@ -81,13 +81,13 @@ def test_in_whatever_pieces_the_tokens_are_those_of_the_whole(kind: str, text: s
 
 def test_words_between_spaces_are_known_at_once() -> None:
     for kind in KINDS:
-        assert known(tokenizer(kind), NOTHING, "cat").ids == tokenizer(kind).encode("cat").ids.tolist()
+        assert stable_tokens(tokenizer(kind), INITIAL_HELD, "cat").ids == tokenizer(kind).encode("cat").ids.tolist()
 
 
 @pytest.mark.parametrize(("kind", "at_once"), [("sentencepiece", False), ("wordpiece", True)])
 def test_letters_that_others_may_join_are_held_until_a_mark_comes(kind: str, at_once: bool) -> None:
-    new, held = known(tokenizer(kind), NOTHING, "今")
+    new, held = stable_tokens(tokenizer(kind), INITIAL_HELD, "今")
     assert bool(new) == at_once
-    new, held = known(tokenizer(kind), held, "天")
-    new, held = known(tokenizer(kind), held, "，")
+    new, held = stable_tokens(tokenizer(kind), held, "天")
+    new, held = stable_tokens(tokenizer(kind), held, "，")
     assert new

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ernie.errors import UserError
-from ernie.text.pronounce import pronounced, read_dictionary
+from ernie.text.pronounce import read_dictionary, to_phonemes
 
 WRITTEN = """;;; a remark
 SEVEN  S EH1 V AH0 N
@@ -35,7 +35,7 @@ def test_the_numbers_by_which_nltk_tells_ways_to_say_a_word_apart_are_no_phoneme
 
 def test_words_that_it_lacks_and_all_else_stay_as_they_are() -> None:
     dictionary = {"seven": "S EH1 V", "don't": "D OW1"}
-    assert pronounced("Seven, don’t say sevens 7!", dictionary) == "S EH1 V, D OW1 say sevens 7!"
+    assert to_phonemes("Seven, don’t say sevens 7!", dictionary) == "S EH1 V, D OW1 say sevens 7!"
 
 
 def test_a_line_without_phonemes_is_named(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_a_line_of_another_encoding_is_named_with_the_way_out(tmp_path: Path, en
 
 
 def test_a_letter_and_its_accent_are_one_however_they_are_written() -> None:
-    assert pronounced("un e\u0301te\u0301", {"été": "EY1 T EY0"}) == "un EY1 T EY0"
+    assert to_phonemes("un e\u0301te\u0301", {"été": "EY1 T EY0"}) == "un EY1 T EY0"

@@ -137,8 +137,8 @@ def test_decoding_puts_no_spaces_between_letters_of_scripts_without(text: str) -
         (np.zeros((2, 3), np.int64), r"^decode: expected whole numbers, the token ids of one text, found array"),
         (7, r"^decode: expected whole numbers, the token ids of one text, found 7$"),
         ([1.5], r"^decode: expected whole numbers, the token ids of one text, found \[1\.5\]$"),
-        ([0, -1], r"^decode: there is no token -1: there are \d+, from 0 on$"),
-        ([99_999], r"^decode: there is no token 99999: there are \d+, from 0 on$"),
+        ([0, -1], r"^decode: -1 is no token id: the vocabulary has \d+ tokens, numbered from 0$"),
+        ([99_999], r"^decode: 99999 is no token id: the vocabulary has \d+ tokens, numbered from 0$"),
     ],
 )
 def test_what_are_no_ids_of_one_text_is_a_sentence(uncased: WordPiece, ids: Any, message: str) -> None:
@@ -171,7 +171,7 @@ def test_a_duplicate_entry_shifts_no_id_and_is_reported_with_both_lines(tmp_path
     assert tokenizer.tokens == entries
     assert tokenizer.encode("the cat sat").ids.tolist() == [6, 7, 8]
     (finding,) = check_vocabulary(file)
-    assert ":8: 'cat' stands twice, first in line 6" in finding
+    assert ":8: 'cat' appears twice, first in line 6" in finding
 
 
 def test_published_files_with_an_id_behind_a_tab_are_read(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing(tmp_path: Path, error: Exce
 
     with pytest.raises(UserError, match="the disk is full; the checkpoint of step 2 was not written") as caught:
         checkpoints.save(2, write)
-    assert "Make room and give the same command again" in str(caught.value)
+    assert "Free some space and run the same command again" in str(caught.value)
     assert names(tmp_path) == ["step-00000001"]
     assert stored(checkpoints.path(1)) == "one"
 

@@ -71,5 +71,5 @@ def test_a_loss_that_tells_of_other_targets_than_its_batch_has_is_not_measured()
     def of_two(batch: Packed) -> Loss:
         return cross_entropy(model.table(paddle.to_tensor([1, 2])), np.array([0, 1]))
 
-    with pytest.raises(ValueError, match="the loss tells of 2 targets, and no labels of its batch are so many"):
+    with pytest.raises(ValueError, match="the loss has 2 targets, but no labels of its batch have as many"):
         evaluate(model, of_two, [first], ("accuracy",))

@@ -67,7 +67,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(confi
         (RateConfig, {"warmup": -1.0}, "warmup: expected a number of steps or a share below 1, found -1.0"),
         (RateConfig, {"floor": 1.5}, "floor: expected a share of the peak from 0 to 1, found 1.5"),
         (RateConfig, {"cooldown": -0.1}, "cooldown: expected a number of steps or a share below 1, found -0.1"),
-        (RateConfig, {"decay": "noam", "floor": 0.5}, "floor: a rate with `decay: noam` falls to none; leave it out"),
+        (RateConfig, {"decay": "noam", "floor": 0.5}, "floor: a rate with `decay: noam` has no floor; leave it out"),
         (RateConfig, {"cooldown": 0.5}, "cooldown: only a rate with `decay: wsd` has one, found decay linear"),
         (AdamConfig, {"beta1": 1.0}, "beta1: expected a number from 0 to below 1, found 1.0"),
         (AdamConfig, {"beta2": -0.1}, "beta2: expected a number from 0 to below 1, found -0.1"),

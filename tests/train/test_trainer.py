@@ -135,7 +135,7 @@ def test_a_head_that_never_had_a_step_is_as_it_was_made() -> None:
 def test_moments_that_are_apart_are_those_of_each_task_as_if_it_were_alone() -> None:
     """Each task's moments are averages of its own gradients, and its steps alone count for their correction."""
     model = TwoTasks()
-    own = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, moments_apart=True)
+    own = Trainer(model, ADAM, clip=0.0, patience=3, seed=0, separate_moments=True)
     expected: dict[str, list[np.ndarray]] = {"red": [], "blue": []}
     before = weights(model)
     for step, name in enumerate(["red", "blue", "blue", "red", "blue"]):
@@ -160,7 +160,7 @@ def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float, apar
     lives = [["red", "blue", "red"], ["blue", "blue"], ["red", "blue"]]
     adam = AdamConfig(beta1=beta1)
     whole = TwoTasks()
-    once = Trainer(whole, adam, clip=0.0, patience=3, seed=0, moments_apart=apart)
+    once = Trainer(whole, adam, clip=0.0, patience=3, seed=0, separate_moments=apart)
     for step, name in enumerate(name for life in lives for name in life):
         once.step(step, [(name, batch(8, step))], whole.loss, 0.05)
 
@@ -168,7 +168,7 @@ def test_training_goes_on_from_a_saved_state_to_the_same_bits(beta1: float, apar
     for life in lives:
         model = TwoTasks()
         model.set_state_dict({name: paddle.to_tensor(value) for name, value in saved.items()})
-        own = Trainer(model, adam, clip=0.0, patience=3, seed=0, moments_apart=apart)
+        own = Trainer(model, adam, clip=0.0, patience=3, seed=0, separate_moments=apart)
         if state is not None:
             own.optimizer.set_state(state)
         for name in life:

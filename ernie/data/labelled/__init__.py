@@ -1,1 +1,1 @@
-"""Labelled data: rows with named columns, from whatever people keep them in."""
+"""Labeled data: rows with named columns, from many file formats."""

@@ -1,4 +1,4 @@
-"""Rows of text files: separated values, JSON lines, columns of words, plain lines."""
+"""Rows of text files: separated values, JSON lines, CoNLL columns, plain lines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ernie.errors import UserError, nearest
 from ernie.report.words import plural
 
 csv.field_size_limit(1 << 24)
-_MARKS = {"\t": "a tab", ";": "';'", ",": "','"}  # that may stand between columns
+_DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','"}  # that are detected, with their names in messages
 
 
 def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma: bool) -> Iterator[Row | Fault]:
-    """Rows of a .csv (`comma`) or .tsv file, whose first line names the columns unless `options.columns` does.
+    """Yield the rows of a .csv (`comma`) or .tsv file; its first line is a header unless `options.columns` is given.
 
-    Where that line has no comma, or no tab, what stands between its names in their place is known by it.  Raises
-    UserError when the file has no line of names or one that cannot be read.
+    If the header lacks the usual comma or tab, the delimiter is detected from it.  Raises UserError for an invalid
+    header and for quotes that do not close.
     """
     lines = iter(lines)
     first = list(islice(lines, 1))
@@ -46,23 +46,23 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             continue  # between rows; where there is one column, an empty line is a row
         elif not columns:
             columns = _header(place, cells, options)
-        elif place.line == 1 and options.columns and (named := _named(cells, columns)):
-            yield Fault(place, named)
+        elif place.line == 1 and options.columns and (problem := _header_problem(cells, columns)):
+            yield Fault(place, problem)
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
-            mark = _delimiter(cells[0], "") if len(cells) == 1 else ""
-            hint = f"; if {_MARKS[mark]} stands between them, say so with 'delimiter'" if mark else ""
+            other = _delimiter(cells[0], "") if len(cells) == 1 else ""
+            hint = f"; if they are separated by {_DELIMITERS[other]}, set 'delimiter'" if other else ""
             yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}{hint}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
 
 
 def _delimiter(names: str, usual: str) -> str:
-    """What stands between the names of columns: the usual mark unless there is none but another."""
-    return next((mark for mark in (usual, *_MARKS) if mark and mark in names), usual)
+    """Detect the delimiter of a header line: the usual one if it occurs or no other does, else another that occurs."""
+    return next((mark for mark in (usual, *_DELIMITERS) if mark and mark in names), usual)
 
 
 def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
-    """The cells of each line, an empty one for an empty line, or what is wrong with it."""
+    """Yield the cells of each line, [""] for an empty one, or what is wrong with it."""
     if not quote:
         for line in lines:
             yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
@@ -88,41 +88,41 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
         yield from problems
         if cells is None:
             return
-        if not problems:  # else the line that cannot be read is missing in these cells
+        if not problems:  # otherwise these cells lack an unreadable line
             yield Place(file, begins), cells or [""]
         problems.clear()
         begins = reader.line_num + 1
 
 
-def _named(cells: Sequence[str], columns: Sequence[str]) -> str:
-    """What is wrong with a first line that seems to name the columns though `columns` does; else nothing."""
+def _header_problem(cells: Sequence[str], columns: Sequence[str]) -> str:
+    """Return a message if the first line seems to be a header although `columns` is given, else ""."""
     names = [name.strip().lower() for name in cells[: len(columns)]]
-    alike = [column for name, column in zip(names, columns, strict=False) if name == column.lower()]
+    same = [column for name, column in zip(names, columns, strict=False) if name == column.lower()]
     if list(cells[: len(columns)]) == list(columns):
         return "this line names the columns as `columns` does; leave `columns` out"
-    if not alike:
+    if not same:
         return ""
     return (
-        f"this line seems to name the columns, for the cell in the column '{alike[0]}' says just that; leave `columns` "
-        "out, and say with `rename` what a column is to be called. If it is a row, give the column another name"
+        f"this line looks like a header: its cell in the column '{same[0]}' is the column's name; leave `columns` out, "
+        "and use `rename` to give columns other names. If the line is a row, give the column another name"
     )
 
 
 def _header(place: Place, names: list[str], options: RowOptions) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError(f"{place}: the column '{twice[0]}' stands twice; name all with 'columns'")
-    for there in options.rename.values():
-        if there not in names:
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise UserError(f"{place}: the column '{duplicates[0]}' appears twice; name all with 'columns'")
+    for name in options.rename.values():
+        if name not in names:
             raise UserError(
-                f"{place}: there is no column '{there}'.{nearest(there, names)} A file without a line of names "
+                f"{place}: there is no column '{name}'.{nearest(name, names)} A file without a line of names "
                 "needs 'columns'."
             )
     return names
 
 
 def read_json_rows(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
-    """A row a line."""
+    """Yield one row per line of JSON."""
     for line in lines:
         place = Place(file, line.number)
         if line.text is None:
@@ -132,10 +132,10 @@ def read_json_rows(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
 
 
 def as_row(text: str, place: Place) -> Row | Fault:
-    """The row that a line of JSON holds."""
+    """Parse a line of JSON into a row."""
     try:
         cells = json.loads(text)
-    except (ValueError, RecursionError) as error:  # of a number with thousands of digits no JSONDecodeError
+    except (ValueError, RecursionError) as error:  # huge numbers raise ValueError, not JSONDecodeError
         return Fault(place, f"is not JSON: {error}")
     if not isinstance(cells, dict):
         return Fault(place, "expected a JSON object with named values")
@@ -143,12 +143,12 @@ def as_row(text: str, place: Place) -> Row | Fault:
 
 
 def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Iterator[Row | Fault]:
-    """Sentences of a CoNLL file: a word a line with its tags, an empty line behind a sentence.
+    """Yield one row per sentence of a CoNLL file: one word with its tags per line, an empty line after each sentence.
 
-    A row has a list under each of `columns` ("token" and "tag" unless named): the first columns of the file, and the
-    last under the last name; spaces and tabs stand between them.  Lines that begin with -DOCSTART- stand between
-    documents and are no words, nor are comments, which begin with # and stand before a sentence.  A sentence with a
-    line that cannot be read is a fault as a whole.
+    A row has a list for each of `columns` (default "token" and "tag"): the first columns of the file, and for the last
+    name its last column.  Columns are separated by spaces or tabs unless `delimiter` is given.  Lines that begin with
+    -DOCSTART- separate documents; comment lines before a sentence begin with #.  A sentence with an unreadable line is
+    a Fault as a whole.
     """
     names = options.columns or ("token", "tag")
     word = None
@@ -160,11 +160,11 @@ def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Itera
 
 
 def _sentences(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """The lines between those that stand between sentences."""
+    """Group lines into sentences, dropping the lines that separate them."""
     sentence: list[Line] = []
     for line in lines:
-        between = line.text is not None and (not line.text.strip(" \t") or line.text.startswith("-DOCSTART-"))
-        if not between:
+        separates = line.text is not None and (not line.text.strip(" \t") or line.text.startswith("-DOCSTART-"))
+        if not separates:
             sentence.append(line)
         elif sentence:
             yield sentence
@@ -174,7 +174,7 @@ def _sentences(lines: Iterable[Line]) -> Iterator[list[Line]]:
 
 
 def _is_comment(word: Line | None, delimiter: str, line: Line) -> bool:
-    """Whether a line at the beginning of a sentence is none of its words, which # may be: it has other columns."""
+    """Whether a line at the start of a sentence is a comment: it begins with # and has other columns than `word`."""
     if line.text is None or not line.text.startswith("#"):
         return False
     if word is None or word.text is None:
@@ -184,25 +184,25 @@ def _is_comment(word: Line | None, delimiter: str, line: Line) -> bool:
 
 
 def _columns(text: str, delimiter: str) -> list[str]:
-    # Not at any white space: words of Chinese data may be a wide space.
+    # Not at all white space: a word of Chinese data may be an ideographic space.
     return text.split(delimiter) if delimiter else re.split("[ \t]+", text.strip(" \t"))
 
 
 def _sentence(file: str, names: Sequence[str], lines: Sequence[Line], delimiter: str) -> Row | Fault:
-    found: list[list[str]] = []
+    rows: list[list[str]] = []
     for line in lines:
         if line.text is None:
             return Fault(Place(file, line.number), line.problem)
         cells = _columns(line.text, delimiter)
         if len(cells) < len(names):
             return Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
-        found.append([*cells[: len(names) - 1], cells[-1]])
-    columns = zip(names, zip(*found, strict=True), strict=True)
+        rows.append([*cells[: len(names) - 1], cells[-1]])
+    columns = zip(names, zip(*rows, strict=True), strict=True)
     return Row({name: list(column) for name, column in columns}, Place(file, lines[0].number))
 
 
 def read_plain(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
-    """A row a line, with the column "text"."""
+    """Yield one row per line, with the column "text"."""
     for line in lines:
         place = Place(file, line.number)
         yield Fault(place, line.problem) if line.text is None else Row({"text": line.text}, place)

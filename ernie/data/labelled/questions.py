@@ -1,7 +1,7 @@
-"""Questions on passages: files in SQuAD's layout and in that of CMRC 2018.
+"""Extractive question answering files in the layouts of SQuAD and CMRC 2018.
 
-A row has id, context, question and answers {text: [...], answer_start: [...]}, as such data sets have on the hub; a
-question without an entry for its answers has no such column.
+A row has id, context, question and answers {text: [...], answer_start: [...]}, like such data sets on the hub; a
+question without an entry for its answers has no `answers` column.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ernie.errors import UserError, about
 
 
 def read_questions(file: str, content: Any) -> Iterator[Row | Fault]:
-    """A row a question, numbered from 1.  Raises UserError where there is something else than passages."""
+    """Yield one row per question, numbered from 1.  Raises UserError for anything but passages with questions."""
     with about(file):
         for number, (context, question) in enumerate(_questions(content), 1):
-            yield _squad(context, question, Place(file, number))
+            yield _row(context, question, Place(file, number))
 
 
 def is_questions(content: Any) -> bool:
-    """Whether a JSON document has one of the layouts."""
+    """Whether a JSON document has one of these layouts."""
     if isinstance(content, Mapping):
         return isinstance(content.get("data"), list)
     return isinstance(content, list) and bool(content) and isinstance(content[0], dict) and "qas" in content[0]
@@ -34,19 +34,19 @@ def is_questions(content: Any) -> bool:
 def _questions(content: Any) -> Iterator[tuple[Any, Any]]:
     articles = content["data"] if isinstance(content, Mapping) else [{"paragraphs": content}]
     for article in articles:
-        for paragraph in _listed(article, "paragraphs"):
-            for question in _listed(paragraph, "qas"):
+        for paragraph in _list_under(article, "paragraphs"):
+            for question in _list_under(paragraph, "qas"):
                 yield paragraph.get("context", paragraph.get("context_text")), question
 
 
-def _listed(parent: Any, name: str) -> list[Any]:
-    found = parent.get(name) if isinstance(parent, Mapping) else None
-    if not isinstance(found, list):
+def _list_under(parent: Any, name: str) -> list[Any]:
+    value = parent.get(name) if isinstance(parent, Mapping) else None
+    if not isinstance(value, list):
         raise UserError(f"expected questions on passages, with a list under '{name}', found {reprlib.repr(parent)}")
-    return found
+    return value
 
 
-def _squad(context: Any, question: Any, place: Place) -> Row | Fault:
+def _row(context: Any, question: Any, place: Place) -> Row | Fault:
     if not isinstance(context, str) or not isinstance(question, Mapping):
         return Fault(place, f"question {place.line}: expected a question with a context of text")
     text = question.get("question", question.get("query_text"))
@@ -62,32 +62,32 @@ def _squad(context: Any, question: Any, place: Place) -> Row | Fault:
     return row
 
 
-def _answers(given: Any, context: str) -> dict[str, list[Any]]:
-    """The texts and places of answers, which are a list of them or, as on the hub, a list of each."""
-    if isinstance(given, Mapping):
-        parts: list[Any] = [given.get("text"), given.get("answer_start") or []]
+def _answers(value: Any, context: str) -> dict[str, list[Any]]:
+    """Normalize answers, given as a list of objects or, as on the hub, as a list of texts and one of start offsets."""
+    if isinstance(value, Mapping):
+        parts: list[Any] = [value.get("text"), value.get("answer_start") or []]
         if not all(isinstance(part, list) for part in parts) or (parts[1] and len(parts[0]) != len(parts[1])):
-            raise UserError(f"answers: expected a list of texts and one of as many places, found {reprlib.repr(given)}")
-        given = [{"text": text, "answer_start": start} for text, start in zip_longest(*parts)]
-    if not isinstance(given, list):
-        raise UserError(f"answers: expected a list, found {reprlib.repr(given)}")
+            raise UserError(f"answers: expected a list of texts and one of as many places, found {reprlib.repr(value)}")
+        value = [{"text": text, "answer_start": start} for text, start in zip_longest(*parts)]
+    if not isinstance(value, list):
+        raise UserError(f"answers: expected a list, found {reprlib.repr(value)}")
     texts, starts = [], []
-    for answer in given:
-        named = answer if isinstance(answer, Mapping) else {"text": answer}
-        found, start = named.get("text"), named.get("answer_start")
-        if not isinstance(found, str):
+    for answer in value:
+        fields = answer if isinstance(answer, Mapping) else {"text": answer}
+        text, start = fields.get("text"), fields.get("answer_start")
+        if not isinstance(text, str):
             raise UserError("an answer has no text")
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
             raise UserError(f"answer_start: expected the number of a character, found {start!r}")
-        texts.append(found)
-        # CMRC's own layout names no place: the first occurrence is meant.
-        starts.append(context.find(found) if start is None or start < 0 else start)
+        texts.append(text)
+        # CMRC's own layout has no offsets: the first occurrence is meant.
+        starts.append(context.find(text) if start is None or start < 0 else start)
     return {"text": texts, "answer_start": starts}
 
 
 def load_json(text: str) -> Any:
-    """A JSON document, or None."""
+    """Parse a JSON document; None if it is invalid."""
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # of a number with thousands of digits no JSONDecodeError
+    except (ValueError, RecursionError):  # huge numbers raise ValueError, not JSONDecodeError
         return None

@@ -1,4 +1,4 @@
-"""Rows from files, saved data sets and data sets of the hub."""
+"""Rows from files, saved data sets and hub data sets."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FORMATS = {
     **{".conll": "conll", ".bio": "conll"},
 }
 _SLICE = re.compile(r"(?P<name>.+)\[(?P<start>\d*):(?P<stop>\d*)\]")
-_TWINS = re.compile(r"(?P<before>[^{}]*)\{(?P<names>[^{}]+)\}(?P<after>[^{}]*)")
-_SHOWN = 5  # faults of a file that a message shows
+_PARALLEL = re.compile(r"(?P<before>[^{}]*)\{(?P<names>[^{}]+)\}(?P<after>[^{}]*)")
+_SHOWN = 5  # faults listed in a message
 
 
 @dataclass(frozen=True)
 class Split:
-    """The rows of a split, in order; `skipped` were left out because the options say so."""
+    """The rows of a split, in order; `skipped` counts rows that the options left out."""
 
     name: str
     rows: list[Row]
@@ -38,7 +38,7 @@ class Split:
 
 
 def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
-    """All rows of a split.  Raises UserError that lists the rows that cannot be used, and for a split without rows."""
+    """Read all rows of a split.  Raises UserError that lists the unusable rows, and for a split without rows."""
     rows: list[Row] = []
     faults: list[Fault] = []
     skipped = 0
@@ -58,7 +58,7 @@ def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
 
 
 def raise_faults(faults: Sequence[Fault]) -> None:
-    """Raise UserError with the first of the faults and their number, if there are any."""
+    """Raise UserError with the first faults and the number of the others, if there are any."""
     if not faults:
         return
     shown = "\n".join(map(str, faults[:_SHOWN]))
@@ -67,13 +67,13 @@ def raise_faults(faults: Sequence[Fault]) -> None:
 
 
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
-    """The rows of one source under the names asked for; for those that cannot be used a Fault, for skipped ones None.
+    """Yield the adapted rows of one source: a Fault for one that cannot be used, None for one that is skipped.
 
     `source` is a file (.tsv, .csv, .jsonl, .json, .parquet, .txt, .conll; all but Parquet also as .gz), a folder that
     the `datasets` library saved (`FOLDER:SPLIT` for one of several splits), or `hf:NAME[@REVISION][:CONFIG]:SPLIT`.
-    `train.{de,en}` are two files of plain text whose lines belong together: rows with the columns `de` and `en`.
-    `[a:b]` behind any of them takes the rows from a to before b only, counted from 0; on the hub they may be shares.
-    Raises UserError for a source that cannot be read at all.
+    `train.{de,en}` are two parallel files of plain text, read as rows with the columns `de` and `en`.  `[a:b]` after
+    any of them selects the rows from a to before b, counted from 0; for the hub these may be percentages.  Raises
+    UserError for a source that cannot be read at all.
     """
     sliced = None if source.startswith("hf:") else _SLICE.fullmatch(source)
     if sliced is None:
@@ -83,16 +83,16 @@ def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:
 
 
 def is_there(source: str) -> bool:
-    """Whether the file or folder of a source that is none of the hub exists."""
+    """Whether the file or folder of a local source exists."""
     sliced = _SLICE.fullmatch(source)
     name = sliced["name"] if sliced else source
-    if twins := _TWINS.fullmatch(name):
-        return all(Path(file).exists() for file in _files(twins).values())
+    if parallel := _PARALLEL.fullmatch(name):
+        return all(Path(file).exists() for file in _parallel_files(parallel).values())
     return Path(name).exists() or (":" in name and Path(name.rpartition(":")[0]).is_dir())
 
 
 def adapted(rows: Iterable[Row | Fault], options: RowOptions) -> Iterator[Row | Fault | None]:
-    """The rows under the names and with the values that the options ask for; None for those to be skipped."""
+    """Apply the options to rows; yields None for rows to be skipped."""
     for row in rows:
         if isinstance(row, Fault):
             yield row
@@ -104,7 +104,7 @@ def adapted(rows: Iterable[Row | Fault], options: RowOptions) -> Iterator[Row | 
 
 
 def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions) -> Iterator[Row | Fault]:
-    """The rows of text in a format ("tsv", "csv", "jsonl", "conll" or "text"), before they are adapted."""
+    """Parse lines of a format ("tsv", "csv", "jsonl", "conll" or "text") into rows that are not adapted yet."""
     if form in ("tsv", "csv"):
         return read_separated(file, lines, options, comma=form == "csv")
     if form == "jsonl":
@@ -117,11 +117,11 @@ def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions
 def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if source.startswith("hf:"):
         return _hub(source)
-    if twins := _TWINS.fullmatch(source):
-        return _side_by_side(_files(twins))
+    if parallel := _PARALLEL.fullmatch(source):
+        return _read_parallel(_parallel_files(parallel))
     path = Path(source)
     if is_stream(path):
-        return _streamed(source, path, options)
+        return _read_stream(source, path, options)
     folder = Path(source.rpartition(":")[0]) if not path.exists() and ":" in source else path
     if folder.is_dir():
         return _saved(folder, source.rpartition(":")[2] if folder != path else "")
@@ -134,25 +134,25 @@ def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:
     if form in ("json", "squad"):
         return _json(source, lines)
     if options.format == "auto" and form in ("text", "csv", "tsv"):
-        begun = iter(lines)
-        first = list(islice(begun, 1))
-        form = _by_first(first[0].text or "" if first else "", form)
-        return parse_lines(source, chain(first, begun), form, options)
+        remaining = iter(lines)
+        first = list(islice(remaining, 1))
+        form = _detect_format(first[0].text or "" if first else "", form)
+        return parse_lines(source, chain(first, remaining), form, options)
     return parse_lines(source, lines, form, options)
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is a pipe or device, such as /dev/stdin and what a shell puts in the place of <(...)."""
+    """Whether a path is a pipe or device, such as /dev/stdin or the file that a shell substitutes for <(...)."""
     return path.exists() and not path.is_dir() and (not path.is_file() or path.parts[:2] == ("/", "dev"))
 
 
 def stream_lines(path: Path) -> Iterator[Line]:
-    """The lines of a pipe, as they come."""
+    """Yield the lines of a pipe as they arrive."""
     with path.open("rb") as file:
         yield from decoded(file)
 
 
-def _streamed(source: str, path: Path, options: RowOptions) -> Iterator[Row | Fault]:
+def _read_stream(source: str, path: Path, options: RowOptions) -> Iterator[Row | Fault]:
     lines = stream_lines(path)
     form: str = options.format
     if form == "auto" and path.suffix:
@@ -166,26 +166,26 @@ def _streamed(source: str, path: Path, options: RowOptions) -> Iterator[Row | Fa
         text = first[0].text or "" if first else ""
         if text.lstrip().startswith("["):
             return _json(source, chain(first, lines))
-        form = _by_first(text, "tsv" if "\t" in text else "csv" if "," in text or ";" in text else "text")
+        form = _detect_format(text, "tsv" if "\t" in text else "csv" if "," in text or ";" in text else "text")
         lines = chain(first, lines)
     return parse_lines(source, lines, form, options)
 
 
-def _by_first(line: str, form: str) -> str:
-    """The format of text whose name tells one: JSON lines and columns of words are known by their first line."""
+def _detect_format(line: str, form: str) -> str:
+    """Detect JSON lines and CoNLL columns by the first line of a file, else return `form`."""
     if line.startswith("-DOCSTART-"):
         return "conll"
     return "jsonl" if line.startswith("{") and isinstance(load_json(line), dict) else form
 
 
-def _files(twins: re.Match[str]) -> dict[str, str]:
-    """The files that a source with names in braces stands for, by these names."""
-    names = [name.strip() for name in twins["names"].split(",")]
-    return {name: f"{twins['before']}{name}{twins['after']}" for name in names}
+def _parallel_files(match: re.Match[str]) -> dict[str, str]:
+    """Expand a source with names in braces into its files, by name."""
+    names = [name.strip() for name in match["names"].split(",")]
+    return {name: f"{match['before']}{name}{match['after']}" for name in names}
 
 
-def _side_by_side(files: dict[str, str]) -> Iterator[Row | Fault]:
-    """Rows of the lines that stand at the same place in each file.  Raises UserError when one has more of them."""
+def _read_parallel(files: dict[str, str]) -> Iterator[Row | Fault]:
+    """Yield one row per line number of parallel files.  Raises UserError when their numbers of lines differ."""
     for file in files.values():
         if not Path(file).is_file():
             raise UserError(f"{file}: there is no such file")
@@ -204,8 +204,8 @@ def _side_by_side(files: dict[str, str]) -> Iterator[Row | Fault]:
             else Row(dict(zip(files, (line.text for line in lines), strict=True)), place)
         )
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{files[name]} has {plural(count, 'line')}" for name, count in counts.items())
-        raise UserError(f"{told}: line by line they have to belong together; find where one has a line too many")
+        lengths = ", ".join(f"{files[name]} has {plural(count, 'line')}" for name, count in counts.items())
+        raise UserError(f"{lengths}: the files must match line by line; find where one has a line too many")
 
 
 def _format(path: Path) -> str:
@@ -219,25 +219,25 @@ def _format(path: Path) -> str:
 
 
 def _json(file: str, lines: Iterable[Line]) -> Iterator[Row | Fault]:
-    """A .json file: questions on passages, a list of objects, or (as is the custom of some data sets) JSON lines."""
-    held = list(lines)
-    for line in held:
+    """Read a .json file: questions on passages, a list of objects, or (as in some data sets) JSON lines."""
+    lines = list(lines)
+    for line in lines:
         if line.text is None:
             raise UserError(f"{file}:{line.number}: {line.problem}")
-    content = load_json("\n".join(line.text or "" for line in held))
+    content = load_json("\n".join(line.text or "" for line in lines))
     if is_questions(content):
         return read_questions(file, content)
     if isinstance(content, list):
         return (
-            Row(item, Place(file, number)) if isinstance(item, dict) else Fault(Place(file, number), "is no object")
+            Row(item, Place(file, number)) if isinstance(item, dict) else Fault(Place(file, number), "is not an object")
             for number, item in enumerate(content, 1)
         )
-    written = [line.text for line in held if line.text and line.text.strip()]
-    if content is None and written and load_json(written[0]) is None:
+    nonempty = [line.text for line in lines if line.text and line.text.strip()]
+    if content is None and nonempty and load_json(nonempty[0]) is None:
         raise UserError(f"{file}: is neither a JSON document nor JSON lines")
-    if content is not None and len(written) > 1:
+    if content is not None and len(nonempty) > 1:
         raise UserError(f"{file}: is a JSON document, but neither a list of rows nor questions on passages")
-    return read_json_rows(file, held)
+    return read_json_rows(file, lines)
 
 
 def _parquet(path: Path) -> Iterator[Row | Fault]:
@@ -269,7 +269,7 @@ def _hub(source: str) -> Iterator[Row | Fault]:
 
     try:
         loaded = datasets.load_dataset(name, *parts[1:-1], split=parts[-1], revision=revision or None)
-    except Exception as error:  # the library raises whatever its parts raise
+    except Exception as error:  # the library documents no set of exceptions
         raise UserError(
             f"{source}: the data set cannot be loaded: {error}. Check the name and the connection; without one, give "
             "local files in its place: their folder as --data DIR where the configuration has a block `local`, or for "
@@ -279,32 +279,32 @@ def _hub(source: str) -> Iterator[Row | Fault]:
 
 
 def _dataset(name: str, loaded: Any) -> Iterator[Row | Fault]:
-    """The rows of a data set, class numbers replaced by the classes' names; -1, for "unknown", by None.
+    """Yield the rows of a data set, with class numbers replaced by class names, and -1, for "unknown", by None.
 
-    Of sound and pictures a row has {bytes: ..., path: ...}, whatever the file holds.
+    Audio and images are not decoded: a cell has {bytes: ..., path: ...}.
     """
     features = loaded.features or {}
     for column, feature in features.items():
-        if getattr(feature, "decode", False):  # of sound and pictures the file's bytes: decoding takes further packages
+        if getattr(feature, "decode", False):  # decoding audio and images takes further packages
             loaded = loaded.cast_column(column, replace(feature, decode=False))
-    names = {column: _class_names(feature) for column, feature in features.items()}
-    named = {column: labels for column, labels in names.items() if labels}
+    class_names = {column: _class_names(feature) for column, feature in features.items()}
+    class_columns = {column: names for column, names in class_names.items() if names}
     for number, cells in enumerate(saved_rows(loaded), 1):
         place = Place(name, number)
         if isinstance(cells, str):
             yield Fault(place, cells)
             continue
-        for column, labels in named.items():
-            cells[column] = _named(cells[column], labels)
+        for column, names in class_columns.items():
+            cells[column] = _name_classes(cells[column], names)
         yield Row(cells, place)
 
 
 def _class_names(feature: Any) -> list[str] | None:
-    inner = getattr(feature, "feature", feature)  # a list of classes, as of the tags of words
+    inner = getattr(feature, "feature", feature)  # for a list of classes, such as the tags of words
     return getattr(inner, "names", None)
 
 
-def _named(cell: Any, labels: list[str]) -> Any:
+def _name_classes(cell: Any, names: list[str]) -> Any:
     if isinstance(cell, list):
-        return [_named(item, labels) for item in cell]
-    return labels[cell] if isinstance(cell, int) and 0 <= cell < len(labels) else None
+        return [_name_classes(item, names) for item in cell]
+    return names[cell] if isinstance(cell, int) and 0 <= cell < len(names) else None

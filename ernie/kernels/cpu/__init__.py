@@ -1,4 +1,4 @@
-"""CPU bodies of the kernels: C++ in `src`, built by ernie.kernels.build, called through `library`."""
+"""CPU implementations of the kernels: C++ in `src`, built by ernie.kernels.build and called through `library`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ __all__ = [
     "norm",
     "recurrent",
     "sampling",
-    "serves",
     "stack",
+    "supports",
     "vocabulary",
 ]
 
@@ -39,9 +39,9 @@ __all__ = [
 _TYPES = (paddle.float32,)
 
 
-def serves(x: Tensor, *others: Tensor) -> bool:
-    """Whether the kernels here can take tensors, all of them where `x` is: float32, on a CPU with a library for it."""
-    # `in` sees that it is the same object; Paddle's own == takes four times as long.
+def supports(x: Tensor, *others: Tensor) -> bool:
+    """Whether the C++ can take these tensors, all on one device: float32, on a CPU for which there is a library."""
+    # `in` compares identity first; Paddle's own == takes four times as long.
     if x.dtype not in _TYPES or not x.place.is_cpu_place() or library() is None:
         return False
     return all(other.dtype in _TYPES for other in others)

@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.adamw."""
+"""CPU implementation of ernie.kernels.adamw."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paddle import Tensor
 
 from ernie.kernels.cpu.call import byref, count, loaded
-from ernie.kernels.cpu.copies import renewed, to_renew
+from ernie.kernels.cpu.copies import copy_to_update, mark_current
 from ernie.kernels.cpu.library import AdamW
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> None:
-    """As ernie.kernels.adamw.reference, in one pass over the memory."""
+    """As ernie.kernels.adamw.reference, in one pass over memory."""
     s = step
     corrections = 1 / (1 - s.power1), 1 / (1 - s.power2)
     settings = AdamW(s.rate, s.beta1, s.beta2, s.epsilon, s.decay, *corrections, s.gradient_scale)
-    copy = to_renew(weight)
+    copy = copy_to_update(weight)
     addresses = [x.data_ptr() for x in (weight, weight.grad, moment1, moment2)]
-    at = None if copy is None else copy.data_ptr()
-    loaded().call("adamw", byref(settings), *addresses, at, count(weight))
-    renewed(weight)
+    copy_address = None if copy is None else copy.data_ptr()
+    loaded().call("adamw", byref(settings), *addresses, copy_address, count(weight))
+    mark_current(weight)
 
 
 def sum_of_squares(tensors: Sequence[Tensor]) -> float:
-    """The sum of the squares of all elements, summed in double precision."""
+    """Return the sum of squares of all elements, summed in double precision."""
     total, part = 0.0, c_double()
     for tensor in tensors:
         loaded().call("squares", tensor.data_ptr(), count(tensor), byref(part))

@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.attention.  Legend: T packed queries, S packed keys, H heads, D width."""
+"""CPU implementation of ernie.kernels.attention.  Legend: T packed queries, S packed keys, H heads, D width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
 from ernie.kernels.cpu.call import Shape, byref, loaded, seed_of
-from ernie.kernels.cpu.room import empty, empty_like
+from ernie.kernels.cpu.pool import empty, empty_like
 from ernie.kernels.mask import Mask
 
 
@@ -21,7 +21,7 @@ def attention(
     keys: Layout,
     mask: Mask | None,
 ) -> Tensor:
-    """As ernie.kernels.attention.reference, without a square matrix."""
+    """As ernie.kernels.attention.reference, without materializing the attention matrix."""
     shape = Shape(layout, keys, heads, q_TD.shape[-1], mask)
     return _Attention.apply(q_TD, k_SD, v_SD, shape, heads, dropout)
 

@@ -1,4 +1,4 @@
-"""What the CPU bodies share: products, addresses of tensors, shapes as C structures, seeds."""
+"""Shared by the CPU implementations: matrix products, row indices, shapes as C structures, seeds."""
 
 from __future__ import annotations
 
@@ -13,78 +13,83 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.cpu.library import AttentionShape, Library, library
-from ernie.kernels.cpu.room import empty
+from ernie.kernels.cpu.pool import empty
 from ernie.kernels.mask import Mask
 
 ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in src/rows.h
 
 
 def loaded() -> Library:
-    """The library, where it is known to be there."""
+    """Return the library, which the caller knows to be available."""
     found = library()
     assert found is not None
     return found
 
 
 def byref(structure: object) -> object:
-    """A pointer to a structure, for a call."""
+    """Return a pointer to a structure, as an argument of a call."""
     return ctypes.byref(structure)  # type: ignore[arg-type]
 
 
 def count(x: Tensor) -> int:
-    """How many elements a tensor has."""
+    """Return the number of elements of a tensor."""
     return math.prod(x.shape)  # Paddle's x.size takes ten times as long
 
 
 def seed_of(dropout: float) -> int:
-    """A seed for this call, from Paddle's generator, whose state recomputation restores; 0 where none is needed."""
+    """Draw a seed for this call from Paddle's generator, whose state recomputation restores; 0 without dropout."""
     return int(paddle.framework.core.default_cpu_generator().random()) if dropout else 0
 
 
-def row_numbers(numbers: np.ndarray, rows: int, what: str) -> np.ndarray:
-    """Integers as the kernels read them, 64 bits each.  Raises UserError where one is not the number of a row."""
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < rows:
-        odd = numbers[(numbers < 0) | (numbers >= rows)][0]
-        raise UserError(f"{what} {odd}: expected a number from 0 to {rows - 1}")
-    return np.ascontiguousarray(numbers, np.int64)
+def row_indices(indices: np.ndarray, rows: int, what: str) -> np.ndarray:
+    """Convert row indices to the int64 that the kernels read.  Raises UserError if one is out of range."""
+    if indices.size and not 0 <= indices.min() <= indices.max() < rows:
+        wrong = indices[(indices < 0) | (indices >= rows)][0]
+        raise UserError(f"{what} {wrong}: expected a number from 0 to {rows - 1}")
+    return np.ascontiguousarray(indices, np.int64)
 
 
-def asked_rows(rows: np.ndarray | Sequence[int], tokens: int) -> np.ndarray:
-    """The tokens asked for, as the kernels read them.  Raises UserError where they are none, or do not ascend."""
+def output_rows(rows: np.ndarray | Sequence[int], tokens: int) -> np.ndarray:
+    """Convert the tokens that need outputs to int64.  Raises UserError unless they are in range and ascending."""
     if (np.diff(rows) <= 0).any():
-        raise UserError("the tokens that are asked for: expected each one once, in ascending order")
-    return row_numbers(np.asarray(rows), tokens, "token")
+        raise UserError("rows: expected the numbers of tokens, each one once, in ascending order")
+    return row_indices(np.asarray(rows), tokens, "token")
 
 
 class Shape:
-    """An AttentionShape and the arrays that it points to; `rows` are the queries where not all tokens ask."""
+    """An AttentionShape and the arrays that it points to; `rows` are the tokens that are queries, if not all are."""
 
     def __init__(
         self, layout: Layout, keys: Layout, heads: int, width: int, mask: Mask | None, rows: np.ndarray | None = None
     ):
-        asked = layout.offsets if rows is None else np.searchsorted(rows, layout.offsets)
-        kept = [asked, keys.offsets]
+        query_offsets = layout.offsets if rows is None else np.searchsorted(rows, layout.offsets)
+        arrays = [query_offsets, keys.offsets]
         if mask is not None:
-            kept += [mask.first, mask.last] if rows is None else [mask.first[rows], mask.last[rows]]
-        self._kept = [np.ascontiguousarray(array, np.int32) for array in kept]
-        addresses = [array.ctypes.data for array in self._kept] + [None] * (4 - len(kept))
+            arrays += [mask.first, mask.last] if rows is None else [mask.first[rows], mask.last[rows]]
+        self._arrays = [np.ascontiguousarray(array, np.int32) for array in arrays]
+        addresses = [array.ctypes.data for array in self._arrays] + [None] * (4 - len(arrays))
         size = width // heads
         self.structure = AttentionShape(layout.sequences, heads, size, *addresses, 1.0 / math.sqrt(size))
 
 
 def product(
-    left: Tensor, right: Tensor, bias: Tensor | None = None, *, turn_left: bool = False, turn_right: bool = False
+    left: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    *,
+    transpose_left: bool = False,
+    transpose_right: bool = False,
 ) -> Tensor:
-    """The product of two matrices, either of them transposed, plus a bias; float32."""
-    M, K = left.shape[::-1] if turn_left else left.shape
-    N = right.shape[0] if turn_right else right.shape[1]
+    """Return the product of two matrices, either of them transposed, plus a bias, in float32."""
+    M, K = left.shape[::-1] if transpose_left else left.shape
+    N = right.shape[0] if transpose_right else right.shape[1]
     y = empty([M, N])
     loaded().call(
         "product",
         int(left.dtype == paddle.bfloat16),
         *(M, N, K),
-        *(left.data_ptr(), left.shape[1], int(turn_left)),
-        *(right.data_ptr(), right.shape[1], int(turn_right)),
+        *(left.data_ptr(), left.shape[1], int(transpose_left)),
+        *(right.data_ptr(), right.shape[1], int(transpose_right)),
         None if bias is None else bias.data_ptr(),
         *(y.data_ptr(), 0, N, 0),
     )
@@ -92,14 +97,14 @@ def product(
 
 
 def column_sum(x: Tensor) -> Tensor:
-    """The sum over rows, float32."""
+    """Return the sum over rows, in float32."""
     total = empty([x.shape[1]])
     loaded().call("column_sum", int(x.dtype == paddle.bfloat16), x.data_ptr(), x.shape[0], x.shape[1], total.data_ptr())
     return total
 
 
-def low(x: Tensor) -> Tensor:
-    """A matrix in bfloat16."""
+def to_bf16(x: Tensor) -> Tensor:
+    """Convert a matrix to bfloat16."""
     y = empty(x.shape, paddle.bfloat16)
     loaded().call("convert", x.data_ptr(), y.data_ptr(), x.shape[0], x.shape[1])
     return y

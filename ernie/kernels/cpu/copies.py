@@ -1,8 +1,9 @@
-"""Copies of weights in bfloat16: made once, renewed by our optimizer, made anew when others change a weight.
+"""bfloat16 copies of weights: made once, updated by our optimizer, made again when anything else changes a weight.
 
-Paddle counts a tensor's versions, but not its optimizers' steps, nor what is written through other views of its memory.
-So a copy is not trusted after a backward pass until our optimizer renews it, nor when a sample of its rows is another
-one now.  What set_value changes, set_state_dict by it, and copy_, Paddle does not count either: here it does.
+Paddle counts in-place changes of a tensor, but neither the steps of its optimizers nor writes through other views of
+the memory.  A copy is therefore stale after a backward pass, until our optimizer updates it, and when the weight's
+fingerprint, a hash of some of its elements, has changed.  Paddle does not count set_value (and so set_state_dict) or
+copy_ either: the wrappers below do.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ernie.kernels.cpu.call import byref, loaded, low
+from ernie.kernels.cpu.call import byref, loaded, to_bf16
 
 
 def _counted(change: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(change)
-    def change_and_count(self: Tensor, *given: Any, **named: Any) -> Any:
-        changed = change(self, *given, **named)
+    def change_and_count(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = change(self, *args, **kwargs)
         self._bump_inplace_version()
-        return changed
+        return result
 
     return change_and_count
 
@@ -33,48 +34,48 @@ Tensor.copy_ = _counted(Tensor.copy_)
 
 class _Copy(NamedTuple):
     values: Tensor
-    state: tuple[int, int, int] | None  # of the weight, when the copy was made; None: not to be trusted
+    state: tuple[int, int, int] | None  # the weight's `_state` when the copy was made; None if stale
 
 
-def low_copy(weight: Tensor) -> Tensor:
-    """The weight in bfloat16."""
-    copy = _of(weight)
+def bf16_copy(weight: Tensor) -> Tensor:
+    """Return the weight in bfloat16."""
+    copy = _copy_of(weight)
     if copy is None or copy.state != _state(weight):
-        copy = _keep(weight, low(weight))
+        copy = _store(weight, to_bf16(weight))
     return copy.values
 
 
-def doubt(weights: Iterable[Tensor]) -> None:
-    """These weights have gradients now: some optimizer will change them."""
+def invalidate(weights: Iterable[Tensor]) -> None:
+    """Mark the copies of these weights as stale: they have gradients now, and some optimizer will change them."""
     for weight in weights:
-        copy = _of(weight)
+        copy = _copy_of(weight)
         if copy is not None:
-            weight._low_copy = copy._replace(state=None)
+            weight._bf16_copy = copy._replace(state=None)
 
 
-def to_renew(weight: Tensor) -> Tensor | None:
-    """Where our optimizer, which writes every element, shall write the new values; then it calls `renewed`."""
-    copy = _of(weight)
+def copy_to_update(weight: Tensor) -> Tensor | None:
+    """Return the copy, of which our optimizer overwrites every element before it calls `mark_current`; None if none."""
+    copy = _copy_of(weight)
     return None if copy is None else copy.values
 
 
-def renewed(weight: Tensor) -> None:
-    """The copy is the weight's again."""
-    copy = _of(weight)
+def mark_current(weight: Tensor) -> None:
+    """Mark the copy as equal to the weight as it is now."""
+    copy = _copy_of(weight)
     if copy is not None:
-        _keep(weight, copy.values)
+        _store(weight, copy.values)
 
 
-def _keep(weight: Tensor, values: Tensor) -> _Copy:
-    weight._low_copy = _Copy(values, _state(weight))
-    return weight._low_copy
+def _store(weight: Tensor, values: Tensor) -> _Copy:
+    weight._bf16_copy = _Copy(values, _state(weight))
+    return weight._bf16_copy
 
 
-def _of(weight: Tensor) -> _Copy | None:
-    return getattr(weight, "_low_copy", None)
+def _copy_of(weight: Tensor) -> _Copy | None:
+    return getattr(weight, "_bf16_copy", None)
 
 
 def _state(weight: Tensor) -> tuple[int, int, int]:
-    found = ctypes.c_uint64()
-    loaded().call("fingerprint", weight.data_ptr(), *weight.shape, byref(found))
-    return weight.data_ptr(), weight.inplace_version, found.value
+    fingerprint = ctypes.c_uint64()
+    loaded().call("fingerprint", weight.data_ptr(), *weight.shape, byref(fingerprint))
+    return weight.data_ptr(), weight.inplace_version, fingerprint.value

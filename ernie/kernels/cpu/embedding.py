@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.embedding.  Legend: T packed tokens, D width."""
+"""CPU implementation of ernie.kernels.embedding.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import loaded, seed_of
-from ernie.kernels.cpu.room import empty, empty_like
+from ernie.kernels.cpu.pool import empty, empty_like
 
 
 def embed(
@@ -27,12 +27,12 @@ def embed(
 
 class _Embed(PyLayer):
     @staticmethod
-    def forward(ctx, *given):  # type: ignore[no-untyped-def]
-        *tables, gain, offset, ids, epsilon, dropout = given
+    def forward(ctx, *args):  # type: ignore[no-untyped-def]
+        *tables, gain, offset, ids, epsilon, dropout = args
         T, D = ids[0].shape[0], tables[0].shape[1]
         sum_TD, y, normal_TD, inverse_T = (empty(shape) for shape in ([T, D], [T, D], [T, D], [T]))
         ctx.ids = ids
-        loaded().call("gather_sum", len(tables), _list(tables), _arrays(ctx.ids), T, D, sum_TD.data_ptr())
+        loaded().call("gather_sum", len(tables), _pointers(tables), _array_pointers(ctx.ids), T, D, sum_TD.data_ptr())
         ctx.dropout = (dropout, seed_of(dropout))
         weights, out = (gain.data_ptr(), offset.data_ptr()), (y.data_ptr(), normal_TD.data_ptr(), inverse_T.data_ptr())
         loaded().call("add_norm", sum_TD.data_ptr(), None, *weights, epsilon, 0.0, 0, T, D, *out)
@@ -51,18 +51,18 @@ class _Embed(PyLayer):
             dropped = empty_like(grad)
             loaded().call("drop", grad.data_ptr(), *ctx.dropout, T, D, dropped.data_ptr())
             grad = dropped
-        into, dgain, doffset = empty_like(grad), empty([D]), empty([D])
-        given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
-        out = (into.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
-        loaded().call("add_norm_backward", *given, 0.0, 0, T, D, *out)
+        dsum, dgain, doffset = empty_like(grad), empty([D]), empty([D])
+        inputs = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
+        out = (dsum.data_ptr(), None, dgain.data_ptr(), doffset.data_ptr())
+        loaded().call("add_norm_backward", *inputs, 0.0, 0, T, D, *out)
         tables = [empty(shape).zero_() for shape in ctx.shapes]
-        loaded().call("scatter_add", len(tables), _list(tables), _arrays(ctx.ids), T, D, into.data_ptr())
+        loaded().call("scatter_add", len(tables), _pointers(tables), _array_pointers(ctx.ids), T, D, dsum.data_ptr())
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (*tables, dgain, doffset), strict=True))
 
 
-def _list(tensors: Sequence[Tensor]) -> object:
+def _pointers(tensors: Sequence[Tensor]) -> object:
     return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 
-def _arrays(arrays: Sequence[np.ndarray]) -> object:
+def _array_pointers(arrays: Sequence[np.ndarray]) -> object:
     return (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))

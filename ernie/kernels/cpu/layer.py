@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.layer.  Legend: T packed tokens, D width, F inner width."""
+"""CPU implementation of ernie.kernels.layer.  Legend: T packed tokens, D width, F inner width."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, asked_rows, byref, loaded, seed_of
-from ernie.kernels.cpu.copies import doubt, low_copy
+from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, output_rows, seed_of
+from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
-from ernie.kernels.cpu.room import empty, empty_like
+from ernie.kernels.cpu.pool import empty, empty_like
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import is_low
 
@@ -30,7 +30,7 @@ def transformer_layer(
     mask: Mask | None,
     rows: np.ndarray | None,
 ) -> Tensor:
-    """As ernie.kernels.layer.reference, in one step."""
+    """As ernie.kernels.layer.reference, in one call."""
     return _Layer.apply(x_TD, *weights, layout, settings, mask, rows)
 
 
@@ -51,12 +51,12 @@ class _Layer(PyLayer):
         grads = [empty_like(parameter) for parameter in ctx.parameters]
         dx = None if ctx.frozen[0] else empty_like(grad)
         ctx.call.backward(grad, grads, dx)
-        doubt(p for p, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True) if not frozen)
+        invalidate(p for p, frozen in zip(ctx.parameters, ctx.frozen[1:], strict=True) if not frozen)
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, (dx, *grads), strict=True))
 
 
 class _Call:
-    """One layer at one batch: its shape in C's words, and what the backward pass needs."""
+    """One layer on one batch: its shape as a C structure, and what the backward pass needs."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class _Call:
     ) -> None:
         T, D = x.shape
         self._attention = Shape(layout, layout, settings.heads, D, mask, rows)  # keeps its arrays alive
-        self._rows = None if rows is None else asked_rows(rows, T)
+        self._rows = None if rows is None else output_rows(rows, T)
         self._shape = LayerShape(
             T,
             T if self._rows is None else len(self._rows),
@@ -84,7 +84,7 @@ class _Call:
             self._attention.structure,
         )
         self._low = int(is_low())
-        self._used = [low_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
+        self._parameters = [bf16_copy(p) if self._low and p.ndim > 1 else p for p in parameters]
         size = c_long()
         loaded().call("layer_bytes", self._low, byref(self._shape), byref(size))
         self._memory = empty([size.value], paddle.uint8)
@@ -97,12 +97,11 @@ class _Call:
 
     def backward(self, grad: Tensor, grads: list[Tensor], dx: Tensor | None) -> None:
         gradients = LayerParameters(*(g.data_ptr() for g in grads))
-        to = None if dx is None else dx.data_ptr()
+        dx_address = None if dx is None else dx.data_ptr()
+        structures = (byref(self._shape), byref(self._weights()))
         addresses = (self._memory.data_ptr(), grad.data_ptr())
-        loaded().call(
-            "layer_backward", self._low, byref(self._shape), byref(self._weights()), *addresses, byref(gradients), to
-        )
+        loaded().call("layer_backward", self._low, *structures, *addresses, byref(gradients), dx_address)
 
     def _weights(self) -> LayerParameters:
-        # Asked for in both passes: sharded weights are let go in between, and come back to another place.
-        return LayerParameters(*(parameter.data_ptr() for parameter in self._used))
+        # Read in both passes: sharded weights are released in between and come back at another address.
+        return LayerParameters(*(parameter.data_ptr() for parameter in self._parameters))

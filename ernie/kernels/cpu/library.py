@@ -1,4 +1,4 @@
-"""The C++ kernels as Python sees them: found or built, loaded, called.
+"""The Python side of the C++ kernels: find or build the library, load it, call it.
 
 `ERNIE_KERNELS` names the variant to use (`avx512_bf16`, `avx512`, `avx2`), or `reference` for none.
 """
@@ -31,25 +31,25 @@ from ernie.kernels.build import (
 )
 from ernie.runtime import threads
 
-_AT = c_void_p  # an address in memory
+_PTR = c_void_p
 
 
 class AttentionShape(Structure):
-    """As in src/attention.h."""
+    """AttentionShape in src/attention.h."""
 
     _fields_ = (
         [(name, c_long) for name in ("sequences", "heads", "size")]
-        + [(name, _AT) for name in ("query_offsets", "key_offsets", "first", "last")]
+        + [(name, _PTR) for name in ("query_offsets", "key_offsets", "first", "last")]
         + [("scale", c_float)]
     )
 
 
 class LayerShape(Structure):
-    """As in src/layer.h."""
+    """LayerShape in src/layer.h."""
 
     _fields_ = [
         *((name, c_long) for name in ("tokens", "outputs", "width", "inner")),
-        ("rows", _AT),
+        ("rows", _PTR),
         ("activation", c_int),
         *((name, c_float) for name in ("epsilon", "dropout", "attention_dropout")),
         ("seed", c_uint64),
@@ -62,13 +62,13 @@ PARAMETERS = (*_MATRICES, *(f"{name}_bias" for name in _MATRICES), "gain1", "off
 
 
 class LayerParameters(Structure):
-    """The weights of a layer, or their gradients, as in src/layer.h."""
+    """LayerWeights and LayerGradients in src/layer.h."""
 
-    _fields_ = [(name, _AT) for name in PARAMETERS]
+    _fields_ = [(name, _PTR) for name in PARAMETERS]
 
 
 class AdamW(Structure):
-    """As in src/adamw.h."""
+    """AdamW in src/adamw.h."""
 
     _fields_ = [
         (name, c_float)
@@ -77,72 +77,72 @@ class AdamW(Structure):
 
 
 class Recurrence(Structure):
-    """As in src/recurrent.h."""
+    """Recurrence in src/recurrent.h."""
 
     _fields_ = [
         *((name, c_long) for name in ("sequences", "units")),
-        *((name, _AT) for name in ("offsets", "order")),
+        *((name, _PTR) for name in ("offsets", "order")),
         ("backward", c_int),
-        ("begin", _AT),
+        ("begin", _PTR),
     ]
 
 
 class SampleNetwork(Structure):
-    """A Network, as in src/sampling.h."""
+    """Network in src/sampling.h."""
 
     _fields_ = [
         *((name, c_long) for name in ("layers", "channels", "taps")),
         ("loudness", c_float),
-        *((name, _AT) for name in ("dilations", "first", "mix", "leads", "on_bias")),
-        *((name, _AT) for name in ("inner", "inner_bias", "out", "out_bias")),
+        *((name, _PTR) for name in ("dilations", "first", "mix", "skip_residual", "residual_bias")),
+        *((name, _PTR) for name in ("inner", "inner_bias", "out", "out_bias")),
     ]
 
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "product": (c_int, *(c_long,) * 3, _AT, c_long, c_int, _AT, c_long, c_int, _AT, _AT, c_int, c_long, c_int),
-    "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 5),
-    "attention_backward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_AT,) * 9),
+    "product": (c_int, *(c_long,) * 3, _PTR, c_long, c_int, _PTR, c_long, c_int, _PTR, _PTR, c_int, c_long, c_int),
+    "attention_forward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 5),
+    "attention_backward": (c_int, POINTER(AttentionShape), c_float, c_uint64, *(_PTR,) * 9),
     "layer_bytes": (c_int, POINTER(LayerShape), POINTER(c_long)),
-    "layer_forward": (c_int, POINTER(LayerShape), POINTER(LayerParameters), _AT, _AT, _AT),
+    "layer_forward": (c_int, POINTER(LayerShape), POINTER(LayerParameters), _PTR, _PTR, _PTR),
     "layer_backward": (
         c_int,
         POINTER(LayerShape),
         POINTER(LayerParameters),
-        _AT,
-        _AT,
+        _PTR,
+        _PTR,
         POINTER(LayerParameters),
-        _AT,
+        _PTR,
     ),
-    "add_norm": (*(_AT,) * 4, c_float, c_float, c_uint64, c_long, c_long, *(_AT,) * 3),
-    "add_norm_backward": (*(_AT,) * 4, c_float, c_uint64, c_long, c_long, *(_AT,) * 4),
-    "activate": (c_int, _AT, _AT, c_long),
-    "activate_backward": (c_int, _AT, _AT, c_long, c_long, _AT),
-    "gate": (_AT, c_long, c_long, _AT),
-    "gate_backward": (_AT, _AT, c_long, c_long, _AT),
-    "gru_forward": (POINTER(Recurrence), *(_AT,) * 5),
-    "gru_backward": (POINTER(Recurrence), *(_AT,) * 7),
-    "draw": (POINTER(SampleNetwork), c_long, c_float, *(_AT,) * 4),
-    "column_sum": (c_int, _AT, c_long, c_long, _AT),
-    "drop": (_AT, c_float, c_uint64, c_long, c_long, _AT),
-    "gather_sum": (c_int, _AT, _AT, c_long, c_long, _AT),
-    "scatter_add": (c_int, _AT, _AT, c_long, c_long, _AT),
-    "cross_entropy": (c_int, _AT, _AT, c_long, c_long, _AT, _AT),
-    "scale": (c_int, _AT, c_long, c_float),
-    "convert": (_AT, _AT, c_long, c_long),
-    "adamw": (POINTER(AdamW), *(_AT,) * 5, c_long),
-    "squares": (_AT, c_long, POINTER(c_double)),
-    "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_AT)),
-    "stack_is_of": (_AT, POINTER(LayerParameters), POINTER(c_int)),
-    "stack_run": (_AT, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _AT, _AT),
-    "stack_delete": (_AT,),
-    "fingerprint": (_AT, c_long, c_long, POINTER(c_uint64)),
+    "add_norm": (*(_PTR,) * 4, c_float, c_float, c_uint64, c_long, c_long, *(_PTR,) * 3),
+    "add_norm_backward": (*(_PTR,) * 4, c_float, c_uint64, c_long, c_long, *(_PTR,) * 4),
+    "activate": (c_int, _PTR, _PTR, c_long),
+    "activate_backward": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
+    "gate": (_PTR, c_long, c_long, _PTR),
+    "gate_backward": (_PTR, _PTR, c_long, c_long, _PTR),
+    "gru_forward": (POINTER(Recurrence), *(_PTR,) * 5),
+    "gru_backward": (POINTER(Recurrence), *(_PTR,) * 7),
+    "draw": (POINTER(SampleNetwork), c_long, c_float, *(_PTR,) * 4),
+    "column_sum": (c_int, _PTR, c_long, c_long, _PTR),
+    "drop": (_PTR, c_float, c_uint64, c_long, c_long, _PTR),
+    "gather_sum": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
+    "scatter_add": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
+    "cross_entropy": (c_int, _PTR, _PTR, c_long, c_long, _PTR, _PTR),
+    "scale": (c_int, _PTR, c_long, c_float),
+    "convert": (_PTR, _PTR, c_long, c_long),
+    "adamw": (POINTER(AdamW), *(_PTR,) * 5, c_long),
+    "squares": (_PTR, c_long, POINTER(c_double)),
+    "stack_new": (c_int, c_long, c_long, c_long, c_int, c_float, POINTER(LayerParameters), POINTER(_PTR)),
+    "stack_is_of": (_PTR, POINTER(LayerParameters), POINTER(c_int)),
+    "stack_run": (_PTR, POINTER(LayerShape), POINTER(LayerShape), POINTER(LayerParameters), _PTR, _PTR),
+    "stack_delete": (_PTR,),
+    "fingerprint": (_PTR, c_long, c_long, POINTER(c_uint64)),
     "peak": (c_int, c_long, POINTER(c_double)),
 }
 
 
 @dataclass(frozen=True)
 class Library:
-    """The loaded kernels.  `call` runs one; `has_bf16` says whether they compute in bfloat16."""
+    """The loaded kernels; `has_bf16` says whether they compute in bfloat16."""
 
     variant: str
     path: Path
@@ -153,7 +153,7 @@ class Library:
         return self.variant == "avx512_bf16"
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Run a kernel.  Raises RuntimeError with what it says when it fails."""
+        """Run a kernel.  Raises RuntimeError with its message if it fails."""
         message = getattr(self.handle, f"ernie_{name}")(*arguments)
         if message is not None:
             raise RuntimeError(f"kernel {name}: {message.decode()}")
@@ -161,7 +161,7 @@ class Library:
 
 @cache
 def library() -> Library | None:
-    """The kernels of this machine, built if need be; None, with one note that says why, where there are none."""
+    """Return the kernels for this machine, built if need be; if there are none, warn once why and return None."""
     if _wanted() == "reference":
         return None
     found = search()
@@ -177,46 +177,46 @@ def library() -> Library | None:
 
 @cache
 def search() -> Library | CannotBuild:
-    """The kernels of this machine, built if need be; or why there are none."""
-    wanted, able = _wanted(), runnable(processor_flags())
+    """Return the kernels for this machine, built if need be, or the reason why there are none."""
+    wanted, variants = _wanted(), runnable(processor_flags())
     if wanted == "reference":
         return CannotBuild("ERNIE_KERNELS is set to 'reference'")
-    if not able:
+    if not variants:
         return CannotBuild("they need Linux and a processor with AVX2")
-    if wanted and wanted not in able:
-        raise UserError(f"ERNIE_KERNELS: this processor cannot run {wanted}, only {', '.join(able)}")
+    if wanted and wanted not in variants:
+        raise UserError(f"ERNIE_KERNELS: this processor cannot run {wanted}, only {', '.join(variants)}")
     try:
-        _load_what_they_call()
-        return _best(able, wanted)
+        _load_dependencies()
+        return _best(variants, wanted)
     except CannotBuild as reason:
         return reason
 
 
-def _best(able: list[str], wanted: str) -> Library:
+def _best(variants: list[str], wanted: str) -> Library:
     reasons: dict[str, CannotBuild] = {}
-    for variant in [wanted] if wanted else able:
-        found = _there(variant)
+    for variant in [wanted] if wanted else variants:
+        found = _existing(variant)
         if found is None and not wanted and has_failed(variant):
             continue
         try:
-            found = found or _built(variant)
+            found = found or _compiled(variant)
         except CannotBuild as reason:
             reasons[variant] = reason
             continue
-        _tell(variant, reasons)
+        _report_fallback(variant, reasons)
         return found
     raise next(iter(reasons.values()))
 
 
-def _tell(chosen: str, reasons: dict[str, CannotBuild]) -> None:
-    """Say once why it is not a better variant: an old compiler does not know the newest instructions."""
+def _report_fallback(chosen: str, reasons: dict[str, CannotBuild]) -> None:
+    """Warn once that a better variant could not be built, as by an old compiler that lacks the newest instructions."""
     if not reasons:
         return
     better, reason = next(iter(reasons.items()))
-    again = f"it is tried again with another compiler, or with ERNIE_KERNELS={better}"
-    warnings.warn(f"using the {chosen} kernels, for {reason}; {again}", Remark, stacklevel=2)
+    retry = f"another compiler, or ERNIE_KERNELS={better}, makes it try again"
+    warnings.warn(f"using the {chosen} kernels, because {reason}; {retry}", Remark, stacklevel=2)
     for variant, failure in reasons.items():
-        if failure.details:  # the compiler's own words, and not that there is none
+        if failure.details:  # there is a compiler, but it failed
             remember_failure(variant)
 
 
@@ -227,34 +227,34 @@ def _wanted() -> str:
     return wanted
 
 
-def _there(variant: str) -> Library | None:
-    """What came with the wheel or was built before.
+def _existing(variant: str) -> Library | None:
+    """Load the library that came with the wheel or was built before, if any.
 
-    One from another system, with a newer C library, does not load here: it is built anew, as is one that was cut off.
+    One that was built on a system with a newer C library does not load here: it is rebuilt, as is a truncated one.
     """
     shipped, built = SHIPPED / f"{variant}.so", cached(variant)
-    if os.path.isfile(shipped) and (found := _opened(variant, shipped)):  # noqa: PTH113 - never raises
+    if os.path.isfile(shipped) and (found := _open(variant, shipped)):  # noqa: PTH113 - never raises
         return found
-    return _opened(variant, built) if is_whole(built) else None
+    return _open(variant, built) if is_whole(built) else None
 
 
-def _built(variant: str) -> Library:
+def _compiled(variant: str) -> Library:
     warnings.warn("compiling the C++ kernels for this processor, once: about ten seconds", Remark, stacklevel=2)
     path = build(variant, cached(variant))
-    if (found := _opened(variant, path)) is None:
+    if (found := _open(variant, path)) is None:
         raise CannotBuild(f"{path} cannot be loaded; set XDG_CACHE_HOME to a folder from which programs may be run")
     return found
 
 
-def _opened(variant: str, path: Path) -> Library | None:
+def _open(variant: str, path: Path) -> Library | None:
     try:
-        return _ready(variant, path, ctypes.CDLL(str(path)))
-    except (OSError, AttributeError):  # it does not load, or is of other functions
+        return _bind(variant, path, ctypes.CDLL(str(path)))
+    except (OSError, AttributeError):  # it does not load, or lacks one of the functions
         return None
 
 
-def _load_what_they_call() -> None:
-    """Have the functions of two of Paddle's libraries found: oneDNN's products, and the threads that they share."""
+def _load_dependencies() -> None:
+    """Make the symbols of two libraries of Paddle's visible: oneDNN, and the OpenMP runtime that it shares with us."""
     for name in ("libiomp5.so", "libdnnl.so.3"):
         path = Path(paddle.__file__).parent / "libs" / name
         try:
@@ -263,7 +263,7 @@ def _load_what_they_call() -> None:
             raise CannotBuild(f"this Paddle has no library {name} that they could use ({error})") from None
 
 
-def _ready(variant: str, path: Path, handle: ctypes.CDLL) -> Library:
+def _bind(variant: str, path: Path, handle: ctypes.CDLL) -> Library:
     for name, types in _SIGNATURES.items():
         function = getattr(handle, f"ernie_{name}")
         function.argtypes, function.restype = types, c_char_p

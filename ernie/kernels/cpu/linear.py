@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.linear.  Legend: T rows, D and E widths."""
+"""CPU implementation of ernie.kernels.linear.  Legend: T rows, D and E widths."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, count, loaded, low, product
-from ernie.kernels.cpu.copies import doubt, low_copy
-from ernie.kernels.cpu.room import empty, empty_like
+from ernie.kernels.cpu.call import ACTIVATIONS, column_sum, count, loaded, product, to_bf16
+from ernie.kernels.cpu.copies import bf16_copy, invalidate
+from ernie.kernels.cpu.pool import empty, empty_like
 from ernie.kernels.precision import is_low
 
 
@@ -20,31 +20,31 @@ def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: str) -> 
 class _Linear(PyLayer):
     @staticmethod
     def forward(ctx, x, weight, bias, activation: int):  # type: ignore[no-untyped-def]
-        inputs, weights = (low(x), low_copy(weight)) if is_low() else (x, weight)
-        before_TE = product(inputs, weights, bias)
-        ctx.save_for_backward(inputs, weights, before_TE)
+        inputs, weights = (to_bf16(x), bf16_copy(weight)) if is_low() else (x, weight)
+        preactivation_TE = product(inputs, weights, bias)
+        ctx.save_for_backward(inputs, weights, preactivation_TE)
         ctx.weight, ctx.activation = weight, activation
         ctx.frozen = [tensor.stop_gradient for tensor in (x, weight, bias)]
         if not activation:
-            return before_TE
-        y_TE = empty_like(before_TE)
-        loaded().call("activate", activation, before_TE.data_ptr(), y_TE.data_ptr(), count(y_TE))
+            return preactivation_TE
+        y_TE = empty_like(preactivation_TE)
+        loaded().call("activate", activation, preactivation_TE.data_ptr(), y_TE.data_ptr(), count(y_TE))
         return y_TE
 
     @staticmethod
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
-        inputs, weights, before_TE = ctx.saved_tensor()
+        inputs, weights, preactivation_TE = ctx.saved_tensor()
         if ctx.activation:
             grad, bias_grad = paddle.assign(grad), empty([grad.shape[-1]])
             T, E = grad.shape
-            addresses = (before_TE.data_ptr(), grad.data_ptr())
+            addresses = (preactivation_TE.data_ptr(), grad.data_ptr())
             loaded().call("activate_backward", ctx.activation, *addresses, T, E, bias_grad.data_ptr())
         else:
             bias_grad = None if ctx.frozen[2] else column_sum(grad)
-        doubt([] if ctx.frozen[1] else [ctx.weight])
-        given = low(grad) if inputs.dtype == paddle.bfloat16 else grad
+        invalidate([] if ctx.frozen[1] else [ctx.weight])
+        grads = to_bf16(grad) if inputs.dtype == paddle.bfloat16 else grad
         return (
-            None if ctx.frozen[0] else product(given, weights, turn_right=True),
-            None if ctx.frozen[1] else product(inputs, given, turn_left=True),
+            None if ctx.frozen[0] else product(grads, weights, transpose_right=True),
+            None if ctx.frozen[1] else product(inputs, grads, transpose_left=True),
             None if ctx.frozen[2] else bias_grad,
         )

@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.norm.  Legend: T packed tokens, D width."""
+"""CPU implementation of ernie.kernels.norm.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import loaded, seed_of
-from ernie.kernels.cpu.room import empty, empty_like
+from ernie.kernels.cpu.pool import empty, empty_like
 
 
 def add_norm(
@@ -22,9 +22,9 @@ class _AddNorm(PyLayer):
         T, D = x.shape
         y, normal_TD, inverse_T = empty_like(x), empty_like(x), empty([T])
         ctx.dropout = (dropout, seed_of(dropout))
-        given = [tensor.data_ptr() for tensor in (residual, x, gain, offset)]
-        out = [tensor.data_ptr() for tensor in (y, normal_TD, inverse_T)]
-        loaded().call("add_norm", *given, epsilon, *ctx.dropout, T, D, *out)
+        inputs = [tensor.data_ptr() for tensor in (residual, x, gain, offset)]
+        outputs = [tensor.data_ptr() for tensor in (y, normal_TD, inverse_T)]
+        loaded().call("add_norm", *inputs, epsilon, *ctx.dropout, T, D, *outputs)
         ctx.save_for_backward(normal_TD, inverse_T, gain)
         ctx.frozen = [tensor.stop_gradient for tensor in (residual, x, gain, offset)]
         return y
@@ -34,6 +34,6 @@ class _AddNorm(PyLayer):
         normal_TD, inverse_T, gain = ctx.saved_tensor()
         T, D = grad.shape
         grads = [empty_like(grad), empty_like(grad), empty([D]), empty([D])]
-        given = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
-        loaded().call("add_norm_backward", *given, *ctx.dropout, T, D, *(g.data_ptr() for g in grads))
+        inputs = [tensor.data_ptr() for tensor in (grad, normal_TD, inverse_T, gain)]
+        loaded().call("add_norm_backward", *inputs, *ctx.dropout, T, D, *(g.data_ptr() for g in grads))
         return tuple(None if frozen else g for frozen, g in zip(ctx.frozen, grads, strict=True))

@@ -1,4 +1,4 @@
-"""CPU body of ernie.kernels.sampling: one loop in C++, the weights in a core's cache."""
+"""CPU implementation of ernie.kernels.sampling: one loop in C++, with the weights in a core's cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def draw(
     network: Network,
     rows: Sequence[np.ndarray],
-    told_SLC: np.ndarray,
+    conditioning_SLC: np.ndarray,
     last: float,
     noise_S: np.ndarray | None,
     samples_S: np.ndarray,
@@ -26,19 +26,19 @@ def draw(
     """As ernie.kernels.sampling.reference."""
     _, loudness, *weights = network
     dilations = np.array(network.dilations, np.int64)
-    weights = [_read(weight) for weight in weights]
-    L, C = network.on_bias.shape
-    shape = SampleNetwork(L, C, network.taps, loudness, dilations.ctypes.data, *(one.ctypes.data for one in weights))
-    addresses = (ctypes.c_void_p * L)(*(own.ctypes.data for own in rows))  # which it fills where they lie
-    told, noise = _read(told_SLC), None if noise_S is None else _read(noise_S)
+    weights = [_contiguous(weight) for weight in weights]
+    L, C = network.residual_bias.shape
+    shape = SampleNetwork(L, C, network.taps, loudness, dilations.ctypes.data, *(w.ctypes.data for w in weights))
+    addresses = (ctypes.c_void_p * L)(*(layer_rows.ctypes.data for layer_rows in rows))  # written in place
+    conditioning, noise = _contiguous(conditioning_SLC), None if noise_S is None else _contiguous(noise_S)
     loaded().call(
         "draw",
         byref(shape),
-        *(len(samples_S), last, told.ctypes.data, None if noise is None else noise.ctypes.data),
+        *(len(samples_S), last, conditioning.ctypes.data, None if noise is None else noise.ctypes.data),
         *(addresses, samples_S.ctypes.data),
     )
 
 
-def _read(array: np.ndarray) -> np.ndarray:
-    """The array as C reads it: itself where it lies so already."""
+def _contiguous(array: np.ndarray) -> np.ndarray:
+    """Return the array as contiguous float32: itself if it is that already."""
     return np.ascontiguousarray(array, np.float32)

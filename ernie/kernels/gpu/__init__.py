@@ -1,4 +1,4 @@
-"""GPU bodies of the kernels: Paddle's own fused operators, for the kernels that it has any for."""
+"""GPU implementations: Paddle's own fused operators, for the kernels for which it has one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""GPU body of ernie.kernels.attention.  Legend: T packed queries, S packed keys, H heads, K size of a head, D width.
+"""GPU implementation of ernie.kernels.attention.  Legend: T packed queries, S packed keys, D width.
 
-Dao (2023, arXiv 2307.08691) over sequences of several lengths; for masks Wang et al. (2024, arXiv 2410.01359),
-FlashMask, to which a packed batch is one sequence whose mask keeps its parts apart.
+FlashAttention-2 (Dao, 2023, arXiv 2307.08691) for sequences of varying length; for masks FlashMask (Wang et al., 2024,
+arXiv 2410.01359), which treats a packed batch as one sequence whose mask keeps its parts apart.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ernie.kernels.gpu.rows_seen import is_causal, seen_by
 from ernie.kernels.mask import Mask
 from ernie.kernels.precision import cast, is_low
 
-_LARGEST_HEAD = 128  # above it, what works depends on the kind of GPU
+_LARGEST_HEAD = 128  # for larger ones, support depends on the GPU
 
 
-def serves(q_TD: Tensor, heads: int, layout: Layout, keys: Layout, mask: Mask | None) -> bool:
-    """Whether there is an operator for this: in half precision, for the usual sizes of a head and masks."""
+def supports(q_TD: Tensor, heads: int, layout: Layout, keys: Layout, mask: Mask | None) -> bool:
+    """Whether an operator supports this: half precision, a common head size, and a mask that FlashMask can express."""
     if not (q_TD.place.is_gpu_place() and is_low()):
         return False
     size = q_TD.shape[-1] // heads
@@ -41,7 +41,7 @@ def attention(
     keys: Layout,
     mask: Mask | None,
 ) -> Tensor:
-    """As ernie.kernels.attention.reference, without a square matrix; in the precision in force, and so returned."""
+    """As ernie.kernels.attention.reference, without an attention matrix; computes and returns the active precision."""
     T, D = q_TD.shape
     q, k, v = (cast(x).reshape([-1, heads, D // heads]) for x in (q_TD, k_SD, v_SD))
     plan = None if mask is None else _plan(mask, layout, keys)
@@ -59,14 +59,14 @@ def _offsets(layout: Layout) -> Tensor:
     return paddle.to_tensor(layout.offsets.astype(np.int32))
 
 
-@lru_cache(maxsize=1)  # all layers of a model ask for the same
+@lru_cache(maxsize=1)  # all layers of a model need the same one
 def _plan(mask: Mask, layout: Layout, keys: Layout) -> Tensor | str | None:
-    """FlashMask's rows for a mask, (1, 1, S, 2), or "causal", for which it needs none; None where it has no words."""
+    """Return FlashMask's row indices (1, 1, S, 2), "causal" if it needs none, or None if it cannot express the mask."""
     if is_causal(mask, layout, keys):
         return "causal"
     rows = seen_by(mask, layout, keys)
     if rows is None:
         return None
     first_S, last_S = rows
-    # It asks for the first row below the diagonal that is masked, and the first above it that is not.
+    # FlashMask takes the first masked row below the diagonal and the first unmasked row above it.
     return paddle.to_tensor(np.stack([last_S, first_S], axis=-1)[None, None].astype(np.int32))

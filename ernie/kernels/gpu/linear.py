@@ -1,4 +1,4 @@
-"""GPU body of ernie.kernels.linear.  Legend: T rows, D and E widths."""
+"""GPU implementation of ernie.kernels.linear.  Legend: T rows, D and E widths."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ernie.kernels.precision import cast
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: str) -> Tensor:
-    """As ernie.kernels.linear.reference, the bias added by the product; in the precision in force, and so returned.
+    """As ernie.kernels.linear.reference, with a fused bias; computes and returns the active precision.
 
-    The activation is an operator of its own: fused into the product (`fused_linear_activation`), GELU would be the
-    approximation by tanh.
+    The activation is a separate operator: fused into the matmul (`fused_linear_activation`), GELU would be the tanh
+    approximation.
     """
     y_TE = fused_matmul_bias(cast(x_TD), cast(weight_DE), cast(bias_E))
     return y_TE if activation == "none" else getattr(F, activation)(y_TE)

@@ -1,4 +1,4 @@
-"""GPU body of ernie.kernels.norm.  Legend: T packed tokens, D width."""
+"""GPU implementation of ernie.kernels.norm.  Legend: T packed tokens, D width."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ernie.kernels.precision import cast, is_all_low
 def add_norm(
     residual_TD: Tensor, x_TD: Tensor, gain_D: Tensor, offset_D: Tensor, epsilon: float, dropout: float
 ) -> Tensor:
-    """As ernie.kernels.norm.reference, in one operator and in float32; returned in less at level O2.
+    """As ernie.kernels.norm.reference, in one operator and in float32; at level O2, cast to the active precision.
 
-    `fused_layer_norm`, which has no gradient, and `fused_dropout_add`, which Paddle 3.3 computes as two operators,
-    would not do.
+    Paddle's alternatives are not usable: `fused_layer_norm` has no gradient, and `fused_dropout_add` is computed by
+    two operators in Paddle 3.3.
     """
-    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast what is float32 here
+    with paddle.amp.auto_cast(enable=False):  # at level O2 Paddle would cast the float32 inputs
         y_TD = fused_bias_dropout_residual_layer_norm(
             x_TD.astype("float32"),
             residual_TD.astype("float32"),

@@ -1,1 +1,1 @@
-"""Models for other runtimes: written in plain operators, and compared with what they were made of."""
+"""Export of models to other runtimes, in plain operators, with a comparison against the original."""

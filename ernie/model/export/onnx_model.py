@@ -1,4 +1,4 @@
-"""The computation of `PaddedModel` once more, as an ONNX graph.
+"""The computation of `PaddedModel` as an ONNX graph.
 
 Legend: N sequences, L padded length, D width, F inner width, H heads, K size of a head, C classes.
 """
@@ -18,7 +18,7 @@ _IDS, _SEGMENTS, _MASK = INPUTS
 
 
 def write_onnx(model: PaddedModel, path: Path, int8: bool = False) -> None:
-    """Write a model as ONNX; with `int8` its linear layers compute in bytes, with float32 between them."""
+    """Write a model as ONNX; with `int8` its linear layers are quantized, with float32 in between."""
     _Writer(model, Graph(int8)).write(path)
 
 
@@ -33,8 +33,10 @@ class _Writer:
         is_token_NL = g.node("Cast", _MASK, to=TensorProto.FLOAT)
         count_NL = g.node("CumSum", _MASK, g.constant("axis_1", [1]))
         positions_NL = g.node("Mul", g.node("Sub", count_NL, g.constant("one_int", [1])), _MASK)
-        absent_NL = g.node("Sub", g.constant("one", 1.0), is_token_NL)
-        bias_N11L = g.node("Unsqueeze", g.node("Mul", absent_NL, g.constant("far", FAR)), g.constant("axes_12", [1, 2]))
+        is_padding_NL = g.node("Sub", g.constant("one", 1.0), is_token_NL)
+        bias_N11L = g.node(
+            "Unsqueeze", g.node("Mul", is_padding_NL, g.constant("far", FAR)), g.constant("axes_12", [1, 2])
+        )
         x_NLD = self._embed(positions_NL)
         for number in range(self._config.layers):
             x_NLD = self._layer(x_NLD, f"ernie.encoder.layers.{number}", bias_N11L)
@@ -82,17 +84,19 @@ class _Writer:
 
     def _attention(self, x_NLD: str, layer: str, bias_N11L: str) -> str:
         g, H, D = self._graph, self._config.heads, self._config.hidden_size
-        apart, together = g.constant("by_head", [0, 0, H, D // H]), g.constant("by_token", [0, 0, D])
+        split_shape, merged_shape = g.constant("by_head", [0, 0, H, D // H]), g.constant("by_token", [0, 0, D])
 
         def split(name: str, order: list[int]) -> str:
-            return g.node("Transpose", g.node("Reshape", self._linear(x_NLD, f"{layer}.{name}"), apart), perm=order)
+            return g.node(
+                "Transpose", g.node("Reshape", self._linear(x_NLD, f"{layer}.{name}"), split_shape), perm=order
+            )
 
         q_NHLK, k_NHKL, v_NHLK = split("q", [0, 2, 1, 3]), split("k", [0, 2, 3, 1]), split("v", [0, 2, 1, 3])
         scores_NHLL = g.node("MatMul", q_NHLK, k_NHKL)
         scores_NHLL = g.node("Mul", scores_NHLL, g.constant("scale", 1 / math.sqrt(D // H)))
         weights_NHLL = g.node("Softmax", g.node("Add", scores_NHLL, bias_N11L), axis=-1)
         mixed_NLHK = g.node("Transpose", g.node("MatMul", weights_NHLL, v_NHLK), perm=[0, 2, 1, 3])
-        return g.node("Reshape", mixed_NLHK, together)
+        return g.node("Reshape", mixed_NLHK, merged_shape)
 
     def _pool(self, x_NLD: str, is_token_NL: str, positions_NL: str) -> str:
         g = self._graph

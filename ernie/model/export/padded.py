@@ -1,4 +1,4 @@
-"""The model over padded batches in plain operators of any length, which other runtimes can trace.
+"""The model on padded batches of any length, in plain operators that other runtimes can trace.
 
 Legend: N sequences, L padded length, D width, F inner width, H heads, K size of a head, C classes.
 """
@@ -14,15 +14,15 @@ from paddle import Tensor, nn
 from ernie.kernels.layer import LayerWeights
 from ernie.model.ernie import ErnieModel
 
-FAR = -1e4  # added to scores of padding: vanishes after the softmax, in fp16 too
+FAR = -1e4  # added to attention scores of padding: gives zero after the softmax, in fp16 too
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")
 
 
 class PaddedModel(nn.Layer):
-    """An encoder, for one of its tasks, with or without a classifier: three (N, L) inputs of int64, see `INPUTS`.
+    """An encoder, for one of its tasks, with or without a classifier; takes three (N, L) int64 inputs, see `INPUTS`.
 
-    Gives the logits of a classifier, (N, C), or (N, L, C) where it is `per_token`; without one the vector of each
-    token (N, L, D), zeros at padding, and of each sequence (N, D).  Positions count tokens, wherever the padding is.
+    Returns a classifier's logits, (N, C), or (N, L, C) if `per_token`; without one, the vectors of the tokens
+    (N, L, D), zero at padding, and of the sequences (N, D).  Positions count tokens, wherever the padding is.
     """
 
     def __init__(self, ernie: ErnieModel, classifier: nn.Linear | None = None, per_token: bool = False, task: int = 0):
@@ -33,7 +33,7 @@ class PaddedModel(nn.Layer):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of what it gives."""
+        """The names of the outputs."""
         return ("last_hidden_state", "pooler_output") if self.classifier is None else ("logits",)
 
     def forward(
@@ -47,7 +47,7 @@ class PaddedModel(nn.Layer):
             x_NLD = self._layer(x_NLD, layer.weights(), bias_N11L)
         if self.classifier is not None and self.per_token:
             return self.classifier(x_NLD)
-        # A product instead of x[:, 0]: padding may stand before the first token.
+        # A matmul instead of x[:, 0], since padding may precede the first token.
         is_first_NL = is_token_NL * (positions_NL == 0).astype("float32")
         first_ND = paddle.matmul(is_first_NL.unsqueeze(1), x_NLD).squeeze(1)
         pooled_ND = paddle.tanh(self.ernie.pooler.dense(first_ND))

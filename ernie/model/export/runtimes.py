@@ -1,4 +1,4 @@
-"""Models written for other runtimes, and run by them."""
+"""Writing models for other runtimes, and running them there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES: dict[Format, tuple[str, ...]] = {"paddle": ("model.json", "model.pdiparam
 
 
 def check_able(to: Format, int8: bool) -> None:
-    """Raise UserError when a format cannot be written and checked: not in int8, or not with what is installed."""
+    """Raise UserError when a format does not support int8, or packages to write and check it are not installed."""
     if int8 and to != "onnx":
         raise UserError("--int8 is for --to onnx; in this library, --precision int8 computes so without an export")
     missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
@@ -29,7 +29,7 @@ def check_able(to: Format, int8: bool) -> None:
 
 
 def write_model(model: PaddedModel, folder: Path, to: Format, int8: bool = False) -> None:
-    """Write the files of a format, which `check_able` found to be possible, into a folder."""
+    """Write the files of a format into a folder; call `check_able` first."""
     if to == "onnx":
         from ernie.model.export.onnx_model import write_onnx
 
@@ -40,7 +40,7 @@ def write_model(model: PaddedModel, folder: Path, to: Format, int8: bool = False
 
 
 def open_model(folder: Path, to: Format) -> Run:
-    """The written model in its own runtime, on the CPU."""
+    """Open a written model in its own runtime, on the CPU."""
     paths = [str(folder / name) for name in FILES[to]]
     return _open_onnx(paths[0]) if to == "onnx" else _open_paddle(paths)
 

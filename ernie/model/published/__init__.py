@@ -1,4 +1,4 @@
-"""Published checkpoints in and out: Hugging Face's, PaddleNLP's, the official ERNIE releases, and BERT's original.
+"""Import and export of published checkpoints: Hugging Face, PaddleNLP, official ERNIE releases, and original BERT.
 
-Each format is one table of names (`names`) and a few settings (`shape`); reading and writing use the same table.
+Each format is a table of weight names (`names`) and a few settings (`shape`), used for both reading and writing.
 """

@@ -1,10 +1,10 @@
-"""bfloat16, which NumPy does not have: the upper half of a float32."""
+"""Conversion of bfloat16, which NumPy lacks: the upper half of a float32."""
 
 from __future__ import annotations
 
 import numpy as np
 
 
-def widened(bits: np.ndarray) -> np.ndarray:
-    """The float32 values of bfloat16 ones, given as unsigned integers of 16 bits."""
+def bfloat16_to_float32(bits: np.ndarray) -> np.ndarray:
+    """Convert bfloat16 values, given as uint16 bit patterns, to float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)

@@ -1,4 +1,4 @@
-"""A conversion's certificate: the largest difference of each layer's outputs, and what it was measured against."""
+"""Conversion certificates: the largest difference in each layer's outputs, and what it was measured against."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: `against` says of what, `differences` the largest one of each layer's outputs.
+    """One comparison: `against` describes the other side, `differences` holds the largest difference of each layer.
 
-    A difference is absolute where a layer's outputs are up to 1, and relative to the largest of them above that:
-    float32 computed in another order differs by about 1e-6 of the values that were added up.  Some of BERT's hidden
-    units are near 20 and its logits near 30, so that an absolute limit would be strict for those and lax for others.
+    Differences are absolute where a layer's outputs are at most 1, and relative to the largest output otherwise:
+    float32 sums computed in another order differ by about 1e-6 of the summed values.  Some of BERT's hidden units are
+    near 20 and its logits near 30, so that an absolute limit would be strict for those and lax for others.
     """
 
     against: str
@@ -27,7 +27,7 @@ class Check:
 
     @classmethod
     def of(cls, against: str, ours: States, theirs: States, skip: frozenset[str] = frozenset()) -> Check:
-        """Compare the layers that both have, except those to `skip`; what is no number counts as infinitely far."""
+        """Compare the layers that both sides have, except `skip`; NaN and infinity count as an infinite difference."""
         shared = [name for name in ours if name in theirs and name not in skip]
         return cls(against, {name: _difference(ours[name], theirs[name]) for name in shared})
 
@@ -38,10 +38,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What a conversion was checked against, layer by layer.
+    """The result of all checks of a conversion, layer by layer.
 
-    `independent` is True when a framework other than this library computed one of the sides; otherwise the written
-    folder was read again, which shows that nothing was lost in writing, not that the source was understood.
+    `independent` is True when another framework computed one of the sides.  Otherwise the written folder was only read
+    back, which shows that nothing was lost in writing, but not that the source was interpreted correctly.
     """
 
     source: str
@@ -62,11 +62,11 @@ class Certificate:
         return self.weights_identical and self.worst <= self.tolerance
 
     def record(self) -> dict[str, Any]:
-        """The certificate as plain data, for certificate.json."""
+        """Return the certificate as plain data, for certificate.json."""
         return {**asdict(self), "worst": self.worst, "passed": self.passed}
 
     def __str__(self) -> str:
-        """A table with a line for each layer and a column for each check."""
+        """Format the certificate as a table with a row for each layer and a column for each check."""
         layers = list(dict.fromkeys(name for check in self.checks for name in check.differences))
         lines = [f"[{number}] {check.against}" for number, check in enumerate(self.checks, 1)]
         lines += ["", "largest difference" + "".join(f"{f'[{i}]':>12}" for i in range(1, len(self.checks) + 1))]

@@ -1,4 +1,4 @@
-"""One checkpoint from a format to another, with a certificate, or not at all."""
+"""Certified conversion of a checkpoint from one format to another."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ernie.beside import beside, check_absent, put
+from ernie.atomic import check_absent, partial_folder, put
 from ernie.errors import UserError
 from ernie.model.published.certificate import TOLERANCE, Certificate, Check
-from ernie.model.published.fold import folded
+from ernie.model.published.fold import fold_task
 from ernie.model.published.folder import Kind
-from ernie.model.published.frameworks import framework, states_there
-from ernie.model.published.load import Reading, read
+from ernie.model.published.frameworks import framework, framework_states
+from ernie.model.published.load import LoadedCheckpoint, read
 from ernie.model.published.names import HEAD
 from ernie.model.published.probe import FILLED, POOLER, Probe, States, states_of
 from ernie.model.published.write import Target, padding_id, write
@@ -36,18 +36,17 @@ def convert(
     tolerance: float = TOLERANCE,
     task: int | None = None,
 ) -> Certificate:
-    """Read `source`, write it to `target` as the format `to`, and compare; without a pass, nothing is written.
+    """Convert `source` to the format `to` and compare the outputs; write `target` only if the comparison passes.
 
-    With `task` the model is written as a BERT for that one of its tasks, see `folded`.  The folder appears complete
-    or not at all.  Raises UserError when `source` cannot be read or holds what is no number, or when there is something
-    at `target`.
+    With `task` the model is written as a BERT for that one of its tasks, see `fold_task`.  The folder appears complete
+    or not at all.  Raises UserError when `source` cannot be read or holds NaN or infinity, or when `target` exists.
     """
     check_absent(target)
-    reading = read(source, model_class)
-    _check_finite(reading.model, source)
-    partial = beside(target)
+    loaded = read(source, model_class)
+    _check_finite(loaded.model, source)
+    partial = partial_folder(target)
     try:
-        certificate = _write_certified(reading, source, partial, to, tolerance, task)
+        certificate = _write_certified(loaded, source, partial, to, tolerance, task)
         text = json.dumps(certificate.record(), indent=2)
         (partial / CERTIFICATE_FILE).write_text(text + "\n", encoding="utf-8")
         if certificate.passed:
@@ -58,30 +57,32 @@ def convert(
 
 
 def _write_certified(
-    reading: Reading, source: Path, folder: Path, to: Target, tolerance: float, task: int | None
+    loaded: LoadedCheckpoint, source: Path, folder: Path, to: Target, tolerance: float, task: int | None
 ) -> Certificate:
-    """Write what was read from `source` into `folder`, and compare the two."""
-    probe = Probe.of(reading.model.config, padding_id(reading.model))
+    """Write the checkpoint read from `source` to `folder`, and compare the two."""
+    probe = Probe.of(loaded.model.config, padding_id(loaded.model))
     if task is not None:
         probe = replace(probe, tasks=task * probe.mask)
-    model = reading.model if task is None else folded(reading.model, task)
-    said = _other_task(reading.model, to, task)
-    comparison = _Comparison(states_of(model, probe), probe, model.masked_head is not None, [*reading.notes, *said])
+    model = loaded.model if task is None else fold_task(loaded.model, task)
+    task_notes = _task_notes(loaded.model, to, task)
+    comparison = _Comparison(
+        states_of(model, probe), probe, model.masked_head is not None, [*loaded.notes, *task_notes]
+    )
     comparison.notes += write(model, folder, to)
-    again = read(folder, type(model)).model
-    skip = frozenset((FILLED,)) if said else frozenset[str]()
-    comparison.add("the written folder, read again by this library", states_of(again, probe), skip)
+    written = read(folder, type(model)).model
+    skip = frozenset((FILLED,)) if task_notes else frozenset[str]()
+    comparison.add("the written folder, read again by this library", states_of(written, probe), skip)
     if task is not None:
-        comparison.add(f"the source as it is, for task {task}", states_of(reading.model, probe), skip)
-    # Where the source has no pooler, its framework draws one, and so did we.
-    comparison.run("the source", source, reading.kind, frozenset() if reading.pooler else frozenset((POOLER,)))
+        comparison.add(f"the source as it is, for task {task}", states_of(loaded.model, probe), skip)
+    # Without a pooler in the source, its framework initializes a random one, as we did: they differ.
+    comparison.run("the source", source, loaded.kind, frozenset() if loaded.pooler else frozenset((POOLER,)))
     comparison.run("the written folder", folder, to)
     return Certificate(
         source=str(source),
-        source_format=reading.kind,
+        source_format=loaded.kind,
         target_format=to,
         tolerance=tolerance,
-        weights_identical=_identical(model, again),
+        weights_identical=_identical(model, written),
         checks=tuple(comparison.checks),
         independent=comparison.independent,
         notes=tuple(comparison.notes),
@@ -95,24 +96,24 @@ def _check_finite(model: ErnieModel, source: Path) -> None:
             raise UserError(f"{source}: {name} holds NaN or infinity; a model that computes no numbers is not written")
 
 
-def _other_task(model: ErnieModel, to: Target, task: int | None) -> list[str]:
-    """A sentence, where the masked-token head is written for another task than the one it learnt with."""
+def _task_notes(model: ErnieModel, to: Target, task: int | None) -> list[str]:
+    """Return a note if the masked-token head is written for another task than the one it was trained with."""
     head, tasks = model.masked_head, model.config.task_vocab_size
     if head is None or not tasks or (to == "ernie" and task is None):
         return []
-    # The other formats have no word for the head's task: their frameworks take task 0 where they are not told.
+    # The other formats cannot store the head's task: their frameworks default to task 0.
     written = task or 0
     if head.task_id == written:
         return []
     return [
-        f"its masked-token head learnt with task {head.task_id} and is written for task {written}, with which it "
+        f"its masked-token head was trained with task {head.task_id} and is written for task {written}, with which it "
         f"predicts other tokens. --task {head.task_id} writes the model for task {head.task_id}"
     ]
 
 
 @dataclass
 class _Comparison:
-    """What a model computes from a probe, compared with what others make of it."""
+    """A model's outputs for a probe, compared with those of other implementations."""
 
     ours: States
     probe: Probe
@@ -125,13 +126,13 @@ class _Comparison:
         self.checks.append(Check.of(against, self.ours, theirs, skip))
 
     def run(self, side: str, folder: Path, kind: Kind, skip: frozenset[str] = frozenset()) -> None:
-        """Compare with a folder's own framework, if that is here and can run it."""
+        """Compare with a folder's own framework, if it is installed and can run the model."""
         name = framework(kind)
         if name is None:
             return
         try:
-            theirs = states_there(folder, kind, self.probe, self.head)
-        except Exception as error:  # whatever their code raises: the certificate is then weaker, and says so
+            theirs = framework_states(folder, kind, self.probe, self.head)
+        except Exception as error:  # third-party code: the certificate is then weaker, and says so
             self.notes.append(f"{name} cannot run {side}, which was not compared ({type(error).__name__}: {error})")
             return
         self.add(f"{side}, run by {name}", theirs, skip)

@@ -1,4 +1,4 @@
-"""The variables of Paddle 1.x: a folder with one binary file for each.
+"""Reader for Paddle 1.x variables: a folder with one binary file per variable.
 
 A file holds a version (4 bytes), the number of LoD levels (8 bytes) and each level's size and content, then the
 tensor: a version (4 bytes), the length of its description (4 bytes), the description (a protobuf message: field 1 the
@@ -18,7 +18,7 @@ _TYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20
 
 
 def read_fluid(folder: Path) -> dict[str, np.ndarray]:
-    """Read the variables of a folder by name.  Raises UserError for a file that is none."""
+    """Read the variables of a folder by name.  Raises UserError for a file that is not a variable."""
     return {path.name: _read_variable(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
@@ -33,28 +33,28 @@ def _read_variable(path: Path) -> np.ndarray:
 
 
 def _parse(data: bytes) -> np.ndarray:
-    version, place = int.from_bytes(data[:4], "little"), 12
+    version, position = int.from_bytes(data[:4], "little"), 12
     if version != 0:
         raise ValueError(f"version {version}")
     for _ in range(int.from_bytes(data[4:12], "little")):
-        place += 8 + int.from_bytes(data[place : place + 8], "little")
-        if place > len(data):  # a damaged number of levels may be anything
+        position += 8 + int.from_bytes(data[position : position + 8], "little")
+        if position > len(data):  # a corrupt number of levels can be arbitrarily large
             break
-    if place + 8 > len(data):
+    if position + 8 > len(data):
         raise ValueError("no tensor in it")
-    start = place + 8 + int.from_bytes(data[place + 4 : place + 8], "little")
+    start = position + 8 + int.from_bytes(data[position + 4 : position + 8], "little")
     kind, sizes = 5, list[int]()
-    for number, value in fields(data[place + 8 : start]):
+    for number, value in fields(data[position + 8 : start]):
         if number == 1 and isinstance(value, int):
             kind = value
         elif number == 2:
-            sizes += [value] if isinstance(value, int) else _packed(value)
+            sizes += [value] if isinstance(value, int) else _packed_varints(value)
     return np.frombuffer(data, _TYPES[kind], offset=start).reshape(sizes)
 
 
-def _packed(data: bytes) -> list[int]:
-    values, place = [], 0
-    while place < len(data):
-        value, place = varint(data, place)
+def _packed_varints(data: bytes) -> list[int]:
+    values, position = [], 0
+    while position < len(data):
+        value, position = varint(data, position)
         values.append(value)
     return values

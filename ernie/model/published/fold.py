@@ -1,4 +1,4 @@
-"""An encoder for one of its tasks, as a BERT: what every framework can compute."""
+"""Folding a task embedding into the weights: an encoder for one task becomes a BERT, which every framework can run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
 
-def folded(model: ErnieModel, task: int) -> ErnieModel:
-    """A model without task embeddings that computes what `model` does for one task.
+def fold_task(model: ErnieModel, task: int) -> ErnieModel:
+    """Return a model without task embeddings whose outputs are those of `model` for one task.
 
-    The task's embedding is added to each segment's, which is the same sum.  Raises UserError when the model has no
-    such task.
+    The task embedding is added to each segment embedding, which gives the same sum.  Raises UserError when the model
+    has no such task.
     """
     config = model.config
     if not 0 <= task < config.task_vocab_size:
@@ -25,12 +25,12 @@ def folded(model: ErnieModel, task: int) -> ErnieModel:
         raise UserError(f"--task {task}: the model has {has}")
     weights = arrays(model)
     weights["embedding.segment.weight"] += weights.pop("embedding.task.weight")[task]
-    plain = type(model)(replace(config, task_vocab_size=0), drawn=False)
-    set_weights(plain, weights, "the model")
-    plain.tokenizer = model.tokenizer
+    result = type(model)(replace(config, task_vocab_size=0), initialize=False)
+    set_weights(result, weights, "the model")
+    result.tokenizer = model.tokenizer
     if model.masked_head is not None:
-        plain.masked_head = MaskedTokenHead(plain)
-        set_weights(plain.masked_head, arrays(model.masked_head), "the model's masked-token head")
-        plain.masked_head.eval()
-    plain.eval()
-    return plain
+        result.masked_head = MaskedTokenHead(result)
+        set_weights(result.masked_head, arrays(model.masked_head), "the model's masked-token head")
+        result.masked_head.eval()
+    result.eval()
+    return result

@@ -1,4 +1,4 @@
-"""What a folder of a published checkpoint holds: which format it is, its settings, and its weights."""
+"""Folders of published checkpoints: detecting the format, reading settings and weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import widened
+from ernie.model.published.bfloat16 import bfloat16_to_float32
 from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
@@ -28,7 +28,7 @@ _TYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"},
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (8, 4, 2, 1)},
 }
-# The first file of each row is there: this is the file with the settings.
+# The file with the settings: the first of each row that exists.
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hf": ("config.json",),
     "paddlenlp": ("config.json", "model_config.json"),
@@ -37,8 +37,8 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
 }
 
 
-def recognise(folder: Path) -> Kind | None:
-    """The format of a checkpoint folder, by the files in it; None when it is none that we know."""
+def detect_format(folder: Path) -> Kind | None:
+    """Detect the format of a checkpoint folder from its files; None if it is unknown."""
 
     def has(*names: str) -> bool:
         return any((folder / name).exists() for name in names)
@@ -50,14 +50,14 @@ def recognise(folder: Path) -> Kind | None:
     if has("config.json") and {"layers", "heads"} <= set(read_object(folder / "config.json")):
         return "ernie"
     if has("config.json") and has(*_SAFETENSORS):
-        return _owner_of_safetensors(folder)
+        return _safetensors_format(folder)
     if has("config.json", "model_config.json") and has(_PADDLE):
         return "paddlenlp"
     return "hf" if has("config.json") and has(*_TORCH) else None
 
 
 def expected_files() -> str:
-    """For messages: the files that the known formats consist of."""
+    """Describe the files of the known formats, for error messages."""
     return (
         "config.json with model.safetensors or pytorch_model.bin (Hugging Face), config.json or model_config.json with "
         "model_state.pdparams (PaddleNLP), ernie_config.json with params/ or saved_weights.pdparams (the official "
@@ -66,38 +66,38 @@ def expected_files() -> str:
 
 
 def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
-    """The settings of a checkpoint and the file they stand in.  Raises UserError when it is damaged."""
+    """Read the settings of a checkpoint; return their file and them.  Raises UserError when it is damaged."""
     path = next(folder / name for name in _SETTINGS[kind] if (folder / name).is_file())
     settings = read_object(path)
-    nested = settings.get("init_args")  # PaddleNLP before 2.5: the encoder's settings inside those of a head
+    nested = settings.get("init_args")  # PaddleNLP before 2.5 nests the encoder's settings in those of a head
     if isinstance(nested, list) and nested and isinstance(nested[0], dict):
         settings = {**settings, **nested[0]}
     return path, settings
 
 
 def read_weights(folder: Path, kind: Kind) -> tuple[Path, Weights]:
-    """The weights of a checkpoint by their own names, and the file or folder they stand in."""
+    """Read the weights of a checkpoint, by their original names; return their file or folder and them."""
     readers: dict[str, Callable[[Path], Weights]] = {
         "params": read_fluid,
         "saved_weights.pdparams": read_pdparams,
         f"{_BUNDLE}.index": read_tensor_bundle,
         _SAFETENSORS[0]: read_safetensors,
-        _SAFETENSORS[1]: lambda path: _read_parts(path, read_safetensors),
+        _SAFETENSORS[1]: lambda path: _read_shards(path, read_safetensors),
         _PADDLE: read_pdparams,
         _TORCH[0]: read_torch,
-        _TORCH[1]: lambda path: _read_parts(path, read_torch),
+        _TORCH[1]: lambda path: _read_shards(path, read_torch),
     }
     path = next(folder / name for name in readers if (folder / name).exists())
     return path, readers[path.name](path)
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a published folder.  Raises UserError when it is damaged."""
+    """Read the object in a JSON file of a published folder.  Raises UserError when it is damaged."""
     return read_json(path, {}, "The folder is damaged; fetch it again.")
 
 
-def _owner_of_safetensors(folder: Path) -> Kind:
-    """Whose safetensors file it is, told by the names in it: PaddleNLP's and Hugging Face's are called the same."""
+def _safetensors_format(folder: Path) -> Kind:
+    """Tell PaddleNLP's safetensors files from Hugging Face's, which have the same file name, by their weight names."""
     index = folder / _SAFETENSORS[1]
     names = list(_weight_map(index)) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
     return "paddlenlp" if any(".self_attn.q_proj." in name for name in names) else "hf"
@@ -112,37 +112,37 @@ def _safetensors_names(path: Path) -> list[str]:
 
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file; bfloat16 comes as float32.  Raises UserError when it is damaged."""
+    """Read a safetensors file, with bfloat16 converted to float32.  Raises UserError when it is damaged."""
     try:
-        found = deserialize(path.read_bytes())
+        tensors = deserialize(path.read_bytes())
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
     weights = {}
-    for name, info in found:
+    for name, info in tensors:
         if info["dtype"] not in _TYPES:
             raise UserError(f"{path}: {name} is of type {info['dtype']}; expected one of {', '.join(_TYPES)}")
         values = np.frombuffer(info["data"], _TYPES[info["dtype"]]).reshape(info["shape"])
-        weights[name] = widened(values) if info["dtype"] == "BF16" else values
+        weights[name] = bfloat16_to_float32(values) if info["dtype"] == "BF16" else values
     return weights
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    parts = read_object(index).get("weight_map")
-    if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
+    shards = read_object(index).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
         raise UserError(f"{index}: expected a weight_map: which weight is in which file")
-    return parts
+    return shards
 
 
-def _read_parts(index: Path, read: Callable[[Path], Weights]) -> Weights:
-    """A checkpoint in several files: the index says which weight is in which."""
-    parts = _weight_map(index)
+def _read_shards(index: Path, read: Callable[[Path], Weights]) -> Weights:
+    """Read a sharded checkpoint, whose index maps each weight to its file."""
+    shards = _weight_map(index)
     weights: dict[str, np.ndarray] = {}
-    for name in sorted(set(parts.values())):
-        # Only files of this folder: an index is a stranger's.
+    for name in sorted(set(shards.values())):
+        # Only files of this folder: the index is untrusted.
         if Path(name).name != name or not (index.parent / name).is_file():
             raise UserError(f"{index}: names the file '{name}', which is not beside it; the folder is incomplete")
         weights.update(read(index.parent / name))
-    missing = sorted(set(parts) - set(weights))
+    missing = sorted(set(shards) - set(weights))
     if missing:
         raise UserError(f"{index}: {missing[0]} is in none of its files; the folder is damaged")
     return weights

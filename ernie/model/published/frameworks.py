@@ -1,4 +1,4 @@
-"""The same batch through a checkpoint's own framework, where that is installed."""
+"""Running a checkpoint in its own framework, if that is installed, for comparison."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ernie.model.published.probe import EMBEDDINGS, MASKED, POOLER, Probe, State
 
 
 def framework(kind: Kind) -> str | None:
-    """The framework of a format with its version, if it is installed here; None where it is not or has none."""
+    """Return the name and version of a format's framework; None if it is not installed or the format has none."""
     needed = {"hf": ("transformers", "torch"), "paddlenlp": ("paddlenlp",)}.get(kind, ())
     if not needed or any(importlib.util.find_spec(name) is None for name in needed):
         return None
     return " on ".join(f"{name} {metadata.version(name)}" for name in needed)
 
 
-def states_there(folder: Path, kind: Kind, probe: Probe, head: bool) -> States:
-    """What the format's own framework computes; with `head`, the masked tokens' logits too."""
+def framework_states(folder: Path, kind: Kind, probe: Probe, head: bool) -> States:
+    """Compute the layers' outputs in the format's own framework; with `head`, also the masked-token logits."""
     return _transformers(folder, probe, head) if kind == "hf" else _paddlenlp(folder, probe, head)
 
 
@@ -28,22 +28,22 @@ def _transformers(folder: Path, probe: Probe, head: bool) -> States:
     import torch
     import transformers
 
-    transformers.logging.set_verbosity_error()  # every weight of a head that this class has no use for is reported
+    transformers.logging.set_verbosity_error()  # it reports every weight that the loaded class does not use
     transformers.logging.disable_progress_bar()
     batch = {"input_ids": probe.ids, "token_type_ids": probe.segments, "attention_mask": probe.mask}
     if read_object(folder / "config.json").get("use_task_id"):
         batch["task_type_ids"] = probe.tasks
-    given = {name: torch.tensor(values) for name, values in batch.items()}
-    # In float32, as this library computes, also where the file holds half of it.
+    inputs = {name: torch.tensor(values) for name, values in batch.items()}
+    # In float32, as this library computes, even if the file holds half precision.
     options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True}
     model = transformers.AutoModel.from_pretrained(str(folder), **options).eval()
     with torch.no_grad():
-        output = model(**given, output_hidden_states=True)
-        states = _named([probe.tokens(state.numpy()) for state in output.hidden_states])
+        output = model(**inputs, output_hidden_states=True)
+        states = _by_layer([probe.tokens(state.numpy()) for state in output.hidden_states])
         states[POOLER] = output.pooler_output.numpy()
         if head:
             lm = transformers.AutoModelForMaskedLM.from_pretrained(str(folder), **options).eval()
-            states[MASKED] = probe.tokens(lm(**given).logits.numpy())
+            states[MASKED] = probe.tokens(lm(**inputs).logits.numpy())
     return states
 
 
@@ -53,24 +53,24 @@ def _paddlenlp(folder: Path, probe: Probe, head: bool) -> States:
 
     settings = read_object(folder / "config.json")
     family = "Bert" if settings.get("model_type") == "bert" else "Ernie"
-    # An additive mask: PaddleNLP's own 1 and 0 are of either meaning, depending on the version.
+    # An additive mask, since the meaning of 0 and 1 in PaddleNLP's masks depends on the version.
     mask = paddle.to_tensor((1.0 - probe.mask[:, None, None, :]) * -1e9).astype("float32")
-    given = {"input_ids": paddle.to_tensor(probe.ids), "token_type_ids": paddle.to_tensor(probe.segments)}
+    inputs = {"input_ids": paddle.to_tensor(probe.ids), "token_type_ids": paddle.to_tensor(probe.segments)}
     if settings.get("use_task_id"):
-        given["task_type_ids"] = paddle.to_tensor(probe.tasks)
+        inputs["task_type_ids"] = paddle.to_tensor(probe.tasks)
     model = getattr(transformers, f"{family}Model").from_pretrained(str(folder))
     model.eval()
     with paddle.no_grad():
-        output = model(**given, attention_mask=mask, output_hidden_states=True, return_dict=True)
-        states = _named([probe.tokens(state.numpy()) for state in output.hidden_states])
+        output = model(**inputs, attention_mask=mask, output_hidden_states=True, return_dict=True)
+        states = _by_layer([probe.tokens(state.numpy()) for state in output.hidden_states])
         states[POOLER] = output.pooler_output.numpy()
         if head:
             lm = getattr(transformers, f"{family}ForMaskedLM").from_pretrained(str(folder))
             lm.eval()
-            # The head alone: the model around it takes no tasks.
+            # The head alone, since the model around it takes no task ids.
             states[MASKED] = probe.tokens(lm.cls(output.last_hidden_state).numpy())
     return states
 
 
-def _named(hidden: list[Any]) -> dict[str, Any]:
+def _by_layer(hidden: list[Any]) -> dict[str, Any]:
     return {EMBEDDINGS: hidden[0], **{layer_name(i): state for i, state in enumerate(hidden[1:])}}

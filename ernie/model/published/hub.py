@@ -1,21 +1,21 @@
-"""Checkpoints by name, from the Hugging Face hub or from its cache on this machine."""
+"""Checkpoints by name, from the Hugging Face hub or its local cache."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ernie.errors import UserError
-from ernie.model.published.folder import recognise
+from ernie.model.published.folder import detect_format
 
-# A hub's folder often holds the same weights several times: the first of these that makes a checkpoint is fetched.
+# Hub repositories often hold the same weights in several formats: only the first usable one is fetched.
 _WEIGHTS = (("model*.safetensors",), ("pytorch_model*.bin", "*.pdparams"))
 _OTHERS = ("*.json", "vocab.txt", "*.model")
 
 
 def find(name: str | Path) -> Path:
-    """The folder that `name` is, or the one that the hub's model of that name was fetched to.
+    """Return the folder `name` or, if there is none, the hub's model of that name, fetched to its cache if needed.
 
-    The hub's own cache and settings hold (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).  Raises UserError when there is no
+    The hub's own cache and settings apply (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).  Raises UserError when there is no
     such folder and the hub cannot be reached or has no such model; the message says which files to put where.
     """
     path = Path(name)
@@ -23,14 +23,14 @@ def find(name: str | Path) -> Path:
         return path
     for weights in _WEIGHTS:
         fetched = _fetch(str(name), [*_OTHERS, *weights])
-        if recognise(fetched) is not None:
+        if detect_format(fetched) is not None:
             return fetched
     raise UserError(f"{name}: the hub's model of that name holds no weights that can be read here, see {fetched}")
 
 
 def _fetch(name: str, patterns: list[str]) -> Path:
-    """The folder in the hub's cache with a model's files of these patterns, fetched where it can be."""
-    # Here, because it takes half a second to import, which those who have the files can do without.
+    """Fetch a model's files that match the patterns, if needed, and return their folder in the hub's cache."""
+    # Imported here since it takes half a second, which local folders do not need.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         HfHubHTTPError,
@@ -41,7 +41,7 @@ def _fetch(name: str, patterns: list[str]) -> Path:
 
     try:
         return Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns=["*/*"]))
-    except HFValidationError:  # a path, and no name on a hub
+    except HFValidationError:  # a path rather than a hub name
         raise UserError(f"{name}: there is no such folder") from None
     except RepositoryNotFoundError:
         reason = "the hub has no such model"

@@ -1,23 +1,23 @@
-"""What the weights of an encoder are called in each format: one table a format, for reading and for writing."""
+"""Weight names of each format: one table per format, for both reading and writing."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-HEAD = "masked_head."  # our masked-token head's parameters, where they stand in one mapping with the encoder's
+HEAD = "masked_head."  # prefix of the masked-token head's parameters in mappings shared with the encoder's
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of one format.
+    """The weight names of one format.
 
-    `encoder` and `head` say what our modules are called; `{i}` is a layer's number.  A module's parameters have the
-    endings of its sort: `linear` and `norm` (weight, bias), `embedding` (weight).  `bias` is the head's bias over the
-    vocabulary.  `prefixes` are what may stand before all names of the encoder, the first one being what is written.
-    `transposed` formats keep the matrices of linear layers as (out, in); ours, as Paddle's, are (in, out).  `copies`
-    are further names of a parameter of ours, which may stand beside it: a head's tied token table and its bias;
-    `written` are those that the framework misses when they are not there.  `spellings` are older endings.
+    `encoder` and `head` map our module names to theirs, where `{i}` is the number of a layer.  Parameters are named by
+    suffixes that depend on the kind of module: `linear` and `norm` (weight, bias), `embedding` (weight).  `bias` is the
+    head's bias over the vocabulary.  `prefixes` are possible prefixes of all encoder names.  `transposed` formats store
+    linear weights as (out, in); ours, like Paddle's, are (in, out).  `copies` maps redundant parameters, such as a
+    head's tied embedding matrix and its bias, to ours; those in `written` are required by the framework.  `spellings`
+    maps older suffixes to current ones.
     """
 
     encoder: Mapping[str, str]
@@ -33,7 +33,7 @@ class Names:
     spellings: Mapping[str, str] = field(default_factory=dict)
 
     def of_encoder(self, layers: int, prefix: str) -> dict[str, str]:
-        """Our name -> theirs, for all parameters of the encoder, optional ones too."""
+        """Map our names to theirs, for all parameters of the encoder, including optional ones."""
         table: dict[str, str] = {}
         for ours, theirs in self.encoder.items():
             for i in range(layers) if "{i}" in ours else (0,):
@@ -41,39 +41,39 @@ class Names:
         return table
 
     def of_head(self) -> dict[str, str]:
-        """Our name -> theirs, for the masked-token head."""
+        """Map our names to theirs, for the masked-token head."""
         table = {f"{HEAD}bias": self.bias}
         for ours, theirs in self.head.items():
             table.update(self._parameters(f"{HEAD}{ours}", theirs))
         return table
 
     def prefix(self, weights: Container[str]) -> str | None:
-        """What stands before the encoder's names among `weights`; None when they are not in this format."""
+        """Return the prefix of the encoder's names among `weights`; None if they are not in this format."""
         token = self.encoder["embedding.token"] + self.embedding
         return next((prefix for prefix in self.prefixes if prefix + token in weights), None)
 
-    def spell(self, names: Iterable[str]) -> dict[str, str]:
-        """Their name in today's spelling -> the name as it is written in the file."""
-        respelled = {}
+    def normalize_spelling(self, names: Iterable[str]) -> dict[str, str]:
+        """Map their names in current spelling to the names as spelled in the file."""
+        current = {}
         for name in names:
-            ending = next((old for old in self.spellings if name.endswith(old)), None)
-            respelled[name if ending is None else name.removesuffix(ending) + self.spellings[ending]] = name
-        return respelled
+            suffix = next((old for old in self.spellings if name.endswith(old)), None)
+            current[name if suffix is None else name.removesuffix(suffix) + self.spellings[suffix]] = name
+        return current
 
-    def turns(self, ours: str) -> bool:
-        """Whether the matrix of our name `ours` is transposed in this format."""
-        return self.transposed and ours.endswith(".weight") and _sort(ours.rpartition(".")[0]) == "linear"
+    def is_transposed(self, ours: str) -> bool:
+        """Whether the weight that we call `ours` is transposed in this format."""
+        return self.transposed and ours.endswith(".weight") and _kind(ours.rpartition(".")[0]) == "linear"
 
     def _parameters(self, ours: str, theirs: str) -> dict[str, str]:
-        sort = _sort(ours)
-        if sort == "embedding":
+        kind = _kind(ours)
+        if kind == "embedding":
             return {f"{ours}.weight": theirs + self.embedding}
-        weight, bias = self.norm if sort == "norm" else self.linear
+        weight, bias = self.norm if kind == "norm" else self.linear
         return {f"{ours}.weight": theirs + weight, f"{ours}.bias": theirs + bias}
 
 
-def _sort(module: str) -> str:
-    """What kind of layer our module is: "embedding", "norm" or "linear"."""
+def _kind(module: str) -> str:
+    """Return the kind of our module: "embedding", "norm" or "linear"."""
     if module.endswith("norm"):
         return "norm"
     return "embedding" if module.startswith("embedding.") else "linear"
@@ -135,7 +135,7 @@ PADDLENLP = Names(
     written=("cls.predictions.decoder.weight", "cls.predictions.decoder.bias"),
 )
 
-# The releases for Paddle 1.x: one file a variable.
+# The releases for Paddle 1.x: one file per variable.
 OFFICIAL = Names(
     encoder={
         "embedding.token": "word_embedding",

@@ -1,6 +1,6 @@
-"""Pickles of strangers, read without running their code.
+"""Reading untrusted pickles without executing their code.
 
-A pickle is a program.  This reader knows a handful of functions, those that make arrays, and refuses any other.
+A pickle is a program.  This reader allows only a few functions, those that create arrays, and refuses all others.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ernie.errors import UserError
 
 
 class SafeUnpickler(pickle.Unpickler):
-    """An unpickler for which only the things in `known`, by (module, name), exist.
+    """An unpickler that resolves only the globals in `known`, by (module, name).
 
-    `path` is the file that messages name.  Raises UserError when the pickle asks for more memory than it can use.
+    `path` is the file named in error messages.  Raises UserError for memo indices that would allocate excessive memory.
     """
 
     def __init__(self, stream: IO[bytes], path: Path, known: Mapping[tuple[str, str], Any]):
-        _check_places(stream, path)
-        super().__init__(stream, encoding="latin1")  # Python 2's pickles hold the bytes of arrays as such text
+        _check_memo(stream, path)
+        super().__init__(stream, encoding="latin1")  # Python 2's pickles store the bytes of arrays as latin-1 strings
         self._path, self._known = path, known
 
     def find_class(self, module: str, name: str) -> Any:
-        """What the pickle calls `module.name`.  Raises UserError when it is none of the known things."""
+        """Resolve `module.name`.  Raises UserError unless it is one of the known globals."""
         if (module, name) not in self._known:
             raise UserError(
                 f"{self._path}: asks for {module}.{name}, which is no part of a file of weights; it was not run. "
@@ -35,32 +35,32 @@ class SafeUnpickler(pickle.Unpickler):
         return self._known[module, name]
 
 
-def _check_places(stream: IO[bytes], path: Path) -> None:
-    """Refuse a place in the table of known objects that lies beyond their number, without moving in the stream.
+def _check_memo(stream: IO[bytes], path: Path) -> None:
+    """Reject memo indices larger than their offset in the pickle; leaves the stream where it was.
 
-    Objects are numbered in turn, an operation each.  Python's reader makes the table as long as the largest number,
-    so that one damaged byte costs up to 64 GB.
+    Memo entries are numbered consecutively, one operation each.  Python's unpickler makes the memo as long as the
+    largest index, so that a single corrupt byte could allocate up to 64 GB.
     """
     start = stream.tell()
     try:
-        for operation, place, at in pickletools.genops(stream):
+        for operation, index, offset in pickletools.genops(stream):
             stores = operation.name in ("PUT", "LONG_BINPUT")
-            if stores and isinstance(place, int) and at is not None and place > at - start:
-                raise UserError(f"{path}: is damaged, or no file of weights (its object {place} lies past its end)")
+            if stores and isinstance(index, int) and offset is not None and index > offset - start:
+                raise UserError(f"{path}: is damaged, or no file of weights (its object {index} lies past its end)")
     except UserError:
         raise
-    except Exception:  # damaged in another way, of which `unpickle` tells
+    except Exception:  # other damage is reported by `unpickle`
         return
     finally:
         stream.seek(start)
 
 
 def unpickle(unpickler: SafeUnpickler, path: Path) -> Any:
-    """The next object of a stream.  Raises UserError when the pickle is damaged."""
+    """Load the next object of a stream.  Raises UserError when the pickle is damaged."""
     try:
         return unpickler.load()
     except UserError:
         raise
-    # A damaged pickle fails in as many ways as there are operations in it.
+    # A damaged pickle can raise any exception.
     except Exception as error:
         raise UserError(f"{path}: is damaged, or no file of weights ({type(error).__name__}: {error})") from None

@@ -1,4 +1,4 @@
-"""What the layers of a model compute from a batch that reaches all its positions, segments and tasks.
+"""Layer outputs of a model for a fixed batch that covers all its positions, segments and tasks.
 
 Legend: N sequences, L padded length, V vocabulary.
 """
@@ -23,7 +23,7 @@ EMBEDDINGS, POOLER, MASKED, FILLED = "embeddings", "pooler", "masked tokens", "f
 
 
 def layer_name(i: int) -> str:
-    """What the certificate calls the layer with the number `i`, counted from 0."""
+    """Return the certificate's name of the layer with index `i`."""
     return f"layer {i + 1}"
 
 
@@ -38,9 +38,9 @@ class Probe:
 
     @classmethod
     def of(cls, config: EncoderConfig, padding: int) -> Probe:
-        """A sequence as long as the model allows, a shorter one and one of a single token; always the same.
+        """Return a fixed batch: a sequence of the maximum length, a shorter one, and one of a single token.
 
-        No token has the id `padding`, for which PaddleNLP's ERNIE has a vector of zeros.
+        No token has the id `padding`, whose embedding in PaddleNLP's ERNIE is zero.
         """
         rng = np.random.default_rng(0)
         lengths = np.array([config.max_positions, (config.max_positions + 2) // 3, 1])
@@ -53,12 +53,12 @@ class Probe:
         return cls(ids, segments, tasks, mask)
 
     def tokens(self, values_NL: np.ndarray) -> np.ndarray:
-        """The values at tokens: (N, L, ...) -> (tokens, ...), float32."""
+        """Select the values at tokens: (N, L, ...) -> (tokens, ...), float32."""
         return np.asarray(values_NL, np.float32)[self.mask.astype(bool)]
 
 
 def states_of(model: ErnieModel, probe: Probe) -> dict[str, np.ndarray]:
-    """The outputs of a model of this library; those of its masked-token head for its own task, too."""
+    """Compute the layers' outputs of our model, with those of its masked-token head also for the head's own task."""
     with evaluating(model):
         output = model(probe.ids, probe.segments, probe.mask, probe.tasks, output_hidden_states=True)
         assert output.hidden_states is not None
@@ -66,9 +66,9 @@ def states_of(model: ErnieModel, probe: Probe) -> dict[str, np.ndarray]:
         states = {EMBEDDINGS: hidden[0], **{layer_name(i): state for i, state in enumerate(hidden[1:])}}
         states[POOLER] = output.pooler_output.numpy()
         if model.masked_head is not None:
-            places = np.arange(len(hidden[-1]))
-            states[MASKED] = model.masked_head(paddle.to_tensor(hidden[-1]), places).numpy()
+            positions = np.arange(len(hidden[-1]))
+            states[MASKED] = model.masked_head(paddle.to_tensor(hidden[-1]), positions).numpy()
             tasks = np.full_like(probe.tasks, model.masked_head.task_id)
             last = probe.tokens(model(probe.ids, probe.segments, probe.mask, tasks).last_hidden_state.numpy())
-            states[FILLED] = model.masked_head(paddle.to_tensor(last), places).numpy()
+            states[FILLED] = model.masked_head(paddle.to_tensor(last), positions).numpy()
     return states

@@ -1,43 +1,43 @@
-"""As much of the protobuf wire format as the descriptions of tensors need."""
+"""The part of the protobuf wire format that tensor descriptions use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 
-def varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of variable length at `place`: (number, the place behind it).
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read the varint at `position`; return it and the position after it.
 
-    Raises IndexError at the end, and ValueError where it does not end as a number of 64 bits does.
+    Raises IndexError at the end of the data, and ValueError for a varint of more than 64 bits.
     """
     value = shift = 0
     while shift < 70:
-        byte = data[place]
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, position
     raise ValueError("a number has more than 64 bits")
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: (its number, a number or the bytes).  Raises ValueError for a damaged message."""
-    place = 0
-    while place < len(data):
-        key, place = varint(data, place)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, place = varint(data, place)
+    """Yield the fields of a message as (field number, integer or bytes).  Raises ValueError for a damaged message."""
+    position = 0
+    while position < len(data):
+        key, position = varint(data, position)
+        number, wire_type = key >> 3, key & 7
+        if wire_type == 0:
+            value, position = varint(data, position)
             yield number, value
             continue
-        if wire == 2:
-            length, place = varint(data, place)
-        elif wire in (1, 5):
-            length = 8 if wire == 1 else 4
+        if wire_type == 2:
+            length, position = varint(data, position)
+        elif wire_type in (1, 5):
+            length = 8 if wire_type == 1 else 4
         else:
-            raise ValueError(f"wire type {wire}")
-        if place + length > len(data):
-            raise ValueError("a field reaches behind the end")
-        content = data[place : place + length]
-        yield number, content if wire == 2 else int.from_bytes(content, "little")
-        place += length
+            raise ValueError(f"wire type {wire_type}")
+        if position + length > len(data):
+            raise ValueError("a field extends past the end")
+        content = data[position : position + length]
+        yield number, content if wire_type == 2 else int.from_bytes(content, "little")
+        position += length

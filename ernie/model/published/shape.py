@@ -1,7 +1,7 @@
-"""The shape of a published encoder: from its settings and its weights, and back.
+"""Conversion between a published encoder's settings and an EncoderConfig.
 
-Where the two disagree about a size, the weights are right: settings are copied from model to model, and leave out what
-their framework has a default for.
+Where settings and weights disagree about a size, the weights take precedence: settings are often copied from another
+model, and omit values for which their framework has a default.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.published.folder import Kind
 
-PADDLENLP_ERNIE_EPSILON = 1e-12  # fixed in its code; its settings are not asked
-# What the frameworks take where the settings do not say.
+PADDLENLP_ERNIE_EPSILON = 1e-12  # hard-coded there; settings are ignored
+# The frameworks' defaults.
 _EPSILON: dict[Kind, float] = {"hf": 1e-12, "paddlenlp": 1e-12, "ernie-official": 1e-5, "bert-tf": 1e-12}
-# Our size -> its names in the settings, and the weight and axis that have it.
+# Our name of a size -> its names in the settings, and the weight and axis that determine it.
 _SIZES = {
     "vocab_size": (("vocab_size",), "embedding.token.weight", 0),
     "hidden_size": (("hidden_size",), "embedding.token.weight", 1),
@@ -30,7 +30,7 @@ _SIZES = {
 }
 _APPROXIMATE = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu.approximate")
 _UNSUPPORTED = {
-    "is_decoder": (False, "a decoder sees only what stands before each token"),
+    "is_decoder": (False, "a decoder attends only to the tokens before each token"),
     "add_cross_attention": (False, "it attends to a second encoder"),
     "position_embedding_type": ("absolute", "its positions are relative"),
 }
@@ -39,21 +39,21 @@ _UNSUPPORTED = {
 def shape_of(
     settings: Mapping[str, Any], ours: Mapping[str, np.ndarray], kind: Kind, path: Path
 ) -> tuple[EncoderConfig, list[str]]:
-    """The shape, and a sentence for each size that the settings, which stand in `path`, have wrong.
+    """Return the configuration, and a note for each size that the settings, read from `path`, get wrong.
 
-    `ours` are the weights under our names and in our orientation.  Raises UserError for a shape that cannot be.
+    `ours` are the weights with our names and orientation.  Raises UserError for invalid settings or weights.
     """
     sizes, notes = {}, []
     for name, (keys, weight, axis) in _SIZES.items():
         if ours[weight].ndim != 2:
             raise UserError(f"{path.parent}: {weight} has the shape {list(ours[weight].shape)}, expected a matrix")
         sizes[name] = ours[weight].shape[axis]
-        written = next((settings[key] for key in keys if settings.get(key)), None)
-        if written is not None and written != sizes[name]:
-            notes.append(f"{path.name} says {name} {written}, the weights have {sizes[name]}: the weights count")
+        configured = next((settings[key] for key in keys if settings.get(key)), None)
+        if configured is not None and configured != sizes[name]:
+            notes.append(f"{path.name} says {name} {configured}, the weights have {sizes[name]}: the weights count")
     task = ours.get("embedding.task.weight")
-    epsilon, said = _epsilon(settings, kind, path)
-    layers, heads = layers_of(settings, path), _number(settings, "num_attention_heads", path)
+    epsilon, epsilon_notes = _epsilon(settings, kind, path)
+    layers, heads = layers_of(settings, path), _positive_int(settings, "num_attention_heads", path)
     activation = _activation(settings, path)
     try:
         config = EncoderConfig(
@@ -69,31 +69,31 @@ def shape_of(
         )
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return config, notes + said
+    return config, notes + epsilon_notes
 
 
 def layers_of(settings: Mapping[str, Any], path: Path) -> int:
-    """The number of layers.  Raises UserError when the settings lack it."""
-    return _number(settings, "num_hidden_layers", path)
+    """Return the number of layers.  Raises UserError when the settings lack it."""
+    return _positive_int(settings, "num_hidden_layers", path)
 
 
 def wants_tasks(settings: Mapping[str, Any], kind: Kind) -> bool:
-    """Whether the source's own framework adds task embeddings where the weights have them."""
+    """Whether the source's own framework uses the task embeddings, if the weights have them."""
     return bool(settings.get("use_task_id", kind == "ernie-official"))
 
 
-def _number(settings: Mapping[str, Any], key: str, path: Path) -> int:
-    found = settings.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+def _positive_int(settings: Mapping[str, Any], key: str, path: Path) -> int:
+    value = settings.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise UserError(f"{path}: {key}: expected a whole number above 0, found {settings.get(key, 'nothing')}")
-    return found
+    return value
 
 
 def _float(settings: Mapping[str, Any], key: str, default: float, path: Path) -> float:
-    found = settings.get(key, default)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
-        raise UserError(f"{path}: {key}: expected a finite number, found {found!r}")
-    return float(found)
+    value = settings.get(key, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise UserError(f"{path}: {key}: expected a finite number, found {value!r}")
+    return float(value)
 
 
 def _activation(settings: Mapping[str, Any], path: Path) -> Any:
@@ -108,23 +108,27 @@ def _activation(settings: Mapping[str, Any], path: Path) -> Any:
 
 
 def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float, list[str]]:
-    written = settings.get("layer_norm_eps")
+    configured = settings.get("layer_norm_eps")
     if kind == "paddlenlp" and is_paddlenlp_ernie(settings):
         fixed = PADDLENLP_ERNIE_EPSILON
-        said = f"{path.name} says layer_norm_eps {written}, but PaddleNLP runs ERNIE with {fixed}: so do we"
-        return fixed, [said] if written not in (None, fixed) else []
-    return _EPSILON[kind] if written is None else _float(settings, "layer_norm_eps", 0.0, path), []
+        note = f"{path.name} says layer_norm_eps {configured}, but PaddleNLP runs ERNIE with {fixed}: so do we"
+        return fixed, [note] if configured not in (None, fixed) else []
+    return _EPSILON[kind] if configured is None else _float(settings, "layer_norm_eps", 0.0, path), []
 
 
 def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
-    """Whether PaddleNLP runs these settings with its ERNIE classes, rather than with BERT's."""
+    """Whether PaddleNLP uses its ERNIE classes for these settings, rather than BERT's."""
     classes = settings.get("architectures")
-    named = [settings.get("model_type"), settings.get("init_class"), *(classes if isinstance(classes, list) else [])]
-    return not any(isinstance(name, str) and name.lower().startswith("bert") for name in named)
+    class_names = [
+        settings.get("model_type"),
+        settings.get("init_class"),
+        *(classes if isinstance(classes, list) else []),
+    ]
+    return not any(isinstance(name, str) and name.lower().startswith("bert") for name in class_names)
 
 
 def check_supported(settings: Mapping[str, Any], path: Path) -> None:
-    """Raise UserError for settings of another kind of network than BERT's and ERNIE's encoders."""
+    """Raise UserError for settings of networks other than BERT's and ERNIE's encoders."""
     model_type = settings.get("model_type", "bert")
     if model_type not in ("bert", "ernie"):
         raise UserError(f"{path}: model_type is {model_type}; encoders of the types bert and ernie can be read")
@@ -137,10 +141,10 @@ def check_supported(settings: Mapping[str, Any], path: Path) -> None:
 
 
 def settings_for(config: EncoderConfig, to: Kind, head: bool, padding: int) -> dict[str, Any]:
-    """The `config.json` of an encoder for Hugging Face or PaddleNLP; `padding` is the id of the padding.
+    """Return the `config.json` of an encoder for Hugging Face or PaddleNLP; `padding` is the padding token's id.
 
-    It is a BERT, which every version knows, unless it has task embeddings, which only ERNIE has.  PaddleNLP runs ERNIE
-    with a LayerNorm epsilon of 1e-12 whatever the settings say, and BERT with what they say.
+    The model is a BERT, which all versions support, unless it has task embeddings, which only ERNIE supports.
+    PaddleNLP uses a LayerNorm epsilon of 1e-12 for ERNIE whatever the settings say, and that of the settings for BERT.
     """
     family = "Ernie" if config.task_vocab_size else "Bert"
     if to == "paddlenlp" and config.layer_norm_epsilon == PADDLENLP_ERNIE_EPSILON:

@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoints (the "tensor bundle"), read without TensorFlow.
+"""Reader for TensorFlow checkpoints (the "tensor bundle") that does not need TensorFlow.
 
-`NAME.index` is a table in LevelDB's format: blocks of sorted keys with shared beginnings, a block that lists them, and
-a footer of 48 bytes that says where that one stands.  The values are protobuf messages that say where in the file
-`NAME.data-*` a tensor's bytes are.
+`NAME.index` is a table in LevelDB's format: blocks of sorted keys with shared prefixes, a block that indexes them, and
+a footer of 48 bytes with the position of the index block.  The values are protobuf messages that locate a tensor's
+bytes in the file `NAME.data-*`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import widened
+from ernie.model.published.bfloat16 import bfloat16_to_float32
 from ernie.model.published.protobuf import fields, varint
 
 _MAGIC = 0xDB4775248B80FB57
@@ -35,9 +35,9 @@ class _Entry:
 
 
 def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
-    """Read the tensors of a checkpoint by name, given its `.index` file; bfloat16 comes as float32.
+    """Read the tensors of a checkpoint by name, given its `.index` file, with bfloat16 converted to float32.
 
-    Tensors of other types than numbers are left out.  Raises UserError when a file is damaged or missing.
+    Non-numeric tensors are left out.  Raises UserError when a file is damaged or missing.
     """
     try:
         entries = {key.decode(): value for key, value in _table(index.read_bytes())}
@@ -49,8 +49,8 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
     for file in files:
         if not file.is_file():
             raise UserError(f"{index}: its data file {file.name} is missing; it belongs beside the index")
-    known = {name: entry for name, entry in tensors.items() if entry.kind in _TYPES}
-    return {name: _values(entry, files[entry.shard]) for name, entry in known.items()}
+    numeric = {name: entry for name, entry in tensors.items() if entry.kind in _TYPES}
+    return {name: _values(entry, files[entry.shard]) for name, entry in numeric.items()}
 
 
 def _values(entry: _Entry, file: Path) -> np.ndarray:
@@ -60,7 +60,7 @@ def _values(entry: _Entry, file: Path) -> np.ndarray:
         raise UserError(f"{file}: is cut off: a tensor of shape {entry.shape} should stand at byte {entry.offset}")
     values: np.ndarray = np.fromfile(file, kind, count, offset=entry.offset)
     if entry.kind == _BFLOAT16:
-        values = widened(values)
+        values = bfloat16_to_float32(values)
     return values.reshape(entry.shape)
 
 
@@ -71,27 +71,27 @@ def _entry(message: bytes) -> _Entry:
         if number in names and isinstance(value, int):
             setattr(entry, names[number], value)
         elif number == 2 and isinstance(value, bytes):
-            sizes = [dict(fields(size)) for which, size in fields(value) if which == 2 and isinstance(size, bytes)]
-            entry.shape = [size for one in sizes if isinstance(size := one.get(1, 0), int)]
+            sizes = [dict(fields(size)) for key, size in fields(value) if key == 2 and isinstance(size, bytes)]
+            entry.shape = [size for dimension in sizes if isinstance(size := dimension.get(1, 0), int)]
     return entry
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a table, in order."""
+    """Yield the keys and values of a table, in order."""
     footer = data[-_FOOTER:]
     if len(data) < _FOOTER or int.from_bytes(footer[-8:], "little") != _MAGIC:
         raise ValueError("its last bytes are not those of a table")
-    _, place = _handle(footer, 0)  # the block of filters, which is empty
-    (offset, size), _ = _handle(footer, place)
+    _, position = _block_handle(footer, 0)  # skip the metaindex block, which is empty
+    (offset, size), _ = _block_handle(footer, position)
     for _, value in _block(data, offset, size):
-        (start, length), _ = _handle(value, 0)
+        (start, length), _ = _block_handle(value, 0)
         yield from _block(data, start, length)
 
 
-def _handle(data: bytes, place: int) -> tuple[tuple[int, int], int]:
-    offset, place = varint(data, place)
-    size, place = varint(data, place)
-    return (offset, size), place
+def _block_handle(data: bytes, position: int) -> tuple[tuple[int, int], int]:
+    offset, position = varint(data, position)
+    size, position = varint(data, position)
+    return (offset, size), position
 
 
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -99,11 +99,11 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     if len(block) < size or data[offset + size] != 0:
         raise ValueError("a block is compressed or cut off")
     restarts = int.from_bytes(block[-4:], "little")
-    key, place, end = b"", 0, size - 4 * (restarts + 1)
-    while place < end:
-        shared, place = varint(block, place)
-        rest, place = varint(block, place)
-        length, place = varint(block, place)
-        key = key[:shared] + block[place : place + rest]
-        yield key, block[place + rest : place + rest + length]
-        place += rest + length
+    key, position, end = b"", 0, size - 4 * (restarts + 1)
+    while position < end:
+        shared, position = varint(block, position)
+        rest, position = varint(block, position)
+        length, position = varint(block, position)
+        key = key[:shared] + block[position : position + rest]
+        yield key, block[position + rest : position + rest + length]
+        position += rest + length

@@ -1,7 +1,7 @@
-"""PyTorch's files of weights (pytorch_model.bin), read without PyTorch and without running what they hold.
+"""Reader for PyTorch's weight files (pytorch_model.bin) that needs no PyTorch and does not execute pickled code.
 
-Since PyTorch 1.6 such a file is a ZIP archive with the pickle `data.pkl` and one file a storage; before, it was five
-pickles, one after the other, and behind them the storages' bytes.  In both, a tensor is a view of a storage.
+Since PyTorch 1.6 such a file is a ZIP archive with the pickle `data.pkl` and one file per storage; before, it was five
+consecutive pickles, followed by the storages' bytes.  In both, a tensor is a view of a storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import widened
+from ernie.model.published.bfloat16 import bfloat16_to_float32
 from ernie.model.published.pickles import SafeUnpickler, unpickle
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -37,7 +37,7 @@ _TYPES = {
 
 @dataclass
 class _Storage:
-    """A storage by name; `bytes_` are there once they were read."""
+    """A storage; `bytes_` is filled in after unpickling."""
 
     kind: str
     length: int
@@ -55,27 +55,27 @@ class _Tensor:
 def read_torch(path: Path) -> dict[str, np.ndarray]:
     """Read the tensors of a `pytorch_model.bin` by name.
 
-    bfloat16 comes as float32.  Raises UserError when the file is damaged or holds anything but weights.
+    bfloat16 is converted to float32.  Raises UserError when the file is damaged or holds anything but weights.
     """
-    found = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
-    if isinstance(found, dict) and isinstance(found.get("state_dict"), dict):
-        found = found["state_dict"]
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: expected weights by name, found {type(found).__name__}")
-    return {name: _values(item, path) for name, item in found.items() if isinstance(item, _Tensor)}
+    content = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: expected weights by name, found {type(content).__name__}")
+    return {name: _values(item, path) for name, item in content.items() if isinstance(item, _Tensor)}
 
 
 def _read_archive(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
-            return _unpacked(archive, path)
+            return _unpickle_archive(archive, path)
     except UserError:
         raise
-    except Exception as error:  # a damaged archive fails in as many ways as a damaged pickle
+    except Exception as error:  # a damaged archive can raise any exception
         raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
 
 
-def _unpacked(archive: zipfile.ZipFile, path: Path) -> Any:
+def _unpickle_archive(archive: zipfile.ZipFile, path: Path) -> Any:
     names = archive.namelist()
     pickles = [name for name in names if name.endswith("/data.pkl") or name == "data.pkl"]
     if len(pickles) != 1:
@@ -85,19 +85,19 @@ def _unpacked(archive: zipfile.ZipFile, path: Path) -> Any:
         raise UserError(f"{path}: was written on a big-endian machine; only little-endian files can be read")
     storages: dict[str, _Storage] = {}
     with archive.open(pickles[0]) as stream:
-        found = unpickle(_Unpickler(stream, path, storages), path)
+        content = unpickle(_Unpickler(stream, path, storages), path)
     for key, storage in storages.items():
         if f"{root}data/{key}" not in names:
             raise UserError(f"{path}: is damaged: the storage {key} is missing")
         storage.bytes_ = archive.read(f"{root}data/{key}")
-    return found
+    return content
 
 
 def _read_legacy(path: Path) -> Any:
     size = path.stat().st_size
     with path.open("rb") as stream:
         storages: dict[str, _Storage] = {}
-        magic, _, _, found, keys = (unpickle(_Unpickler(stream, path, storages), path) for _ in range(5))
+        magic, _, _, content, keys = (unpickle(_Unpickler(stream, path, storages), path) for _ in range(5))
         if magic != _LEGACY_MAGIC:
             raise UserError(f"{path}: is no file of PyTorch's")
         if not isinstance(keys, list) or set(keys) != set(storages):
@@ -106,49 +106,51 @@ def _read_legacy(path: Path) -> Any:
             length = int.from_bytes(stream.read(8), sys.byteorder)
             storage = storages[key]
             storage.bytes_ = stream.read(min(length * np.dtype(_TYPES[storage.kind]).itemsize, size))
-    return found
+    return content
 
 
 class _Unpickler(SafeUnpickler):
-    """Tensors as views of storages that are filled later."""
+    """Unpickles tensors as views of storages whose bytes are read later."""
 
     def __init__(self, stream: IO[bytes], path: Path, storages: dict[str, _Storage]):
         super().__init__(stream, path, _KNOWN)
         self._storages = storages
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """The storage that the pickle points at: ("storage", type, key, device, length, ...)."""
+        """Return the storage for a persistent id: ("storage", type, key, device, length, ...)."""
         _, kind, key, _, length = pid[:5]
         return self._storages.setdefault(key, _Storage(kind, length))
 
 
-def _rebuild(storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
+def _rebuild_tensor(
+    storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
+) -> _Tensor:
     return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
 
-def _parameter(tensor: _Tensor, *_: Any) -> _Tensor:
+def _rebuild_parameter(tensor: _Tensor, *_: Any) -> _Tensor:
     return tensor
 
 
 _KNOWN: dict[tuple[str, str], Callable[..., Any] | str] = {
     ("collections", "OrderedDict"): OrderedDict,
-    ("torch._utils", "_rebuild_tensor"): _rebuild,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild,
-    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
+    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
     **{("torch", name): name for name in _TYPES},
 }
 
 
 def _values(tensor: _Tensor, path: Path) -> np.ndarray:
     kind = np.dtype(_TYPES[tensor.storage.kind])
-    whole = len(tensor.storage.bytes_) // kind.itemsize
-    flat = np.frombuffer(tensor.storage.bytes_, kind, whole)
+    available = len(tensor.storage.bytes_) // kind.itemsize
+    flat = np.frombuffer(tensor.storage.bytes_, kind, available)
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
     if 0 not in tensor.shape and (tensor.offset < 0 or min(tensor.strides, default=0) < 0 or last >= len(flat)):
-        raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} reaches behind its storage")
+        raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} extends past its storage")
     strides = [stride * kind.itemsize for stride in tensor.strides]
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)
     values: np.ndarray = np.ascontiguousarray(view).reshape(tensor.shape)
     if tensor.storage.kind == "BFloat16Storage":
-        return widened(values)
+        return bfloat16_to_float32(values)
     return values

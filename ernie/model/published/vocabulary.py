@@ -1,4 +1,4 @@
-"""The tokenizer of a published checkpoint."""
+"""Loading the tokenizer of a published checkpoint."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SHOWN = 3
 
 
 def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer in a folder, and a sentence for what differs from its own framework's.
+    """Load the tokenizer in a folder; return it, and notes on differences from that of its own framework.
 
-    Raises UserError when it has more tokens than the model, `vocab_size`.
+    Raises UserError when it has more tokens than the model's `vocab_size`.
     """
     if not any(list(folder.glob(name)) for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE)):
         return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
@@ -35,16 +35,16 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
 
 
 def _differences(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Settings of the WordPiece tokenizers that ours does not have."""
+    """Return notes on settings that our WordPiece tokenizer does not support."""
     settings = _settings(folder / SETTINGS_FILE)
     notes = []
     kind = str(settings.get("tokenizer_class") or _settings(folder / CONFIG_FILE).get("tokenizer_class") or "")
     words = settings.get("word_tokenizer_type", "basic")
     if kind.removesuffix("Fast") not in _KINDS or words != "basic":
         notes.append(f"its tokenizer is a {kind or words}, which splits text into words in another way than ours")
-    if more := _added(folder, tokenizer):
-        shown = ", ".join(more[:_SHOWN]) + (", ..." if len(more) > _SHOWN else "")
-        notes.append(f"its tokenizer has {plural(len(more), 'more token')} ({shown}), which ours does not know")
+    if extra := _added(folder, tokenizer):
+        shown = ", ".join(extra[:_SHOWN]) + (", ..." if len(extra) > _SHOWN else "")
+        notes.append(f"its tokenizer has {plural(len(extra), 'more token')} ({shown}), which ours does not know")
     if settings.get("tokenize_chinese_chars", True) is False:
         notes.append("its tokenizer leaves Chinese characters in words; here each stands alone")
     if settings.get("do_basic_tokenize", True) is False:
@@ -57,12 +57,12 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _added(folder: Path, tokenizer: Tokenizer) -> list[str]:
-    """Tokens that were added to a vocabulary behind its end."""
+    """Return the tokens that were added after the end of a vocabulary."""
     added = [str(token) for token in _settings(folder / ADDED_FILE)]
-    numbered = _settings(folder / SETTINGS_FILE).get("added_tokens_decoder")
+    by_id = _settings(folder / SETTINGS_FILE).get("added_tokens_decoder")
     listed = _settings(folder / ENGINE_FILE).get("added_tokens")
-    described = list(numbered.values()) if isinstance(numbered, dict) else []
-    described += listed if isinstance(listed, list) else []
-    added += [str(token.get("content")) for token in described if isinstance(token, dict)]
+    descriptions = list(by_id.values()) if isinstance(by_id, dict) else []
+    descriptions += listed if isinstance(listed, list) else []
+    added += [str(token.get("content")) for token in descriptions if isinstance(token, dict)]
     known = set(tokenizer.tokens)
     return [token for token in dict.fromkeys(added) if token not in known]

@@ -1,4 +1,4 @@
-"""A model of this library as a folder for another one."""
+"""Writing models in the formats of other libraries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Target = Literal["ernie", "hf", "paddlenlp"]
 
 
 def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
-    """Write configuration, weights and tokenizer into `folder`, which is made if need be.
+    """Write configuration, weights and tokenizer into `folder`, which is created if needed.
 
-    Returns a sentence for everything that the target format has no place for.
+    Returns a note, one sentence each, for everything that the target format cannot represent.
     """
     if to == "ernie":
         model.save_pretrained(folder)
@@ -35,22 +35,22 @@ def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
     settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
     _write_json(folder / "config.json", settings)
     if to == "hf":
-        weights = renamed(model, names.HUGGING_FACE, settings["model_type"])
-        # transformers looks for this mark, by which a file is known to keep matrices as PyTorch does.
+        weights = rename_weights(model, names.HUGGING_FACE, settings["model_type"])
+        # transformers requires this metadata, which says that the tensors are in PyTorch's layout.
         save_arrays(weights, folder / "model.safetensors", {"format": "pt"})
     else:
-        weights = renamed(model, names.PADDLENLP, settings["model_type"])
+        weights = rename_weights(model, names.PADDLENLP, settings["model_type"])
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
-    return [*_misfits(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+    return [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
 
 
 def padding_id(model: ErnieModel) -> int:
-    """The id of the model's padding; 0, as the formats have it, where there is no tokenizer to say."""
+    """Return the model's padding token id; without a tokenizer 0, the formats' default."""
     return 0 if model.tokenizer is None else model.tokenizer.pad_id
 
 
-def _misfits(config: EncoderConfig, settings: dict[str, Any], to: Target) -> list[str]:
+def _epsilon_notes(config: EncoderConfig, settings: dict[str, Any], to: Target) -> list[str]:
     epsilon = config.layer_norm_epsilon
     if to != "paddlenlp" or settings["model_type"] != "ernie" or epsilon == PADDLENLP_ERNIE_EPSILON:
         return []
@@ -61,17 +61,17 @@ def _misfits(config: EncoderConfig, settings: dict[str, Any], to: Target) -> lis
     ]
 
 
-def renamed(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarray]:
-    """The model's weights under the names, and in the orientation, of a format.
+def rename_weights(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarray]:
+    """Return the model's weights with a format's names and orientation.
 
-    The encoder's names begin with `family` where there is a head beside it, as in the published ones.
+    Encoder names are prefixed with `family` if there is also a head, as in published checkpoints.
     """
     own = arrays(model)
     if model.masked_head is not None:
         own |= {HEAD + name: values for name, values in arrays(model.masked_head).items()}
     prefix = "" if model.masked_head is None else f"{family}."
     theirs = table.of_encoder(model.config.layers, prefix) | table.of_head()
-    weights = {theirs[name]: np.ascontiguousarray(v.T if table.turns(name) else v) for name, v in own.items()}
+    weights = {theirs[name]: np.ascontiguousarray(v.T if table.is_transposed(name) else v) for name, v in own.items()}
     if model.masked_head is not None:
         weights |= {name: own[table.copies[name]] for name in table.written}
     return weights
@@ -96,13 +96,13 @@ def _write_tokenizer(model: ErnieModel, folder: Path, settings: dict[str, Any]) 
         )
     }
     family = "Bert" if "ernie" != settings["model_type"] or (folder / "model.safetensors").exists() else "Ernie"
-    described = {
+    tokenizer_settings = {
         "tokenizer_class": f"{family}Tokenizer",
         "do_lower_case": tokenizer.lowercase,
         "model_max_length": settings["max_position_embeddings"],
         **special,
     }
-    _write_json(folder / SETTINGS_FILE, described)
+    _write_json(folder / SETTINGS_FILE, tokenizer_settings)
     return []
 
 

@@ -1,4 +1,4 @@
-"""Words, phrases and entities in running text: segmenters, one file each."""
+"""Segmenters, which mark words, phrases and entities in text; one module each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["capitals", "chinese_names", "default_segmenters", "dictionary", "jie
 
 
 def default_segmenters(language: str) -> list[Segmenter]:
-    """What marks words, phrases and entities of a language when nobody says otherwise; none needs more than NumPy."""
+    """Return the default segmenters of a language; they need no package besides NumPy."""
     if language == "zh":
         return [chinese_names.ChineseNames(), mined.Mined(language="zh")]
     return [capitals.Capitals(), mined.Mined(language="en")]

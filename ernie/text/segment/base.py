@@ -1,4 +1,4 @@
-"""What a segmenter is: it marks words, phrases and entities in runs of words, and is found by its name in a YAML."""
+"""The base of segmenters, which mark words, phrases and entities in sequences of words and are named in YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ernie.registry import Registry
 
 
 class Kind(IntEnum):
-    """What a span is.  A word is a span only where a script writes none: several Chinese characters."""
+    """The kind of a span.  Words are spans only in scripts without spaces: several Chinese characters."""
 
     WORD = 0
     PHRASE = 1
@@ -22,9 +22,9 @@ class Kind(IntEnum):
 
 
 class Words(Sequence[str]):
-    """Words as numbers into the distinct ones, so that what is to know of a word is worked out once.
+    """A sequence of words stored as indices into the distinct ones, so that per-word work is done once per word.
 
-    `distinct` (g) are the different words, `numbers` (m,) tells which of them stands at each place.
+    `distinct` (g) are the distinct words, `numbers` (m,) the index of the word at each position.
     """
 
     def __init__(self, distinct: Sequence[str], numbers: np.ndarray):
@@ -33,23 +33,23 @@ class Words(Sequence[str]):
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Words:
-        """Any words in this form."""
+        """Convert any sequence of words."""
         if isinstance(words, Words):
             return words
         numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
         return cls(list(numbers), np.fromiter(map(numbers.__getitem__, words), np.int64, len(words)))
 
     def map(self, function: Callable[[str], int]) -> np.ndarray:
-        """The value of `function` for the word at each place, (m,) int64."""
+        """Return the value of `function` for the word at each position, (m,) int64."""
         return np.fromiter(map(function, self.distinct), np.int64, len(self.distinct))[self.numbers]
 
     def look_up(self, values: Mapping[str, int], default: int) -> np.ndarray:
-        """The value of the word at each place, (m,) int64; `default` where it has none."""
-        found = map(values.get, self.distinct, repeat(default))
-        return np.fromiter(found, np.int64, len(self.distinct))[self.numbers]
+        """Return the value of the word at each position, (m,) int64; `default` for words without one."""
+        per_word = map(values.get, self.distinct, repeat(default))
+        return np.fromiter(per_word, np.int64, len(self.distinct))[self.numbers]
 
     def counts(self, where: np.ndarray | None = None) -> Iterator[tuple[str, int]]:
-        """Each word that stands at one of the places where `where` (m,) holds, and how often."""
+        """Yield each word with its count, over the positions where `where` (m,) is true, or over all."""
         numbers = self.numbers if where is None else self.numbers[where]
         counts = np.bincount(numbers, minlength=len(self.distinct))
         return ((self.distinct[i], int(counts[i])) for i in np.flatnonzero(counts).tolist())
@@ -74,10 +74,10 @@ Batch = tuple[Sequence[str], np.ndarray]  # words, starts: see Segmenter.spans
 
 
 class Segmenter:
-    """Marks spans of words; a base for frozen dataclasses whose fields are their YAML keys.
+    """Marks spans of words; the base of frozen dataclasses whose fields are their YAML keys.
 
-    Segmenters are pickled and sent to worker processes.  What a segmenter finds in a sentence must not depend on the
-    sentences beside it in the batch: what it needs to know of the text at large, it learns in `fit`.
+    Segmenters are pickled and sent to worker processes.  The spans of a sentence must not depend on the other sentences
+    of the batch: whatever a segmenter needs to know about the whole text, it learns in `fit`.
     """
 
     needs_fit: ClassVar[bool] = False
@@ -85,25 +85,25 @@ class Segmenter:
 
     @property
     def variant_name(self) -> str | None:
-        """The name in a YAML, see ernie.config; None for a segmenter that is not registered."""
+        """The name in YAML, see ernie.config; None for an unregistered segmenter."""
         return segmenters.name_of(type(self))
 
     @classmethod
     def variant(cls, key: str, given: Mapping[str, Any]) -> tuple[type[Segmenter], set[str]]:
-        """The registered class that `kind` names in a YAML mapping, and the keys this used up; see ernie.config."""
+        """Return the registered class that `kind` names in a YAML mapping and the keys consumed; see ernie.config."""
         if cls.variant_key not in given:
             raise UserError(f"{cls.variant_key}: this key is required.{nearest('', segmenters)}")
         return segmenters[str(given[cls.variant_key])], {cls.variant_key}
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
-        """A segmenter that has learnt from a sample of the text."""
+        """Return a segmenter fitted to a sample of the text."""
         return self
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
-        """The spans in many sentences at once, as (k, 3) int64: first word, past-last word, Kind.
+        """Return the spans of many sentences at once, as (k, 3) int64: first word, past-last word, Kind.
 
-        `words` are the sentences' words (and punctuation marks), one sentence after the other; `starts` (s,) are the
-        places of each sentence's first word.  Spans are sorted, cross no sentence, and those of a kind are disjoint.
+        `words` are the words (and punctuation marks) of all sentences, concatenated; `starts` (s,) are the indices of
+        each sentence's first word.  Spans are sorted, cross no sentence boundary, and spans of one kind are disjoint.
         """
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ segmenters: Registry[type[Segmenter]] = Registry("segmenter", "ernie.segmenters"
 
 
 def combine(chosen: Sequence[Segmenter], words: Sequence[str], starts: np.ndarray) -> np.ndarray:
-    """The spans (k, 3) of several segmenters; of spans of one kind that overlap, those of the earlier one stay."""
+    """Merge the spans (k, 3) of several segmenters; if spans of one kind overlap, the earlier segmenter wins."""
     words = Words.of(words)
     taken = np.zeros((len(Kind), len(words)), dtype=bool)
     kept = []
@@ -132,23 +132,26 @@ def no_spans() -> np.ndarray:
 
 
 def make_spans(firsts: np.ndarray, stops: np.ndarray, kind: Kind) -> np.ndarray:
-    """Spans (k, 3) of one kind from where they begin (k,) and end (k,)."""
+    """Build spans (k, 3) of one kind from their starts (k,) and ends (k,)."""
     return np.column_stack((firsts, stops, np.full(len(firsts), kind))).astype(np.int64)
 
 
 def in_order(spans: np.ndarray) -> np.ndarray:
-    """The spans sorted by their first word, then their last, then their kind."""
+    """Return the spans sorted by first word, then last word, then kind."""
     return spans[np.lexsort((spans[:, 2], spans[:, 1], spans[:, 0]))]
 
 
 def covered(firsts: np.ndarray, stops: np.ndarray, size: int) -> np.ndarray:
-    """Which of `size` places lie in one of the stretches [first, stop), (size,) bool."""
+    """Return which of `size` positions lie in one of the intervals [first, stop), (size,) bool."""
     steps = np.bincount(firsts, minlength=size + 1) - np.bincount(stops, minlength=size + 1)
     return np.cumsum(steps[:size]) > 0
 
 
 def disjoint(firsts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Which of the stretches (k,), given by first place, stay when each in turn drops those that begin inside it."""
+    """Select disjoint intervals greedily, (k,) bool: each kept interval drops those that begin inside it.
+
+    Intervals are sorted by start.
+    """
     keep = np.zeros(len(firsts), dtype=bool)
     end = 0
     for i, (first, stop) in enumerate(zip(firsts.tolist(), stops.tolist(), strict=True)):

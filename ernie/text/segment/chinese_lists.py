@@ -1,4 +1,4 @@
-"""What Chinese names are made of: well-known places, suffixes, titles, surnames, characters of foreign names."""
+"""Word lists for Chinese names: well-known places, suffixes, titles, surnames, characters of foreign names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SURNAMES = (
     "章鲁葛伍韦申尤毕聂丛焦岳齐沿"
 )
 
-# The characters that spell foreign names.
+# The characters used to transliterate foreign names.
 FOREIGN = (
     "阿埃艾爱安昂奥巴白拜班邦保鲍贝本比彼毕别宾波伯博勃布采查茨达戴丹道德登邓迪第蒂丁东杜多顿恩尔法凡范菲费芬"
     "丰冯弗福夫甫富盖冈高戈哥格根贡古瓜哈海汉豪赫黑亨洪侯胡华怀霍基吉加贾简杰金津卡坎康考科可克肯孔库夸昆拉莱"
@@ -51,7 +51,7 @@ FOREIGN = (
     "约赞泽曾扎詹章珍治朱卓兹子宗佐"
 )
 
-# Characters that hardly stand inside a name of a person, a place or an organization.
+# Characters that hardly ever occur inside a name of a person, a place or an organization.
 OUTSIDE = (
     "的了在是和与及或对从向于为以到由让给使将把被这那其他她它我你们个等也都就还又并而但已曾每各某该此之所只很"
     "最更不没无有要会能可应需去来说称讲问叫用按据自从比如则再才却即便若因后前时里内间级家位名些几两吗呢吧啊着"

@@ -1,7 +1,7 @@
-"""`chinese_names`: names in Chinese text that give themselves away by a suffix, a title, a mark, or by being known.
+"""`chinese_names`: Chinese names, recognized by a suffix, a title, a punctuation mark, or a list of known names.
 
-Persons are found where a title stands beside them or in a list of names; and elsewhere those that the sample so shows
-several times.
+Persons are found next to a title or in an enumeration of names; a name that the sample shows there several times is
+found everywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ernie.text.segment.phrases import Phrases
 
 
 def _any(words: Sequence[str]) -> str:
-    """A pattern for any of the words, the longest first."""
+    """Return a pattern that matches any of the words, the longest first."""
     return "|".join(sorted(words, key=len, reverse=True))
 
 
@@ -42,7 +42,9 @@ _SHORTEST_DISTRICT, _LONGEST_DISTRICT = 2, 4  # characters before the suffix
 _SHORTEST_ORGANIZATION, _LONGEST_ORGANIZATION = 2, 10
 
 _LONGEST_PERSON = 3
-_SEEN = 2  # times beside a title or in a list before a name of three characters is known everywhere; of two: once more
+# Occurrences next to a title or in a list before a name of three characters is found everywhere; one of two characters
+# needs one more.
+_MIN_COUNT = 2
 
 _GAP = ord("\n")  # between sentences
 _UNIT = ord("\0")  # stands for a word of several characters
@@ -51,8 +53,8 @@ _UNIT = ord("\0")  # stands for a word of several characters
 @segmenters.register("chinese_names")
 @dataclass(frozen=True)
 class ChineseNames(Segmenter):
-    """Entities: well-known places, places and organizations by their suffix, persons by a title beside them, in lists
-    and as known from the sample, foreign names with a dot between their parts, and what stands in 《》.
+    """Entities: well-known places, places and organizations by suffix, persons, foreign names with a dot between their
+    parts, and titles in 《》.  Persons are found next to a title, in lists, and as known from the sample.
     """
 
     needs_fit: ClassVar[bool] = True
@@ -63,7 +65,7 @@ class ChineseNames(Segmenter):
         for words, starts in batches:
             text = _as_text(words, starts)
             counts.update(text[start:end] for start, end in set(_persons(text)))
-        names = [name for name, count in counts.items() if count >= _SEEN + (len(name) == 2)]
+        names = [name for name, count in counts.items() if count >= _MIN_COUNT + (len(name) == 2)]
         numbers = {letter: number for number, letter in enumerate(sorted(set("".join(names))), 1)}
         grams = ([numbers[letter] for letter in name] for name in names)
         return KnownNames(numbers, Phrases.of(grams, _LONGEST_PERSON))
@@ -71,7 +73,7 @@ class ChineseNames(Segmenter):
 
 @dataclass(frozen=True)
 class KnownNames(Segmenter):
-    """What `chinese_names` has learnt: names of persons, of characters by their numbers."""
+    """The fitted `chinese_names`: the numbers of characters, and names of persons made of these numbers."""
 
     characters: dict[str, int]
     persons: Phrases
@@ -80,23 +82,23 @@ class KnownNames(Segmenter):
         words = Words.of(words)
         text = _as_text(words, starts)
         spans = np.array(list(_names(text)), np.int64).reshape(-1, 2)
-        # A gap stands before each sentence up to that of the name.
+        # Subtract the gaps before the name: one per sentence up to its own.
         spans -= np.searchsorted(starts + np.arange(len(starts)), spans[:, :1], side="right")
         known = self.persons.find(Text(words.look_up(self.characters, BREAK), starts))
         spans = np.concatenate((spans, np.column_stack(known)))
-        spans = spans[np.lexsort((-spans[:, 1], spans[:, 0]))]  # of those that begin together the longest first
+        spans = spans[np.lexsort((-spans[:, 1], spans[:, 0]))]  # the longest first among spans with the same start
         kept = spans[disjoint(spans[:, 0], spans[:, 1])]
         return make_spans(kept[:, 0], kept[:, 1], Kind.ENTITY)
 
 
 def _as_text(words: Sequence[str], starts: np.ndarray) -> str:
-    """A character a word, and one more before each sentence."""
+    """Return a text with one character per word, and a gap before each sentence."""
     codes = Words.of(words).map(lambda word: ord(word) if len(word) == 1 else _UNIT)
     return np.insert(codes, starts, _GAP).astype("<u4").tobytes().decode("utf-32-le")
 
 
 def _names(text: str) -> Iterator[tuple[int, int]]:
-    """Names as [start, end) of the text; some lie in one another."""
+    """Yield names as [start, end) of the text; they may be nested."""
     for pattern in (_PLACE, _WORK, _FOREIGN):
         yield from (match.span() for match in pattern.finditer(text))
     for match in _DISTRICT.finditer(text):
@@ -116,12 +118,12 @@ def _persons(text: str) -> Iterator[tuple[int, int]]:
         before = _PERSON_BEFORE.search(text, max(0, match.start() - _LONGEST_PERSON), match.start())
         if before:
             yield before.span()
-        behind = _PERSON.match(text, match.end())
-        if behind:
-            yield behind.span()
+        after = _PERSON.match(text, match.end())
+        if after:
+            yield after.span()
 
 
 def _stem(text: str, end: int, longest: int) -> int:
-    """Where what a name may be made of begins before `end`; `end` itself when that is longer than a name."""
-    found = _STEM.search(text, max(0, end - longest - 1), end)
-    return found.start() if found and end - found.start() <= longest else end
+    """Return the start of the run of possible name characters before `end`; `end` itself if the run is too long."""
+    match = _STEM.search(text, max(0, end - longest - 1), end)
+    return match.start() if match and end - match.start() <= longest else end

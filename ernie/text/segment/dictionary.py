@@ -1,4 +1,4 @@
-"""`dictionary`: words, phrases and entities from a file of the user's."""
+"""`dictionary`: words, phrases and entities from a user's file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ernie.errors import UserError, nearest
 from ernie.text.scripts import NO_SPACES
 from ernie.text.segment.base import Kind, Segmenter, Words, disjoint, in_order, segmenters
 
-_LONGEST = 200  # characters of an entry; all its beginnings are held
-_PARTED = re.compile(rf"[^\W\d_{NO_SPACES}]{{2}}|\d\d")
+_LONGEST = 200  # characters of an entry; all its prefixes are held in memory
+_SPACED = re.compile(rf"[^\W\d_{NO_SPACES}]{{2}}|\d\d")
 _NAMES = {kind.name.lower(): kind for kind in Kind}
 
 
 @segmenters.register("dictionary")
 @dataclass(frozen=True)
 class Dictionary(Segmenter):
-    """Marks the entries of a UTF-8 `file`: one a line, optionally a tab and its kind (word, phrase or entity) behind.
+    """Marks the entries of a UTF-8 `file`: one per line, optionally with a tab and its kind (word, phrase or entity).
 
-    `entry_kind` is that of lines without one.  The longest entry is taken, from left to right, each kind by itself;
-    words are those of the entry, but in Chinese and Japanese, and beside punctuation marks, white space makes no
-    difference, nor does case anywhere unless `match_case`.  Lines that are empty or begin with "# " are passed over.
+    `entry_kind` is the kind of lines without one.  The longest entry wins, from left to right, for each kind
+    separately.  Words must match those of the entry; white space is ignored in Chinese and Japanese and next to
+    punctuation marks, and case is ignored unless `match_case`.  Empty lines and lines that begin with "# " are skipped.
     """
 
     file: Path
@@ -35,37 +35,38 @@ class Dictionary(Segmenter):
     match_case: bool = False
 
     def __post_init__(self) -> None:
-        _ = self._entries  # read now, so that a mistake in the file is told with those of the configuration
+        _ = self._entries  # read now, so that a mistake in the file is reported with the configuration's
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         words = Words.of(words)
-        found = []
+        spans = []
         for kind, entries in self._entries.items():
             firsts, stops = self._find(words, starts, entries)
             keep = disjoint(firsts, stops)
-            found.append(np.column_stack((firsts[keep], stops[keep], np.full(keep.sum(), kind))))
-        return in_order(np.concatenate(found))
+            spans.append(np.column_stack((firsts[keep], stops[keep], np.full(keep.sum(), kind))))
+        return in_order(np.concatenate(spans))
 
     def _find(self, words: Words, starts: np.ndarray, entries: Entries) -> tuple[np.ndarray, np.ndarray]:
-        """The longest entry that begins at each word: where it begins, and the place past its end."""
+        """Return the start and end of the longest entry at each word that begins one."""
         folded = [self._fold(word) for word in words.distinct]
-        begins = np.fromiter((word in entries.beginnings for word in folded), bool, len(folded))
-        places = np.flatnonzero(begins[words.numbers])
-        sentence_ends = np.append(starts, len(words))[np.searchsorted(starts, places, side="right")]
+        begins = np.fromiter((word in entries.prefixes for word in folded), bool, len(folded))
+        candidates = np.flatnonzero(begins[words.numbers])
+        sentence_ends = np.append(starts, len(words))[np.searchsorted(starts, candidates, side="right")]
         firsts, stops = [], []
-        for first, end in zip(places.tolist(), sentence_ends.tolist(), strict=True):
-            stop = entries.longest([folded[i] for i in words.numbers[first : min(end, first + entries.most)].tolist()])
-            if stop:
+        for first, end in zip(candidates.tolist(), sentence_ends.tolist(), strict=True):
+            stop = min(end, first + entries.max_words)
+            count = entries.longest([folded[i] for i in words.numbers[first:stop].tolist()])
+            if count:
                 firsts.append(first)
-                stops.append(first + stop)
+                stops.append(first + count)
         return np.array(firsts, np.int64), np.array(stops, np.int64)
 
     @cached_property
     def _entries(self) -> dict[Kind, Entries]:
-        whole: dict[Kind, set[str]] = {kind: set() for kind in Kind}
+        by_kind: dict[Kind, set[str]] = {kind: set() for kind in Kind}
         for entry, kind in read_entries(self.file, self.entry_kind):
-            whole[kind].add(self._fold(entry))
-        return {kind: Entries(entries) for kind, entries in whole.items()}
+            by_kind[kind].add(self._fold(entry))
+        return {kind: Entries(entries) for kind, entries in by_kind.items()}
 
     def _fold(self, text: str) -> str:
         text = reduce(joined, text.split(), "")
@@ -73,19 +74,19 @@ class Dictionary(Segmenter):
 
 
 class Entries:
-    """A set of entries, and all their beginnings: words are joined as long as they are one."""
+    """A set of entries and all their prefixes, to match words one by one."""
 
     def __init__(self, entries: set[str]):
         self.entries = entries
-        self.beginnings = {entry[:end] for entry in entries for end in range(1, len(entry) + 1)}
-        self.most = max(map(len, entries), default=0)  # words that an entry can have
+        self.prefixes = {entry[:end] for entry in entries for end in range(1, len(entry) + 1)}
+        self.max_words = max(map(len, entries), default=0)  # upper bound: one word per character
 
     def longest(self, words: Sequence[str]) -> int:
-        """The number of words at the beginning of `words` that make the longest entry, or 0."""
+        """Return how many of the first `words` form the longest matching entry, or 0."""
         text, longest = "", 0
         for count, word in enumerate(words, 1):
             text = joined(text, word)
-            if text not in self.beginnings:
+            if text not in self.prefixes:
                 break
             if text in self.entries:
                 longest = count
@@ -93,15 +94,15 @@ class Entries:
 
 
 def joined(left: str, right: str) -> str:
-    """Two words as one text, with a space where nothing but a space can part them: between letters, between digits."""
-    return f"{left} {right}" if _PARTED.fullmatch(left[-1:] + right[:1]) else left + right
+    """Join two words, with a space only where they would otherwise merge: between letters and between digits."""
+    return f"{left} {right}" if _SPACED.fullmatch(left[-1:] + right[:1]) else left + right
 
 
 def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
-    """The entries of a dictionary file with their kinds.
+    """Read the entries of a dictionary file with their kinds.
 
-    Raises UserError with file and line for a kind that there is not, an entry without text and one that is too long,
-    and when the file cannot be read.
+    Raises UserError with file and line for an unknown kind and for an empty or too long entry, and when the file cannot
+    be read.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -109,7 +110,7 @@ def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
         raise UserError(f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("# "):
             continue
@@ -127,5 +128,5 @@ def read_entries(path: Path, default: str) -> list[tuple[str, Kind]]:
                 f"{path}:{number}: '{kind}' is no kind of entry; expected word, phrase or entity."
                 f"{nearest(kind, _NAMES)}"
             )
-        found.append((entry, _NAMES[kind if tab else default]))
-    return found
+        entries.append((entry, _NAMES[kind if tab else default]))
+    return entries

@@ -1,4 +1,4 @@
-"""`jieba`: Chinese words and names by the package jieba (`pip install jieba`)."""
+"""`jieba`: Chinese words and names from the package jieba (`pip install jieba`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Cut = Callable[[str], Iterator[tuple[str, str]]]  # a sentence -> its words, eac
 class Jieba(Segmenter):
     """Words of several characters; with `entities`, also names of persons, places, organizations and other things.
 
-    `entities` needs jieba's tagger, which takes several times as long.
+    `entities` needs jieba's part-of-speech tagger, which is several times slower.
     """
 
     entities: bool = True
@@ -34,10 +34,10 @@ class Jieba(Segmenter):
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         cut = _load(self.entities)
-        found: list[tuple[int, int, Kind]] = []
+        spans: list[tuple[int, int, Kind]] = []
         for first, stop in zip(starts.tolist(), np.append(starts, len(words))[1:].tolist(), strict=True):
-            found += _sentence(cut, words[first:stop], first)
-        return in_order(np.array(found, np.int64).reshape(-1, 3))
+            spans += _sentence_spans(cut, words[first:stop], first)
+        return in_order(np.array(spans, np.int64).reshape(-1, 3))
 
 
 @lru_cache(maxsize=2)
@@ -52,12 +52,12 @@ def _load(tags: bool) -> Cut:
     return jieba.posseg.cut if tags else lambda text: ((word, "") for word in jieba.cut(text))
 
 
-def _sentence(cut: Cut, words: Sequence[str], first: int) -> Iterator[tuple[int, int, Kind]]:
-    """The spans of one sentence; those that would begin or end inside one of the `words` are left out."""
-    place = {at: first + i for i, at in enumerate(accumulate(map(len, words), initial=0))}
+def _sentence_spans(cut: Cut, words: Sequence[str], first: int) -> Iterator[tuple[int, int, Kind]]:
+    """Yield the spans of one sentence, except those that would begin or end inside one of the `words`."""
+    word_at = {at: first + i for i, at in enumerate(accumulate(map(len, words), initial=0))}
     at = 0
     for word, tag in cut("".join(words)):
-        begin, end = place.get(at), place.get(at + len(word))
+        begin, end = word_at.get(at), word_at.get(at + len(word))
         at += len(word)
         if begin is None or end is None or not HAN_CHARACTER.search(word):
             continue

@@ -1,4 +1,4 @@
-"""`mined`: phrases, and in Chinese words, learnt from the text itself.  No dictionary, no model."""
+"""`mined`: phrases, and Chinese words, learned from the text itself without a dictionary or model."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ernie.text.segment.words import Lexicon
 from ernie.text.sentences import detect_language
 
 _LONGEST_CHINESE = 3  # words in a Chinese phrase
-_LANGUAGE_WORDS = 50_000  # looked at to tell the language
+_LANGUAGE_WORDS = 50_000  # used to detect the language
 
 
 @segmenters.register("mined")
 @dataclass(frozen=True)
 class Mined(Segmenter):
-    """Phrases of 2 to 4 words in English, of 2 or 3 words in Chinese, and the Chinese words themselves.
+    """Phrases of 2 to 4 words in English and of 2 or 3 words in Chinese, and the Chinese words themselves.
 
-    A phrase occurs at least `least` times in the sample; `cohesion` (0 to 1) is how much its parts must cling
-    together, `freedom` (nats) how much its neighbours must vary: higher means fewer and surer phrases.
+    A phrase occurs at least `least` times in the sample; `cohesion` (0 to 1) is the minimum association of its parts,
+    `freedom` (nats) the minimum entropy of its neighbors.  Higher values give fewer phrases with higher precision.
     """
 
     language: Literal["auto", "en", "zh"] = "auto"
@@ -43,7 +43,7 @@ class Mined(Segmenter):
             raise UserError(f"least: expected a count of at least 2, found {self.least}")
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
-        """Learn from the sample; it is held in memory."""
+        """Learn from the sample, which is held in memory."""
         sample = list(batches)
         language: str = self.language
         if language == "auto":
@@ -63,9 +63,10 @@ class Mined(Segmenter):
         text = _join(sample, characters)
         lexicon = Lexicon.learn(text)
         firsts, numbers = lexicon.cut(text)
-        often = np.argsort(-np.bincount(numbers[numbers >= 0], minlength=lexicon.size), kind="stable")[:MOST_SYMBOLS]
-        symbols = np.full(lexicon.size + 1, BREAK)  # the last one is that of the number -1
-        symbols[often] = np.arange(1, len(often) + 1)
+        frequent = np.argsort(-np.bincount(numbers[numbers >= 0], minlength=lexicon.size), kind="stable")
+        frequent = frequent[:MOST_SYMBOLS]
+        symbols = np.full(lexicon.size + 1, BREAK)  # the extra last entry is reached by number -1
+        symbols[frequent] = np.arange(1, len(frequent) + 1)
         stop = {int(symbols[lexicon.number(word, characters)]) for word in stopwords.CHINESE} - {BREAK}
         starts = np.searchsorted(firsts, text.starts)
         phrases = Phrases.learn(Text(symbols[numbers], starts), self._criteria(_LONGEST_CHINESE, stop))
@@ -77,7 +78,7 @@ class Mined(Segmenter):
 
 @dataclass(frozen=True)
 class EnglishPhrases(Segmenter):
-    """What `mined` has learnt from English: the numbers of word forms, and phrases of these numbers."""
+    """The fitted `mined` for English: numbers of word forms, and phrases made of these numbers."""
 
     forms: dict[str, int]
     phrases: Phrases
@@ -89,7 +90,7 @@ class EnglishPhrases(Segmenter):
 
 @dataclass(frozen=True)
 class ChineseWords(Segmenter):
-    """What `mined` has learnt from Chinese: a lexicon of words, the `symbols` of its entries, phrases of these."""
+    """The fitted `mined` for Chinese: a lexicon of words, the `symbols` of its entries, and phrases made of these."""
 
     characters: dict[str, int]
     lexicon: Lexicon
@@ -102,25 +103,25 @@ class ChineseWords(Segmenter):
         edges = np.append(firsts, len(words))
         long = np.flatnonzero(np.diff(edges) > 1)
         first, stop = self.phrases.find(Text(self.symbols[numbers], np.searchsorted(firsts, starts)))
-        found = (
+        spans = (
             make_spans(edges[long], edges[long + 1], Kind.WORD),
             make_spans(edges[first], edges[stop], Kind.PHRASE),
         )
-        return in_order(np.concatenate(found))
+        return in_order(np.concatenate(spans))
 
 
-def _count(sample: Sequence[Batch], counts_as: Callable[[str], bool], form: Callable[[str], str]) -> Counter[str]:
-    """How often the sample has each form of the words that count."""
+def _count(sample: Sequence[Batch], include: Callable[[str], bool], form: Callable[[str], str]) -> Counter[str]:
+    """Count the forms of all words of the sample for which `include` is true."""
     counts: Counter[str] = Counter()
     for words, _ in sample:
         for word, count in Words.of(words).counts():
-            if counts_as(word):
+            if include(word):
                 counts[form(word)] += count
     return counts
 
 
 def _number(counts: Counter[str]) -> dict[str, int]:
-    """Numbers from 1 for the most frequent words; ties go by the alphabet, so that the order of the text is nothing."""
+    """Number the most frequent words from 1; ties are alphabetical, so that the order of the text does not matter."""
     ranked = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_SYMBOLS]
     return {word: number for number, word in enumerate(ranked, 1)}
 
@@ -130,7 +131,7 @@ def _symbols(words: Sequence[str], numbers: dict[str, int]) -> np.ndarray:
 
 
 def _join(sample: Sequence[Batch], numbers: dict[str, int]) -> Text:
-    """The sample as one text."""
+    """Concatenate the sample into one text."""
     sizes = np.cumsum([0, *(len(words) for words, _ in sample)])
     symbols = [_symbols(words, numbers) for words, _ in sample]
     starts = [starts + size for (_, starts), size in zip(sample, sizes, strict=False)]

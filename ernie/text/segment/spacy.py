@@ -1,4 +1,4 @@
-"""`spacy`: names and noun phrases by a model of the package spaCy (`pip install spacy`)."""
+"""`spacy`: names and noun phrases from a model of the package spaCy (`pip install spacy`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ernie.text.segment.base import Kind, Segmenter, in_order, segmenters
 @segmenters.register("spacy")
 @dataclass(frozen=True)
 class Spacy(Segmenter):
-    """Entities and noun phrases of several words, as the spaCy model `model` finds them; a name or a folder."""
+    """Entities, and noun phrases of several words, from the spaCy model `model`, a name or a folder."""
 
     model: str = "en_core_web_sm"
 
@@ -27,13 +27,13 @@ class Spacy(Segmenter):
         pipeline = _load(self.model)
         stops = np.append(starts, len(words))[1:].tolist()
         sentences = (words[first:stop] for first, stop in zip(starts.tolist(), stops, strict=True))
-        found: list[tuple[int, int, Kind]] = []
+        spans: list[tuple[int, int, Kind]] = []
         for first, document in zip(starts.tolist(), pipeline.pipe(_documents(pipeline, sentences)), strict=True):
-            found += ((first + entity.start, first + entity.end, Kind.ENTITY) for entity in document.ents)
+            spans += ((first + entity.start, first + entity.end, Kind.ENTITY) for entity in document.ents)
             if document.has_annotation("DEP"):
                 chunks = (chunk for chunk in document.noun_chunks if len(chunk) > 1)
-                found += ((first + chunk.start, first + chunk.end, Kind.PHRASE) for chunk in chunks)
-        return in_order(np.array(found, np.int64).reshape(-1, 3))
+                spans += ((first + chunk.start, first + chunk.end, Kind.PHRASE) for chunk in chunks)
+        return in_order(np.array(spans, np.int64).reshape(-1, 3))
 
 
 @lru_cache(maxsize=2)
@@ -51,7 +51,7 @@ def _load(model: str) -> Any:
 
 
 def _documents(pipeline: Any, sentences: Iterator[Sequence[str]]) -> Iterator[Any]:
-    """Sentences as spaCy knows them, cut into our words."""
+    """Yield spaCy documents of the sentences, pre-tokenized into the given words."""
     from spacy.tokens import Doc
 
     for words in sentences:

@@ -1,4 +1,4 @@
-"""Words that neither begin nor end a phrase."""
+"""Stop words, which neither begin nor end a phrase."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""The best way to cut many runs of symbols into words, in all of them at once, a step a symbol.
+"""Viterbi segmentation of many runs of symbols into words, vectorized over the runs, one step per symbol.
 
-Legend: m symbols of a text, k those of them in runs, r runs; a run of n symbols has n + 1 nodes, one between any two
-symbols and one at either end.
+Legend: m symbols of a text, k of them in runs, r runs; a run of n symbols has n + 1 nodes, one between any two symbols
+and one at either end.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-_LONGEST_RUN = 256  # symbols; longer runs are cut there, since every symbol of the longest run costs a step
+_LONGEST_RUN = 256  # symbols; longer runs are split, since every symbol of the longest run costs a step
 
 
-def best_cut(inside: np.ndarray, starts: np.ndarray, worth: np.ndarray) -> np.ndarray:
-    """The lengths (m,) of the words at their first symbols, 0 at the others, so that the sum of worth is largest.
+def best_cut(inside: np.ndarray, starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Find the segmentation with the highest total score: the length of a word at its first symbol, else 0, (m,).
 
-    Runs are the stretches where `inside` (m,) holds, cut at `starts`; what lies outside is a word of length 1.
-    `worth` (longest, m) is that of the word of each length, 1 and up, beginning at each symbol; -inf for no word.
-    The worth of length 1 must be finite.
+    Runs are the maximal intervals where `inside` (m,) is true, split at `starts`; symbols outside are words of length
+    1.  `scores` (longest, m) has the score of the word of each length, from 1 up, that begins at each symbol; -inf for
+    no word.  Scores of length 1 must be finite.
     """
     places = np.flatnonzero(inside)
     firsts, sizes = _runs(inside, starts)
@@ -24,47 +24,47 @@ def best_cut(inside: np.ndarray, starts: np.ndarray, worth: np.ndarray) -> np.nd
     first = (np.cumsum(sizes) - sizes)[run]
     step = np.arange(len(places)) - first
     node = np.arange(len(places)) + run
-    words = [_by_step(step, np.flatnonzero(np.isfinite(each[places]) & (step + n <= sizes[run])))
-             for n, each in enumerate(worth, 1)]  # fmt: skip
-    value = np.full(len(places) + len(firsts), -np.inf)
-    value[node[step == 0]] = 0.0
-    arrived = np.zeros(len(value), dtype=np.int64)  # the length of the best word that ends at each node
+    words = [_by_step(step, np.flatnonzero(np.isfinite(row[places]) & (step + n <= sizes[run])))
+             for n, row in enumerate(scores, 1)]  # fmt: skip
+    best = np.full(len(places) + len(firsts), -np.inf)
+    best[node[step == 0]] = 0.0
+    last_length = np.zeros(len(best), dtype=np.int64)  # the length of the best word that ends at each node
     for now in range(int(sizes.max(initial=0))):
         for n, (symbols, bounds) in enumerate(words, 1):
-            these = symbols[bounds[now] : bounds[now + 1]]
-            if not len(these):
+            begins = symbols[bounds[now] : bounds[now + 1]]
+            if not len(begins):
                 continue
-            gain = value[node[these]] + worth[n - 1, places[these]]
-            ends = node[these] + n
-            better = gain > value[ends]
-            value[ends[better]] = gain[better]
-            arrived[ends[better]] = n
-    return _trace(inside, firsts, sizes, arrived)
+            total = best[node[begins]] + scores[n - 1, places[begins]]
+            ends = node[begins] + n
+            better = total > best[ends]
+            best[ends[better]] = total[better]
+            last_length[ends[better]] = n
+    return _backtrack(inside, firsts, sizes, last_length)
 
 
 def _by_step(step: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Symbols in the order of their steps, and where each step's begin among them."""
+    """Return the symbols sorted by step, and the start offset of each step among them."""
     order = np.argsort(step[symbols].astype(np.int16), kind="stable")
     counts = np.bincount(step[symbols], minlength=_LONGEST_RUN)
     return symbols[order], np.concatenate(([0], np.cumsum(counts)))
 
 
-def _trace(inside: np.ndarray, firsts: np.ndarray, sizes: np.ndarray, arrived: np.ndarray) -> np.ndarray:
-    """The lengths (m,) of the words along the best path, followed from the runs' ends back."""
+def _backtrack(inside: np.ndarray, firsts: np.ndarray, sizes: np.ndarray, last_length: np.ndarray) -> np.ndarray:
+    """Return the lengths (m,) of the words on the best paths, traced back from the ends of the runs."""
     lengths = np.where(inside, 0, 1)
     nodes = np.cumsum(sizes) - sizes + np.arange(len(sizes))
-    left = sizes
-    while len(left):
-        n = arrived[nodes + left]
-        left = left - n
-        lengths[firsts + left] = n
-        going = left > 0
-        firsts, nodes, left = firsts[going], nodes[going], left[going]
+    remaining = sizes
+    while len(remaining):
+        n = last_length[nodes + remaining]
+        remaining = remaining - n
+        lengths[firsts + remaining] = n
+        unfinished = remaining > 0
+        firsts, nodes, remaining = firsts[unfinished], nodes[unfinished], remaining[unfinished]
     return lengths
 
 
 def _runs(inside: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the runs begin (r,) and their sizes (r,), in the order of the text; none is longer than _LONGEST_RUN."""
+    """Return the starts (r,) and sizes (r,) of the runs, in text order; none is longer than _LONGEST_RUN."""
     edge = np.zeros(len(inside) + 1, dtype=bool)
     edge[starts] = True
     padded = np.concatenate(([False], inside, [False]))

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter, 2019, arXiv 1711.05101) in one pass over weights, gradient and moments.
+// AdamW (Loshchilov and Hutter, 2019, arXiv 1711.05101) in one pass over weights, gradients and moments.
 #include "adamw.h"
 
 #include <vector>

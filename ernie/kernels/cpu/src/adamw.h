@@ -1,4 +1,4 @@
-// The optimizer's work on one parameter.
+// The AdamW update of one parameter, and sums of squares.
 #pragma once
 #include "vec.h"
 
@@ -10,7 +10,7 @@ struct AdamW {
     float gradient_scale;
 };
 
-// One step; `copy`, where not null, gets the new weights in bfloat16.
+// One step; the new weights are also written to `copy` in bfloat16, unless it is null.
 void adamw(const AdamW&, float* weight, const float* grad, float* moment1, float* moment2, bf16* copy, long count);
 // The sum of squares, in double precision.
 double squares(const float* x, long count);

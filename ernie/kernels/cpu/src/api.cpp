@@ -1,6 +1,6 @@
-// The library's face for Python (ernie/kernels/cpu/library.py): plain C functions.
+// The C interface for Python (ernie/kernels/cpu/library.py).
 //
-// `low` chooses bfloat16 for the type E of a kernel.  Each function returns null, or a message that says what failed.
+// `low` selects bfloat16 as the type E of a kernel.  Each function returns null, or a message if it fails.
 #include <exception>
 #include <stdexcept>
 #include <string>
@@ -125,9 +125,9 @@ EXPORT const char* ernie_gru_backward(const Recurrence* r, const float* U, const
                                       float* dadded, float* dbegin) {
     return guarded([&] { gru_backward(*r, U, h, kept, grad, dx, dadded, dbegin); });
 }
-EXPORT const char* ernie_draw(const Network* network, long S, float last, const float* told, const float* noise, float* const* rows,
+EXPORT const char* ernie_draw(const Network* network, long S, float last, const float* conditioning, const float* noise, float* const* rows,
                               float* samples) {
-    return guarded([&] { draw(*network, S, last, told, noise, rows, samples); });
+    return guarded([&] { draw(*network, S, last, conditioning, noise, rows, samples); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });

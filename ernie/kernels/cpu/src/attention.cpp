@@ -1,9 +1,9 @@
-// Attention over packed sequences, forward and backward, without a square matrix.
+// Attention over packed sequences, forward and backward, without materializing the attention matrix.
 //
 // As FlashAttention (Dao et al., 2022, arXiv 2205.14135) keeps the scores of a block of queries on the chip, this keeps
-// them in the core's cache, and for the backward pass saves one number a query: the logarithm of its softmax's divisor.
-// Masks are data: each query sees an interval of keys, which says full, causal, window, chunk, prefix and wait-k alike.
-// One thread has one head of one sequence at a time, so that no two write to the same place.
+// them in the core's cache, and saves one number per query for the backward pass: the log of its softmax's denominator.
+// Masks are data: each query sees an interval of keys, which covers full, causal, window, chunk, prefix and wait-k masks.
+// A thread processes one head of one sequence at a time, so that no two threads write to the same memory.
 #include "attention.h"
 
 #include "small_product.h"
@@ -11,10 +11,10 @@
 namespace ernie {
 namespace {
 
-constexpr long KEYS = Dropout::BLOCK;  // keys of a block in the backward pass
-constexpr long SCORES = 24576;         // floats that the scores of a block of queries may take: 96 kB
+constexpr long KEYS = Dropout::BLOCK;  // keys per block in the backward pass
+constexpr long SCORES = 24576;         // scores per block of queries, at most: 96 kB of floats
 
-// Rows of which a product reads whole words: the caller's, or a copy where a row's end is no whole word.
+// Rows that consist of whole words, as products read them: the caller's, or a zero-padded copy if its rows do not.
 template <class E>
 const E* whole_words(const E* X, long& ld, long rows, long size, Scratch& scratch) {
     constexpr long STEP = Pairing<E>::STEP;
@@ -42,13 +42,13 @@ inline Interval seen(const AttentionShape& a, long query, long keys) {
     return {std::max<long>(a.first[query], 0), std::min<long>(a.last[query], keys)};
 }
 
-// The lanes of keys j, j + 1, ... that are seen.
+// The lanes of keys j, j + 1, ... that the query sees.
 inline Mask seen_from(Interval sees, long j) {
     return both(first(sees.last - j), at_least(lanes(), all(uint32_t(std::max<long>(sees.first - j, 0)))));
 }
 
-// Scores become weights over the keys from low to high: e^(scale s - the highest), zero where not seen or dropped.
-// Returns the logarithm of the divisor, and what the weights are still to be multiplied by.
+// Turns scores into unnormalized weights over the keys from low to high: e^(scale s - maximum), zero if masked or dropped.
+// Returns the log of the softmax's denominator; `factor` is what the weights still have to be multiplied by.
 template <class E>
 float weigh(const float* scores, E* weights, long low, long high, Interval sees, float scale, const Dropout& dropout,
             uint32_t query, uint32_t head, float& factor) {
@@ -100,7 +100,7 @@ void attention_forward(const AttentionShape& a, const Dropout& dropout, const E*
                 pack(v + s0 * ldv + h * a.size, ldv, S, a.size, values, K);
                 for (long i0 = 0; i0 < T; i0 += block) {
                     const long M = std::min(block, T - i0);
-                    // The keys that any query of the block sees.
+                    // The range of keys that queries of this block see.
                     long low = S, high = 0;
                     for (long i = i0; i < i0 + M; i++) {
                         Interval sees = seen(a, t0 + i, S);
@@ -179,7 +179,7 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
                 }
                 for (long j0 = 0; j0 < S; j0 += KEYS) {
                     const long M = std::min(KEYS, S - j0);
-                    // The queries that see any key of the block.
+                    // The range of queries that see keys of this block.
                     long low = 0, high = T;
                     if (a.first) {
                         auto touches = [&](long i) { return a.first[t0 + i] < j0 + M && a.last[t0 + i] > j0; };
@@ -229,7 +229,7 @@ void attention_backward(const AttentionShape& a, const Dropout& dropout, const E
                     small_product<E>(slope + low, width, M, q_rows + low / Pairing<E>::STEP * K, K, K, std::min(Q, std::max(T - low, 0L)), out, K, false);
                     for (long j = 0; j < M; j++) store_row(dk + (s0 + j0 + j) * lddk + h * a.size, out + j * K, 1.f, a.size);
                     if (high == low) continue;
-                    // dQ = dS K, with dS at hand as its transpose
+                    // dQ = dS K, where dS is available transposed
                     pack(slope + low, width, M, Q, slope_rows, Q);
                     pack(k + (s0 + j0) * ldk + h * a.size, ldk, M, a.size, k_rows, K);
                     small_product_turned<E>(slope_rows, Q, std::min(Q, T - low), k_rows, K, K, M, dq_rows + low * K, K, true);

@@ -9,12 +9,12 @@ struct AttentionShape {
     long sequences, heads, size;
     const int32_t* query_offsets;  // (N + 1,)
     const int32_t* key_offsets;    // (N + 1,)
-    const int32_t* first;          // (T,): the first key that a query sees, counted in its sequence; null: all keys are seen
-    const int32_t* last;           // (T,): one more than the last
+    const int32_t* first;          // (T,): the first key that a query sees, counted within its sequence; null: it sees all keys
+    const int32_t* last;           // (T,): one past the last key
     float scale;
 };
 
-// Rows of q, k, v and their gradients may lie apart: `ldq` and so on are elements from row to row.
+// `ldq` and so on are the strides between rows of q, k, v and their gradients, in elements.
 template <class E>
 void attention_forward(const AttentionShape&, const Dropout&, const E* q, long ldq, const E* k, long ldk, const E* v, long ldv,
                        E* mixed_TD, float* logsum_TH);

@@ -1,8 +1,8 @@
 // Which elements dropout keeps, as a pure function of (seed, site, row, column).
 //
 // Philox 4x32 with seven rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011, the fewest
-// rounds that pass BigCrush): no state, so that the backward pass, a recomputation and any number of threads see the
-// same mask, and different sites and seeds see unrelated ones.
+// rounds that pass BigCrush).  It has no state: the backward pass, a recomputation and any number of threads see the
+// same mask, and different sites and seeds see unrelated masks.
 #pragma once
 #include "vec.h"
 
@@ -10,7 +10,7 @@ namespace ernie {
 
 class Dropout {
 public:
-    static constexpr long BLOCK = 64;  // columns that share their draws: lane l of word w is column 16 w + l
+    static constexpr long BLOCK = 64;  // columns that share a draw: lane l of word w is column 16 w + l
 
     Dropout(float probability, uint64_t seed, uint32_t site)
         : threshold_(uint32_t(double(probability) * 4294967296.0)),
@@ -19,7 +19,7 @@ public:
           site_(site) {}
 
     bool on() const { return threshold_ != 0; }
-    float scale() const { return scale_; }  // what the kept ones are multiplied by
+    float scale() const { return scale_; }  // the factor for kept elements
 
     // For columns 64 block + 16 w + from + (0 .. LANES - 1) of a row, w = 0 .. 3: whether they are kept.
     void columns(uint32_t row, uint32_t block, uint32_t from, Mask kept[4], uint32_t plane = 0) const {

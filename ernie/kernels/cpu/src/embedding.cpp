@@ -1,7 +1,7 @@
 // Sums of embedding rows, and their gradients.
 //
-// For the gradient each thread has some of the columns and goes through all tokens in order, so that a row which many
-// tokens share is added to without locks and always in the same order.
+// For the gradients, each thread owns some columns and processes all tokens in order: rows shared by many tokens are
+// summed without locks and always in the same order.
 #include "embedding.h"
 
 #include "threads.h"

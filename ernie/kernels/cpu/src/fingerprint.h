@@ -1,11 +1,11 @@
-// Tells whether somebody has changed a matrix since it was copied, for little beside any use of it.
+// A cheap check of whether a matrix has changed since it was copied.
 #pragma once
 #include <cstdint>
 
 namespace ernie {
 
-// Another number for another matrix, made of 16 neighbours in each row, or in some 16 of them where there are more.  From
-// row to row they move on to the next 16 columns.  So a change of most rows or columns is seen, one of a few need not be.
+// A hash of 16 adjacent elements of each row, or of each of up to 16 evenly spaced rows if there are more.  The columns
+// move by 16 from one row to the next.  So a change of most rows or columns is detected; a change of a few may not be.
 uint64_t fingerprint(const float* matrix, long rows, long columns);
 
 }  // namespace ernie

@@ -1,6 +1,6 @@
 // A stack of layers for inference.
 //
-// One product makes queries, keys and values.  What lies between the products is of type E.
+// One product computes queries, keys and values.  Vectors between the products are of type E.
 #include "inference.h"
 
 #include "fingerprint.h"
@@ -56,17 +56,17 @@ void Stack::layer(const LayerShape& s, const Packed& p, const LayerWeights& w, c
     const E* queries = qkv;
     long ldq = 3 * D;
     if (s.rows) {
-        E* asking = memory_[7].get<E>(R * D);
+        E* gathered = memory_[7].get<E>(R * D);
         for (long r = 0; r < R; r++) {
-            std::copy(qkv + s.rows[r] * 3 * D, qkv + s.rows[r] * 3 * D + D, asking + r * D);
+            std::copy(qkv + s.rows[r] * 3 * D, qkv + s.rows[r] * 3 * D + D, gathered + r * D);
             std::copy(x_TD + s.rows[r] * D, x_TD + (s.rows[r] + 1) * D, residual + r * D);
         }
-        queries = asking, ldq = D;
+        queries = gathered, ldq = D;
     }
     attention_forward(s.attention, none, queries, ldq, qkv + D, 3 * D, qkv + 2 * D, 3 * D, mixed, logsum);
     clear_rows(mixed, R, Q, D);
     p.out->multiply(R, mixed, w.out_bias, Activation::none, branch);
-    E* normal = low;  // no longer needed; large enough for the outputs
+    E* normal = low;  // low is no longer needed, and large enough for the outputs
     add_norm(s.rows ? residual : x_TD, branch, w.gain1, w.offset1, epsilon_, none, R, D, between, mixed, normal, inverse);
     clear_rows(mixed, R, Q, D);
     p.inner->multiply(R, mixed, w.inner_bias, activation_, inner);
@@ -80,7 +80,7 @@ void Stack::run(const LayerShape& shape, const LayerShape& last, const LayerWeig
     const float* x = x_TD;
     for (size_t n = 0; n < layers_.size(); n++) {
         const LayerShape& s = n + 1 == layers_.size() ? last : shape;
-        // A layer reads all of its input before it writes its output, except where the residual is added: row by row.
+        // Layers may run in place: each reads its whole input before it writes output, except the residual, row by row.
         float* y = &s == &last && !last.rows ? y_TD : states;
         if (kind_ == Kind::f32)
             layer<float>(s, layers_[n], weights[n], x, y);

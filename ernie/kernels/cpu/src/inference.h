@@ -1,4 +1,4 @@
-// A stack of post-norm Transformer layers for inference: no dropout, nothing kept, weights laid out beforehand.
+// A stack of post-norm Transformer layers for inference: no dropout, nothing saved for a backward pass, packed weights.
 #pragma once
 #include "layer.h"
 #include "packed.h"
@@ -6,14 +6,14 @@
 
 namespace ernie {
 
-// To be used by one thread at a time.
+// Not thread-safe: use by one thread at a time.
 class Stack {
 public:
-    // The matrices (in, out) are copied; biases and norms are read where they are at every run.
+    // Copies and packs the matrices (in, out); biases and norms are read from their own memory at every run.
     Stack(Kind, long width, long inner, Activation, float epsilon, const std::vector<LayerWeights>&);
-    // Whether the matrices are still what they were when they were copied, as far as fingerprint.h tells.
+    // Whether the matrices are unchanged since they were copied, according to their fingerprints (fingerprint.h).
     bool is_of(const LayerWeights*) const;
-    // The outputs of the last layer, (T, D), zero where none is wanted: `last` says where, the other layers use `shape`.
+    // Writes the output of the last layer, (T, D), zero at tokens without output.  `last` is its shape, `shape` the others'.
     void run(const LayerShape& shape, const LayerShape& last, const LayerWeights*, const float* x_TD, float* y_TD);
 
 private:

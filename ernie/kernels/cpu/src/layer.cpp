@@ -1,7 +1,7 @@
 // A post-norm Transformer layer (Devlin et al., 2019): attention and a feed-forward network, each with residual and norm.
 //
-// Inside, vectors are of type E (float or bfloat16); what leaves the layer, and all sums, are float.  The activation's
-// output is not kept but computed again in the backward pass: a quarter of the memory for a hundredth of the time.
+// Vectors inside the layer are of type E (float or bfloat16); its outputs and all sums are float.  The activation's output
+// is not saved but recomputed in the backward pass: that saves a quarter of the memory and costs a hundredth of the time.
 #include "layer.h"
 
 #include <utility>
@@ -49,8 +49,8 @@ struct Layer {
     void to_weight(long rows, const E* x, long K, const E* g, long ldg, long N, float* grad) {
         product(type_of<E>, Type::f32, K, N, rows, {x, K, true}, {g, ldg}, nullptr, grad, N, false);
     }
-    // The wanted rows of x, one after the other: x itself where all are wanted.
-    const float* wanted(const float* x, Scratch& memory) {
+    // The rows of x that have outputs, gathered; x itself if all have.
+    const float* output_rows(const float* x, Scratch& memory) {
         if (!s.rows) return x;
         float* found = memory.get<float>(R * D);
 #pragma omp parallel for schedule(static)
@@ -65,7 +65,7 @@ E* scratch(int which, long count) {
     return memory[which].get<E>(count);
 }
 
-Scratch& wanted_memory() {
+Scratch& output_rows_memory() {
     static thread_local Scratch memory;
     return memory;
 }
@@ -80,10 +80,10 @@ LayerMemory<E>::LayerMemory(const LayerShape& s, char* memory) {
         pointer = reinterpret_cast<std::decay_t<decltype(pointer)>>(memory + at);
         at += round_up(count * long(sizeof *pointer), 64);
     };
-    take(x, P * D), take(q, R * D), take(kv, P * 2 * D), take(mixed, R * D), take(normal1, R * D), take(before, R * s.inner);
+    take(x, P * D), take(q, R * D), take(kv, P * 2 * D), take(mixed, R * D), take(normal1, R * D), take(preactivation, R * s.inner);
     take(normal2, R * D), take(logsum, R * s.attention.heads), take(inverse1, R), take(inverse2, R);
-    asking = x;
-    if (s.rows) take(asking, R * D);
+    x_out = x;
+    if (s.rows) take(x_out, R * D);
     bytes = at;
 }
 
@@ -98,10 +98,10 @@ void layer_forward(const LayerShape& s, const LayerWeights& w, const float* x_TD
     E* inner = scratch<E>(3, Q * F);
     float* y = s.rows ? scratch<float>(7, R * D) : y_TD;
 
-    const float* residual = l.wanted(x_TD, wanted_memory());
+    const float* residual = l.output_rows(x_TD, output_rows_memory());
     convert(x_TD, m.x, T, D, P);
-    if (s.rows) convert(residual, m.asking, R, D, Q);
-    l.linear(Q, m.asking, D, w.q, w.q_bias, D, m.q, D);
+    if (s.rows) convert(residual, m.x_out, R, D, Q);
+    l.linear(Q, m.x_out, D, w.q, w.q_bias, D, m.q, D);
     l.linear(P, m.x, D, w.k, w.k_bias, D, m.kv, 2 * D);
     l.linear(P, m.x, D, w.v, w.v_bias, D, m.kv + D, 2 * D);
     attention_forward(s.attention, l.attention_dropout, m.q, D, m.kv, 2 * D, m.kv + D, 2 * D, m.mixed, m.logsum);
@@ -109,8 +109,8 @@ void layer_forward(const LayerShape& s, const LayerWeights& w, const float* x_TD
     l.linear(Q, m.mixed, D, w.out, w.out_bias, D, branch, D);
     add_norm(residual, branch, w.gain1, w.offset1, s.epsilon, l.dropout1, R, D, between, between_low, m.normal1, m.inverse1);
     clear_rows(between_low, R, Q, D);
-    l.linear(Q, between_low, D, w.inner, w.inner_bias, F, m.before, F);
-    activate(s.activation, m.before, inner, Q * F);
+    l.linear(Q, between_low, D, w.inner, w.inner_bias, F, m.preactivation, F);
+    activate(s.activation, m.preactivation, inner, Q * F);
     l.linear(Q, inner, F, w.outer, w.outer_bias, D, branch, D);
     add_norm<E>(between, branch, w.gain2, w.offset2, s.epsilon, l.dropout2, R, D, y, nullptr, m.normal2, m.inverse2);
     if (s.rows) {
@@ -133,24 +133,24 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
     E* d_mixed = scratch<E>(5, Q * D);
     E* d_q = scratch<E>(6, Q * D + P * 2 * D);
     E* d_kv = d_q + Q * D;
-    float* asking = scratch<float>(7, Q * D);                     // the gradient to the rows that ask
-    float* into = s.rows ? scratch<float>(8, P * D) : asking;  // and to all rows
+    float* d_x_out = scratch<float>(7, Q * D);                  // the gradient of the rows of x with outputs
+    float* d_x = s.rows ? scratch<float>(8, P * D) : d_x_out;  // and of all rows
 
-    add_norm_backward(l.wanted(grad_TD, wanted_memory()), m.normal2, m.inverse2, w.gain2, l.dropout2, R, D, residual, branch, g.gain2,
+    add_norm_backward(l.output_rows(grad_TD, output_rows_memory()), m.normal2, m.inverse2, w.gain2, l.dropout2, R, D, residual, branch, g.gain2,
                       g.offset2, g.outer_bias);
     clear_rows(residual, R, Q, D);
     clear_rows(branch, R, Q, D);
-    activate(s.activation, m.before, inner, Q * F);
+    activate(s.activation, m.preactivation, inner, Q * F);
     l.to_weight(Q, inner, F, branch, D, D, g.outer);
     l.to_input(Q, branch, D, D, w.outer, F, d_inner, false);
-    activate_backward(s.activation, m.before, d_inner, R, F, g.inner_bias);
+    activate_backward(s.activation, m.preactivation, d_inner, R, F, g.inner_bias);
     clear_rows(d_inner, R, Q, F);
     restore(m.normal1, w.gain1, w.offset1, R, D, between);
     clear_rows(between, R, Q, D);
     l.to_weight(Q, between, D, d_inner, F, F, g.inner);
     l.to_input(Q, d_inner, F, F, w.inner, D, residual, true);
-    add_norm_backward(residual, m.normal1, m.inverse1, w.gain1, l.dropout1, R, D, asking, branch, g.gain1, g.offset1, g.out_bias);
-    clear_rows(asking, R, Q, D);
+    add_norm_backward(residual, m.normal1, m.inverse1, w.gain1, l.dropout1, R, D, d_x_out, branch, g.gain1, g.offset1, g.out_bias);
+    clear_rows(d_x_out, R, Q, D);
     clear_rows(branch, R, Q, D);
     l.to_weight(Q, m.mixed, D, branch, D, D, g.out);
     l.to_input(Q, branch, D, D, w.out, D, d_mixed, false);
@@ -161,17 +161,17 @@ void layer_backward(const LayerShape& s, const LayerWeights& w, char* memory, co
     column_sum(d_q, R, D, D, g.q_bias);
     column_sum(d_kv, T, D, 2 * D, g.k_bias);
     column_sum(d_kv + D, T, D, 2 * D, g.v_bias);
-    l.to_weight(Q, m.asking, D, d_q, D, D, g.q);
+    l.to_weight(Q, m.x_out, D, d_q, D, D, g.q);
     l.to_weight(P, m.x, D, d_kv, 2 * D, D, g.k);
     l.to_weight(P, m.x, D, d_kv + D, 2 * D, D, g.v);
     if (!dx_TD) return;
-    l.to_input(Q, d_q, D, D, w.q, D, asking, true);
-    l.to_input(P, d_kv, 2 * D, D, w.k, D, into, into == asking);
-    l.to_input(P, d_kv + D, 2 * D, D, w.v, D, into, true);
-    convert(into, dx_TD, T, D, T);
+    l.to_input(Q, d_q, D, D, w.q, D, d_x_out, true);
+    l.to_input(P, d_kv, 2 * D, D, w.k, D, d_x, d_x == d_x_out);
+    l.to_input(P, d_kv + D, 2 * D, D, w.v, D, d_x, true);
+    convert(d_x, dx_TD, T, D, T);
     if (s.rows)
         for (long r = 0; r < R; r++)
-            for (long i = 0; i < D; i++) dx_TD[s.rows[r] * D + i] += asking[r * D + i];
+            for (long i = 0; i < D; i++) dx_TD[s.rows[r] * D + i] += d_x_out[r * D + i];
 }
 
 #define INSTANTIATE(E)                                                                                                           \

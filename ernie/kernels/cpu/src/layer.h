@@ -1,14 +1,14 @@
-// A post-norm Transformer layer as one step forward and one backward.
+// A post-norm Transformer layer as one forward and one backward function.
 #pragma once
 #include "attention.h"
 #include "rows.h"
 
 namespace ernie {
 
-// Rows that the products work on: the tokens, rounded up so that few shapes occur.  Those beyond the tokens are zero.
+// Products compute with the number of tokens rounded up to a multiple, so that few shapes occur.  The padding is zero.
 constexpr long ROW_MULTIPLE = 32;
 
-// Outputs are wanted at `outputs` of the tokens only, `rows` (ascending); at all of them where `rows` is null.
+// Outputs are computed only for the `outputs` tokens in `rows` (ascending), or for all tokens if `rows` is null.
 struct LayerShape {
     long tokens, outputs, width, inner;
     const int64_t* rows;
@@ -18,7 +18,7 @@ struct LayerShape {
     AttentionShape attention;
 };
 
-// Weights (in, out) in the type that is computed in; biases and norms in float.
+// Weights (in, out) in the compute type; biases and norms in float.
 struct LayerWeights {
     const void *q, *k, *v, *out, *inner, *outer;
     const float *q_bias, *k_bias, *v_bias, *out_bias, *inner_bias, *outer_bias;
@@ -30,17 +30,17 @@ struct LayerGradients {
     float *gain1, *offset1, *gain2, *offset2;
 };
 
-// What the backward pass needs, in one piece of memory of `bytes`.  P rows are the tokens rounded up, R the outputs.
+// What is saved for the backward pass, in one buffer of `bytes`.  P is the number of tokens rounded up, R that of outputs.
 template <class E>
 struct LayerMemory {
-    E *x, *asking, *q, *kv;                         // (P, D), (R, D), (R, D), (P, 2 D)
-    E *mixed, *normal1, *before, *normal2;          // (R, D), (R, D), (R, F), (R, D)
+    E *x, *x_out, *q, *kv;                          // (P, D), (R, D) the rows of x with outputs, (R, D), (P, 2 D)
+    E *mixed, *normal1, *preactivation, *normal2;   // (R, D), (R, D), (R, F), (R, D)
     float *logsum, *inverse1, *inverse2;            // (R, H), (R,), (R,)
     long bytes;
-    LayerMemory(const LayerShape&, char* memory);  // with null only `bytes` is of use
+    LayerMemory(const LayerShape&, char* memory);  // if null, only `bytes` is valid
 };
 
-// y (T, D) is zero where no output is wanted; rows of its gradient that are not wanted are not looked at.
+// y (T, D) is zero at tokens without output; rows of the gradient at those tokens are ignored.
 template <class E>
 void layer_forward(const LayerShape&, const LayerWeights&, const float* x_TD, char* memory, float* y_TD);
 template <class E>

@@ -1,7 +1,7 @@
-// Memory that is kept: a thread's scratch, and pieces that live as long as their owner.
+// Long-lived memory: scratch buffers that are reused, and allocations that live as long as their owner.
 //
-// Large pieces are put on pages of 2 MB where the kernel grants them: a weight that is read from memory at each product
-// then costs a page walk for 2 MB, not for 4 KB.
+// Large allocations use 2 MB pages if the kernel grants them: a weight that is read from memory in each product then costs
+// one page walk per 2 MB instead of one per 4 KB.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace ernie {
 
 inline long round_up(long n, long multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-// At least `bytes`, to be given to std::free.
+// Allocates at least `bytes`; release with std::free.
 inline void* allocate(size_t bytes) {
     constexpr size_t PAGE = 2 << 20;
     const size_t alignment = bytes >= 4 * PAGE ? PAGE : 64;
@@ -26,12 +26,12 @@ inline void* allocate(size_t bytes) {
     void* found = std::aligned_alloc(alignment, bytes);
     if (!found) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    if (alignment == PAGE) madvise(found, bytes, MADV_HUGEPAGE);  // refused: slower, that is all
+    if (alignment == PAGE) madvise(found, bytes, MADV_HUGEPAGE);  // only a hint: may be refused
 #endif
     return found;
 }
 
-// Memory that a thread keeps from call to call, and only ever lets grow.
+// A buffer that is kept from call to call and only ever grows.
 class Scratch {
 public:
     ~Scratch() { std::free(memory_); }
@@ -52,7 +52,7 @@ private:
     size_t size_ = 0;
 };
 
-// Pieces, aligned to 64 bytes, side by side in large blocks; all are freed together.
+// Allocations aligned to 64 bytes, side by side in large blocks, all freed together.
 class Arena {
 public:
     void* get(size_t bytes) {

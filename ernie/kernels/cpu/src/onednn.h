@@ -1,7 +1,7 @@
-// The few functions of oneDNN's C interface that are in use (oneDNN 3.x, documentation "C API reference").
+// The few functions of oneDNN's C interface that are used here (oneDNN 3.x, documentation "C API reference").
 //
-// Declared here because Paddle's wheel carries the library, libdnnl.so.3, but not usable headers of it.  The library is
-// in the process before this one is loaded, so nothing is linked.
+// Declared here because Paddle's wheel contains the library, libdnnl.so.3, but no usable headers.  The process loads it
+// before this library, so nothing is linked.
 #pragma once
 #include <cstddef>
 #include <cstdint>

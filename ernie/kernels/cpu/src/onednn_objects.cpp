@@ -1,4 +1,4 @@
-// oneDNN's objects as C++ has them.
+// RAII wrappers around oneDNN's objects.
 #include "onednn_objects.h"
 
 #include <stdexcept>
@@ -12,7 +12,7 @@ void check(int status, const char* what) {
 
 Device::Device() {
     static const dnnl_engine_t shared = [] {
-        // What is used again is kept where it is used; oneDNN would keep a thousand more, hundreds of megabytes.
+        // Products are cached where they are used; oneDNN's own cache would keep a thousand more, hundreds of megabytes.
         check(dnnl_set_primitive_cache_capacity(0), "emptying its cache");
         dnnl_engine_t made;
         check(dnnl_engine_create(&made, dnnl_cpu, 0), "making an engine");
@@ -23,8 +23,8 @@ Device::Device() {
 }
 
 Device& device() {
-    static thread_local Device one;
-    return one;
+    static thread_local Device device;
+    return device;
 }
 
 Description::Description(long rows, long columns, int type, long stride, bool transposed) {

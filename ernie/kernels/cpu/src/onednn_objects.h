@@ -1,4 +1,4 @@
-// oneDNN's objects as C++ has them: made, used, destroyed.
+// RAII wrappers around oneDNN's objects.
 #pragma once
 #include "onednn.h"
 
@@ -7,13 +7,13 @@ namespace ernie {
 void check(int status, const char* what);
 
 struct Device {
-    dnnl_engine_t engine;  // the same for all, so that one thread's products can be run by another
+    dnnl_engine_t engine;  // shared, so that one thread can run products created by another
     dnnl_stream_t stream;
     Device();
 };
-Device& device();  // each thread's own
+Device& device();  // one per thread
 
-// A matrix in memory: `stride` elements from row to row; `transposed` if it is to be read the other way round.
+// A matrix in memory: `stride` elements from row to row; `transposed` if it holds the transpose.
 struct Description {
     dnnl_memory_desc_t handle;
     Description(long rows, long columns, int type, long stride, bool transposed);
@@ -21,11 +21,11 @@ struct Description {
     Description(const Description&) = delete;
 };
 
-// A product of matrices with these descriptions, of which C may be added to, or have an activation applied (0: none).
+// A matrix product with these descriptions; it may add to C, or apply an activation (0: none) to it.
 class Multiplication {
 public:
     Multiplication(const_dnnl_memory_desc_t a, const_dnnl_memory_desc_t b, const_dnnl_memory_desc_t c, bool bias, long N, bool add, int activation);
-    // A (M, K) and C (M, N) as they lie in memory, B in a layout of its own.
+    // A (M, K) and C (M, N) in row-major order, B in a layout of its own.
     Multiplication(int in, int out, long M, long N, long K, const_dnnl_memory_desc_t b, bool bias, int activation);
     Multiplication(const Multiplication&) = delete;
     ~Multiplication();
@@ -38,9 +38,9 @@ private:
     dnnl_memory_t a_ = nullptr, b_ = nullptr, c_ = nullptr, bias_ = nullptr;
 };
 
-// The layout of B (K, N) in which the product with M rows is fastest; the caller destroys it.
+// The layout of B (K, N) in which a product with M rows is fastest; the caller destroys it.
 dnnl_memory_desc_t best_layout(int in, int weights, int out, long M, long N, long K);
-// Copies a matrix (rows, columns) of a type into memory of another layout or type.
+// Copies a matrix (rows, columns) into memory of another layout or type.
 void reorder(const void* source, int type, long rows, long columns, const_dnnl_memory_desc_t layout, dnnl_memory_t to);
 
 }  // namespace ernie

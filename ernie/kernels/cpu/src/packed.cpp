@@ -1,7 +1,7 @@
-// Weights as bytes and vectors as bytes.
+// Quantization of weights and vectors to bytes.
 //
-// Instructions multiply unsigned bytes of inputs with signed ones of weights.  Inputs are therefore shifted by 128, which
-// adds 128 times the sum of a weight's column to each result and is taken off again afterwards.
+// The instructions multiply unsigned bytes (inputs) by signed bytes (weights).  Inputs are therefore shifted by 128, which
+// adds 128 times the sum of the weight's column to each result and is subtracted afterwards.
 #include "packed.h"
 
 #include <cpuid.h>
@@ -25,7 +25,7 @@ std::vector<float> PlainWeight::joined() const {
     return found;
 }
 
-// Of a weight.  Without VNNI oneDNN adds two products in 16 bits, which hold 2 * 255 * 63, but not 2 * 255 * 127.
+// The range of quantized weights: without VNNI oneDNN adds two products in 16 bits, where 2 * 255 * 127 would overflow.
 static float largest_byte() {
     unsigned a = 0, b = 0, c = 0, d = 0;
     const bool wide = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c >> 11 & 1);
@@ -38,7 +38,7 @@ QuantizedWeight::QuantizedWeight(const PlainWeight& weight)
     : integers(size_t(weight.K * weight.columns())), scale(size_t(weight.columns()), 0.f), shift(scale.size(), 0) {
     const std::vector<float> values = weight.joined();
     const size_t N = scale.size();
-    // No byte stands for infinity or what is no number: the scale then is none either, and so are the results.
+    // Bytes cannot represent infinity or NaN: the column's scale becomes NaN instead, and so do the results.
     for (size_t i = 0; i < values.size(); i++) scale[i % N] = std::isfinite(values[i]) ? std::max(scale[i % N], std::fabs(values[i])) : NAN;
     const float most = largest_byte();
     for (float& s : scale) s = s == 0 ? 1.f : s / most;
@@ -52,7 +52,7 @@ QuantizedWeight::QuantizedWeight(const PlainWeight& weight)
 
 template <class E>
 float quantize(const E* x, long N, uint8_t* bytes) {
-    Vec highest = zero(), finite = zero();  // the latter no longer zero where one is infinite or no number
+    Vec highest = zero(), finite = zero();  // finite becomes NaN if an element is infinite or NaN
     for (long i = 0; i < N; i += LANES) {
         const Vec value = load(x + i, first(N - i));
         highest = max(highest, abs(value)), finite = finite + (value - value);

@@ -1,4 +1,4 @@
-// Products with weights that were laid out for them beforehand: for inference, where weights stay as they are.
+// Products with packed weights, for inference, where weights do not change.
 #pragma once
 #include <memory>
 #include <vector>
@@ -9,10 +9,10 @@
 
 namespace ernie {
 
-// What a product multiplies; int8 is bytes with per-token scales for inputs and one scale a column for weights.
+// The type of a product's factors; int8 has a scale per token for inputs and one per column for weights.
 enum class Kind { f32 = 0, bf16 = 1, int8 = 2 };
 
-// The type of the vectors that go in and come out: float for f32, and for int8 where the build has no bfloat16.
+// The type of input and output vectors, except for f32: bfloat16, or float if the build has none.
 #ifdef __AVX512BF16__
 typedef bf16 Low;
 #else
@@ -25,11 +25,11 @@ public:
     virtual ~PackedWeight() = default;
     // y (M, N) = f(x W + bias), vectors of float for f32 and of Low otherwise.
     virtual void multiply(long M, const void* x, const float* bias, Activation, void* y) = 0;
-    // Rows that x and y need to have for M of them to be multiplied; those beyond M are zero, and come out as they may.
+    // The rows that x and y must have to multiply M of them; those beyond M are zero in x and arbitrary in y.
     virtual long rows(long M) const = 0;
 };
 
-// A weight as it is given: columns of N_i each, side by side, matrices (K, N_i) in float.
+// An unpacked weight: float matrices (K, N_i), side by side.
 struct PlainWeight {
     long K;
     std::vector<const float*> parts;
@@ -38,7 +38,7 @@ struct PlainWeight {
     std::vector<float> joined() const;  // (K, N)
 };
 
-// A weight as bytes: weight = scale[n] * integer; `shift` is 128 times the sum of each column's integers, see quantize.
+// A weight as int8: weight = scale[n] * integer; `shift` is 128 times the sum of each column's integers, see quantize.
 struct QuantizedWeight {
     std::vector<int8_t> integers;  // (K, N)
     std::vector<float> scale;
@@ -46,16 +46,16 @@ struct QuantizedWeight {
     explicit QuantizedWeight(const PlainWeight&);
 };
 
-// A row as unsigned bytes, 128 being zero: x = scale * (byte - 128).  Returns the scale (dynamic quantization, per token),
-// NaN where an element is not finite.
+// Quantizes a row to unsigned bytes with zero at 128: x = scale * (byte - 128) (dynamic quantization, per token).  Returns
+// the scale, NaN if an element is not finite.
 template <class E>
 float quantize(const E* x_N, long N, uint8_t* bytes_N);
-// What the sums of a product of such bytes with a weight's stand for.
+// Converts the integer sums of a product of quantized rows and a quantized weight to floats.
 inline Vec dequantize(Ints sums, Ints shift, Vec scale_of_columns, float scale) { return to_floats(sums - shift) * scale_of_columns * all(scale); }
 
-// The weight in the layout that is best on this machine, in memory of `arena`.
+// Packs the weight in the best layout for this machine, in memory of `arena`.
 std::unique_ptr<PackedWeight> pack_weight(Kind, const PlainWeight&, Arena& arena);
-// In strips (strips.h), where the instruction set has words of that kind, otherwise null; and as oneDNN likes it.
+// In strips (strips.h), or null if the instruction set has no such words; and in oneDNN's layout.
 std::unique_ptr<PackedWeight> pack_in_strips(Kind, const PlainWeight&, Arena&);
 std::unique_ptr<PackedWeight> pack_for_onednn(Kind, const PlainWeight&, Arena&);
 

@@ -1,4 +1,4 @@
-// Weights laid out by oneDNN, where there is nothing better: its products are fast in every instruction set.
+// Weights packed by oneDNN, the fallback: its products are fast with every instruction set.
 #include <list>
 #include <map>
 #include <tuple>
@@ -20,7 +20,7 @@ public:
             quantized_ = std::make_unique<QuantizedWeight>(weight);
         else
             joined = weight.joined();
-        constexpr long ROWS = 512;  // the number of rows that the layout is made for; others can use it too
+        constexpr long ROWS = 512;  // the layout is optimized for this number of rows, but works for others
         layout_ = best_layout(type(dnnl_u8), type(dnnl_s8), type(dnnl_s32), ROWS, N_, K_);
         void* data = arena.get(dnnl_memory_desc_get_size(layout_));
         check(dnnl_memory_create(&memory_, layout_, device().engine, data), "making a weight");
@@ -35,7 +35,7 @@ public:
         dnnl_memory_desc_destroy(layout_);
     }
 
-    // Rounded up so that few shapes occur, but not by much where there are few rows.
+    // Rounded up so that few shapes occur, but not by much if there are few rows.
     long rows(long M) const override { return round_up(M, M <= 64 ? 8 : 32); }
 
     void multiply(long M, const void* x, const float* bias, Activation activation, void* y) override {
@@ -60,13 +60,13 @@ public:
     }
 
 private:
-    // A product by its number of rows, whether it has a bias, and its activation.
+    // Number of rows, whether there is a bias, activation.
     typedef std::tuple<long, bool, int> Key;
     typedef std::list<std::pair<Key, Multiplication>> List;
 
-    int type(int of_bytes) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : of_bytes; }
+    int type(int for_int8) const { return kind_ == Kind::f32 ? dnnl_f32 : kind_ == Kind::bf16 ? dnnl_bf16 : for_int8; }
 
-    // Made once and kept while it is among the ones used last.
+    // Returns a cached product; the least recently used one is evicted.
     Multiplication& product(long M, const float* bias, Activation activation) {
         const Key key{M, bias != nullptr, int(activation)};
         auto found = index_.find(key);

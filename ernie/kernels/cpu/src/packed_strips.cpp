@@ -1,4 +1,4 @@
-// Weights in strips: read from memory once in a product, whatever the number of rows.
+// Weights in strips: each product reads them from memory once, whatever the number of rows.
 #include "packed.h"
 #include "strips.h"
 
@@ -6,7 +6,7 @@ namespace ernie {
 #ifdef __AVX512F__
 namespace {
 
-// A weight of E, multiplied with rows of E.
+// A weight of type E, multiplied by rows of type E.
 template <class E>
 class StripsWeight : public PackedWeight {
 public:
@@ -41,7 +41,7 @@ private:
 };
 
 #ifdef __AVX512VNNI__
-// A weight of bytes, multiplied with rows of Low, which become bytes on the way.
+// An int8 weight, multiplied by rows of type Low, which are quantized on the way.
 class ByteStripsWeight : public PackedWeight {
 public:
     ByteStripsWeight(const PlainWeight& weight, Arena& arena) : K_(weight.K), N_(weight.columns()) {

@@ -1,6 +1,6 @@
-// The bound for products: multiply-adds on registers alone, in as many sums as hide an instruction's latency.
+// An upper bound for matrix products: multiply-adds in registers only, with enough sums to hide the latency.
 //
-// Fog, "Instruction tables" (agner.org/optimize): no processor with these instructions needs more than 12 at a time.
+// Fog, "Instruction tables" (agner.org/optimize): no processor with these instructions needs more than 12 in flight.
 #include "peak.h"
 
 #include "small_product.h"
@@ -21,7 +21,7 @@ double peak(long rounds) {
         for (long i = 0; i < rounds; i++)
             for (Vec& sum : c) sum = Pairing<E>::multiply_add(half, b, sum);
         for (Vec& sum : c) total = total + sum;
-        // A use of the sums, or the compiler would leave the loop out.
+        // Uses the sums, so that the compiler does not remove the loop.
         operations += double(rounds) * SUMS * LANES * Pairing<E>::STEP * 2 + (sum(total) < 0);
     }
     return operations;

@@ -1,9 +1,9 @@
-// What the multiply-add units of this machine can do at most.
+// The peak throughput of this machine's multiply-add units.
 #pragma once
 
 namespace ernie {
 
-// All threads multiply and add in their registers, `rounds` times; returns how many operations that were.
+// All threads multiply and add in registers, `rounds` times; returns the number of operations.
 template <class E>
 double peak(long rounds);
 

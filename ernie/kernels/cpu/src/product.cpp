@@ -1,4 +1,4 @@
-// Products by oneDNN.  Making a oneDNN primitive takes half a millisecond, so each is made once for its shape and kept.
+// Products by oneDNN.  Creating a oneDNN primitive takes half a millisecond, so each is cached by its shape.
 #include "product.h"
 
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 typedef std::tuple<int, int, long, long, long, long, bool, long, bool, bool, long, bool> Key;
 
-// The products used last, so that batches of ever new sizes do not fill the memory with machine code.
+// An LRU cache: batches of ever new sizes must not fill the memory with machine code.
 class Cache {
 public:
     template <class Make>
@@ -51,8 +51,8 @@ void multiply(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, con
 }
 
 #ifndef __AVX512F__
-// With AVX2 oneDNN shares out K among its threads where C is small, and sums would depend on their number.  So C is
-// shared out here, in tiles which are the same for any number of threads, each of them one thread's.
+// With AVX2 oneDNN splits K between its threads if C is small, so that sums would depend on their number.  Here C is split
+// instead, into tiles that are the same for any number of threads, each of which one thread computes.
 void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* bias, float* C, long ldc, bool add) {
     const auto tile = [](long length, long other) { return length < other ? 512 : length > 512 ? 256 : 128; };
     const long rows = tile(M, N), columns = tile(N, M + 1), across = (N + columns - 1) / columns, tiles = (M + rows - 1) / rows * across;
@@ -60,14 +60,14 @@ void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* 
 #pragma omp parallel if (tiles > 1)
     {
         const int threads = omp_get_max_threads();
-        omp_set_num_threads(1);  // of oneDNN, in this thread
+        omp_set_num_threads(1);  // for oneDNN in this thread
 #pragma omp for schedule(static)
         for (long t = 0; t < tiles; t++) {
             const long m = t / across * rows, n = t % across * columns;
             const Matrix left{a + m * (A.transposed ? 1 : A.stride), A.stride, A.transposed};
             const Matrix right{b + n * (B.transposed ? B.stride : 1), B.stride, B.transposed};
-            const float* own = bias ? bias + n : nullptr;
-            multiply(Type::f32, Type::f32, std::min(rows, M - m), std::min(columns, N - n), K, left, right, own, C + m * ldc + n, ldc, add);
+            const float* tile_bias = bias ? bias + n : nullptr;
+            multiply(Type::f32, Type::f32, std::min(rows, M - m), std::min(columns, N - n), K, left, right, tile_bias, C + m * ldc + n, ldc, add);
         }
         omp_set_num_threads(threads);
     }
@@ -78,13 +78,13 @@ void multiply_in_tiles(long M, long N, long K, Matrix A, Matrix B, const float* 
 
 void product(Type in, Type out, long M, long N, long K, Matrix A, Matrix B, const float* bias, void* C, long ldc, bool add) {
     if (M == 0 || N == 0) return;
-    if (K == 0) {  // a sum of nothing, which oneDNN would not write
+    if (K == 0) {  // an empty sum, which oneDNN would not write
         if (add) return;
         const long size = out == Type::f32 ? 4 : 2;
         for (long m = 0; m < M; m++) {
             char* row = static_cast<char*>(C) + m * ldc * size;
             std::memset(row, 0, N * size);
-            if (bias) std::memcpy(row, bias, N * size);  // only of products in float
+            if (bias) std::memcpy(row, bias, N * size);  // only for float outputs
         }
         return;
     }

@@ -8,7 +8,7 @@ enum class Type { f32 = 3, bf16 = 2 };
 template <class E>
 constexpr Type type_of = sizeof(E) == 2 ? Type::bf16 : Type::f32;
 
-// A matrix in memory: `stride` elements from row to row; `transposed` if it is to be read the other way round.
+// A matrix in memory: `stride` elements from row to row; `transposed` if it holds the transpose.
 struct Matrix {
     const void* data;
     long stride;

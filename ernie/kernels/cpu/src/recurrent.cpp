@@ -8,10 +8,10 @@
 namespace ernie {
 namespace {
 
-// The units that a thread has, in whole vectors.
-struct Own {
+// The units of a thread, in whole vectors.
+struct Units {
     long first, count, width;
-    Own(long units, int thread, int threads) {
+    Units(long units, int thread, int threads) {
         const long vectors = (units + LANES - 1) / LANES, each = (vectors + threads - 1) / threads;
         first = std::min(units, thread * each * LANES);
         count = std::min(units, (thread + 1) * each * LANES) - first;
@@ -19,12 +19,12 @@ struct Own {
     }
 };
 
-// Which sequences go on at a step, and where their rows lie.
+// Which sequences are active at a step, and where their rows are.
 class Steps {
 public:
     explicit Steps(const Recurrence& r) : r_(r) {}
     long longest() const { return r_.sequences ? length(0) : 0; }
-    // How many sequences, of the longest ones, have a step t.
+    // The number of sequences, longest first, that have a step t.
     long active(long t) const {
         long n = r_.sequences;
         while (n && length(n - 1) <= t) n--;
@@ -51,7 +51,7 @@ void gru_forward(const Recurrence& r, const float* x, const float* U, const floa
     for (long n = 0; r.begin && n < N; n++) std::copy_n(r.begin + r.order[n] * H, H, states[0].data() + n * H);
 #pragma omp parallel num_threads(threads_for(H))
     {
-        const Own own(H, omp_get_thread_num(), omp_get_num_threads());
+        const Units own(H, omp_get_thread_num(), omp_get_num_threads());
         std::vector<float> weights(size_t(H * 3 * own.width) + LANES), added(size_t(N * 3 * own.width) + LANES);
         for (long gate = 0; gate < 3; gate++)
             for (long k = 0; k < H; k++)
@@ -64,19 +64,19 @@ void gru_forward(const Recurrence& r, const float* x, const float* U, const floa
                 small_product<float>(before, H, active, weights.data(), 3 * own.width, 3 * own.width, H, added.data(), 3 * own.width, false);
                 for (long n = 0; n < active; n++) {
                     const long row = steps.row(n, t);
-                    const float *in = x + row * 3 * H + own.first, *more = added.data() + n * 3 * own.width, *bias = b + own.first;
-                    float* keep = kept + row * 4 * H + own.first;
+                    const float *in = x + row * 3 * H + own.first, *from_state = added.data() + n * 3 * own.width, *bias = b + own.first;
+                    float* saved = kept + row * 4 * H + own.first;
                     for (long i = 0; i < own.count; i += LANES) {
                         const Mask m = first(own.count - i);
-                        Vec reset = sigmoid(load(in + i, m) + load(more + i) + load(bias + i, m));
-                        Vec update = sigmoid(load(in + H + i, m) + load(more + own.width + i) + load(bias + H + i, m));
-                        Vec recalled = load(more + 2 * own.width + i) + load(bias + 2 * H + i, m);
+                        Vec reset = sigmoid(load(in + i, m) + load(from_state + i) + load(bias + i, m));
+                        Vec update = sigmoid(load(in + H + i, m) + load(from_state + own.width + i) + load(bias + H + i, m));
+                        Vec recalled = load(from_state + 2 * own.width + i) + load(bias + 2 * H + i, m);
                         Vec candidate = tanh(load(in + 2 * H + i, m) + reset * recalled);
                         Vec now = candidate + update * (load(before + n * H + own.first + i, m) - candidate);
-                        store(keep + i, reset, m);
-                        store(keep + H + i, update, m);
-                        store(keep + 2 * H + i, candidate, m);
-                        store(keep + 3 * H + i, recalled, m);
+                        store(saved + i, reset, m);
+                        store(saved + H + i, update, m);
+                        store(saved + 2 * H + i, candidate, m);
+                        store(saved + 3 * H + i, recalled, m);
                         store(after + n * H + own.first + i, now, m);
                         store(h + row * H + own.first + i, now, m);
                     }
@@ -95,8 +95,8 @@ void gru_backward(const Recurrence& r, const float* U, const float* h, const flo
     std::fill_n(dbegin, N * H, 0.f);
 #pragma omp parallel num_threads(threads_for(H))
     {
-        const Own own(H, omp_get_thread_num(), omp_get_num_threads());
-        // The rows of U that belong to its units, as the columns of what the gates' gradients are multiplied by.
+        const Units own(H, omp_get_thread_num(), omp_get_num_threads());
+        // The rows of U for this thread's units, transposed: the gates' gradients are multiplied by them.
         std::vector<float> weights(size_t(3 * H * own.width) + LANES), back(size_t(N * own.width) + LANES, 0.f), through(back);
         if (own.count) pack_transposed(U + own.first * 3 * H, 3 * H, own.count, 3 * H, weights.data(), own.width);
         for (long t = steps.longest() - 1; t >= 0; t--) {
@@ -104,16 +104,16 @@ void gru_backward(const Recurrence& r, const float* U, const float* h, const flo
             for (long n = 0; own.count && n < active; n++) {
                 const long row = steps.row(n, t);
                 const float* before = t ? h + steps.row(n, t - 1) * H : r.begin ? r.begin + r.order[n] * H : zeros.data();
-                const float* keep = kept + row * 4 * H + own.first;
+                const float* saved = kept + row * 4 * H + own.first;
                 float *to_x = dx + row * 3 * H + own.first, *to_added = dadded + row * 3 * H + own.first;
                 float* gates = packed.data() + n * 3 * H + own.first;
                 for (long i = 0; i < own.count; i += LANES) {
                     const Mask m = first(own.count - i);
-                    Vec reset = load(keep + i, m), update = load(keep + H + i, m), candidate = load(keep + 2 * H + i, m);
+                    Vec reset = load(saved + i, m), update = load(saved + H + i, m), candidate = load(saved + 2 * H + i, m);
                     Vec d = load(grad + row * H + own.first + i, m) + load(back.data() + n * own.width + i);
                     Vec d_candidate = d * (all(1.f) - update) * (all(1.f) - candidate * candidate);
                     Vec d_update = d * (load(before + own.first + i, m) - candidate) * update * (all(1.f) - update);
-                    Vec d_reset = d_candidate * load(keep + 3 * H + i, m) * reset * (all(1.f) - reset);
+                    Vec d_reset = d_candidate * load(saved + 3 * H + i, m) * reset * (all(1.f) - reset);
                     Vec d_recalled = d_candidate * reset;
                     store(to_x + i, d_reset, m);
                     store(to_x + H + i, d_update, m);

@@ -1,6 +1,6 @@
-// Elementwise work and LayerNorm, each in one pass over a row that stays in the cache.
+// Elementwise operations and LayerNorm, each in one pass over a row that stays in the cache.
 //
-// Sums over tokens are made in chunks of rows, then over the chunks in order, whatever the number of threads.
+// Sums over tokens are computed per chunk of rows, then over the chunks in order, whatever the number of threads.
 #include "rows.h"
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace ernie {
 namespace {
 
-// `body(first, last, sums)` for each chunk of rows, with `width` sums of its own; then all of them added up.
+// Calls `body(first, last, sums)` for each chunk of rows, with `width` sums of its own, and adds all of them up.
 template <class Body>
 void summed(long T, long width, float* total, const Body& body) {
     std::vector<float> parts(size_t(chunks(T) * width), 0.f);
@@ -38,7 +38,7 @@ inline Vec slope(Activation activation, Vec x) {
     return activation == Activation::relu ? select(negative(zero() - x), all(1.f), zero()) : all(1.f);
 }
 
-// The masks of a row's vectors, drawn for 64 columns at a time.
+// The dropout masks of a row's vectors, drawn for 64 columns at a time.
 class RowMasks {
 public:
     RowMasks(const Dropout& dropout, long row) : dropout_(dropout), row_(uint32_t(row)) {}
@@ -183,16 +183,16 @@ void add_norm_backward(const float* grad, const E* normal, const float* inverse,
         for (long t = from; t < to; t++) {
             const long at = t * D;
             RowMasks masks(dropout, t);
-            Vec one = zero(), two = zero();
+            Vec sum_w = zero(), sum_wn = zero();
             for (long i = 0; i < D; i += LANES) {
                 Mask m = first(D - i);
                 Vec g = load(grad + at + i, m), n = load(normal + at + i, m), w = g * load(gain + i, m);
                 add_to(sums + i, g * n, m);
                 add_to(sums + D + i, g, m);
-                one = one + w;
-                two = fma(w, n, two);
+                sum_w = sum_w + w;
+                sum_wn = fma(w, n, sum_wn);
             }
-            Vec mean = all(sum(one) / float(D)), along = all(sum(two) / float(D));
+            Vec mean = all(sum(sum_w) / float(D)), along = all(sum(sum_wn) / float(D));
             for (long i = 0; i < D; i += LANES) {
                 Mask m = first(D - i);
                 Vec w = load(grad + at + i, m) * load(gain + i, m);

@@ -8,7 +8,7 @@
 namespace ernie {
 namespace {
 
-// Vectors of C numbers in whole vectors of lanes, and matrices whose columns come in blocks of C.
+// Pads vectors of C elements, and the blocks of C columns of matrices, to whole SIMD vectors.
 struct Widths {
     long C, W;
     explicit Widths(long channels) : C(channels), W(round_up(channels, LANES)) {}
@@ -22,33 +22,34 @@ struct Widths {
 
 }  // namespace
 
-void draw(const Network& net, long S, float last, const float* told, const float* noise, float* const* rows, float* samples) {
+void draw(const Network& net, long S, float last, const float* conditioning, const float* noise, float* const* rows, float* samples) {
     const long L = net.layers, C = net.channels, K = net.taps * C;
     const Widths widths(C);
     const long W = widths.W;
-    const auto first = widths.packed(net.first, 2, 1), mix = widths.packed(net.mix, L * K, 2), leads = widths.packed(net.leads, L * C, 2);
-    const auto on_bias = widths.packed(net.on_bias, L, 1), inner = widths.packed(net.inner, C, 1), bias = widths.packed(net.inner_bias, 1, 1);
-    std::vector<float> x(W), total(W), gated(W), seen(K), both(2 * W), hidden(W);
+    const auto first = widths.packed(net.first, 2, 1), mix = widths.packed(net.mix, L * K, 2);
+    const auto skip_residual = widths.packed(net.skip_residual, L * C, 2), residual_bias = widths.packed(net.residual_bias, L, 1);
+    const auto inner = widths.packed(net.inner, C, 1), bias = widths.packed(net.inner_bias, 1, 1);
+    std::vector<float> x(W), total(W), gated(W), inputs(K), outputs(2 * W), hidden(W);
     for (long s = 0; s < S; s++) {
         for (long i = 0; i < W; i += LANES) {
             store(&x[i], fma(all(last / net.loudness), load(&first[i]), load(&first[W + i])));
             store(&total[i], zero());
         }
         for (long l = 0; l < L; l++) {
-            const long apart = long(net.dilations[l]);
-            float* own = rows[l] + s * C;  // the oldest that it sees
-            std::copy_n(x.data(), C, own + (net.taps - 1) * apart * C);
-            for (long tap = 0; tap < net.taps; tap++) std::copy_n(own + tap * apart * C, C, &seen[tap * C]);
-            small_product<float>(seen.data(), K, 1, &mix[l * K * 2 * W], 2 * W, 2 * W, K, both.data(), 2 * W, false);
-            const float* more = told + (s * L + l) * 2 * C;
+            const long dilation = long(net.dilations[l]);
+            float* layer_rows = rows[l] + s * C;  // the oldest input
+            std::copy_n(x.data(), C, layer_rows + (net.taps - 1) * dilation * C);
+            for (long tap = 0; tap < net.taps; tap++) std::copy_n(layer_rows + tap * dilation * C, C, &inputs[tap * C]);
+            small_product<float>(inputs.data(), K, 1, &mix[l * K * 2 * W], 2 * W, 2 * W, K, outputs.data(), 2 * W, false);
+            const float* added = conditioning + (s * L + l) * 2 * C;
             for (long i = 0; i < W; i += LANES) {
                 const Mask m = ernie::first(C - i);
-                store(&gated[i], tanh(load(&both[i]) + load(more + i, m)) * sigmoid(load(&both[W + i]) + load(more + C + i, m)));
+                store(&gated[i], tanh(load(&outputs[i]) + load(added + i, m)) * sigmoid(load(&outputs[W + i]) + load(added + C + i, m)));
             }
-            small_product<float>(gated.data(), C, 1, &leads[l * C * 2 * W], 2 * W, 2 * W, C, both.data(), 2 * W, false);
+            small_product<float>(gated.data(), C, 1, &skip_residual[l * C * 2 * W], 2 * W, 2 * W, C, outputs.data(), 2 * W, false);
             for (long i = 0; i < W; i += LANES) {
-                store(&total[i], load(&total[i]) + load(&both[i]));
-                store(&x[i], load(&x[i]) + load(&both[W + i]) + load(&on_bias[l * W + i]));
+                store(&total[i], load(&total[i]) + load(&outputs[i]));
+                store(&x[i], load(&x[i]) + load(&outputs[W + i]) + load(&residual_bias[l * W + i]));
             }
         }
         if (noise) {

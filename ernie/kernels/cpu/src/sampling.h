@@ -1,25 +1,25 @@
-// A WaveNet that makes one sample after the other, each from those before it: Ping et al. (2019), arXiv 1807.07281, section 3.
+// Autoregressive sampling from a WaveNet: Ping et al. (2019), arXiv 1807.07281, section 3.
 //
-// One thread: a sample takes some microseconds, in which no other could be of help.  The weights stay in its core's cache.
+// One thread: a sample takes some microseconds, too short for others to help.  The weights stay in the core's cache.
 #pragma once
 #include <cstdint>
 
 namespace ernie {
 
-// `layers` of `channels` (L, C), each of which sees `taps` vectors that lie its dilation apart.  A sample, in `loudness`, is
-// made a vector by `first` (2, C), weight and bias.  `mix` (L, taps C, 2 C) has the oldest tap first.  `leads` (L, C, 2 C) lead
-// out of the stack and on to the next layer, whose bias is `on_bias` (L, C).  Through `inner` (C, C) and `out` (C, 2) the sum of
-// what leads out becomes the mean of the next sample and the logarithm of its deviation.
+// L `layers` of C `channels`, each of which sees `taps` vectors that are its dilation apart.  `first` (2, C), a weight and a
+// bias, maps a sample divided by `loudness` to a vector.  `mix` (L, taps C, 2 C) has the oldest tap first.  `skip_residual`
+// (L, C, 2 C) projects to the output of the stack and to the next layer, the latter with the bias `residual_bias` (L, C).
+// `inner` (C, C) and `out` (C, 2) map the summed skip outputs to the mean and the log scale of the next sample.
 struct Network {
     long layers, channels, taps;
     float loudness;
     const int64_t* dilations;
-    const float *first, *mix, *leads, *on_bias, *inner, *inner_bias, *out, *out_bias;
+    const float *first, *mix, *skip_residual, *residual_bias, *inner, *inner_bias, *out, *out_bias;
 };
 
-// S samples that follow `last`: drawn by `noise` (S,), or, where that is null, those that are in `samples` already.  `rows` are
-// the vectors of each layer ((taps - 1) dilation + S, C), the first of which are those before, and `told` (S, L, 2 C) is what the
-// conditioner adds to each product.
-void draw(const Network&, long S, float last, const float* told, const float* noise, float* const* rows, float* samples);
+// Draws S samples that follow `last` with `noise` (S,) or, if that is null, processes those in `samples`.  `rows` are the
+// vectors of each layer ((taps - 1) dilation + S, C), of which those before the samples are given, and `conditioning`
+// (S, L, 2 C) is what the conditioner adds to each product.
+void draw(const Network&, long S, float last, const float* conditioning, const float* noise, float* const* rows, float* samples);
 
 }  // namespace ernie

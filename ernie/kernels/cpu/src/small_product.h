@@ -1,7 +1,7 @@
-// C (M, N) = A (M, K) B (K, N) for matrices that fit the cache, by one thread: the products inside attention.
+// C (M, N) = A (M, K) B (K, N) for matrices that fit in the cache, by one thread: the products inside attention.
 //
 // B is packed beforehand into panels of whole vectors; A is read in place.  A tile of ROWS x COLUMNS vectors of C stays in
-// registers while K runs (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 2008).
+// registers during the loop over K (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 2008).
 // bfloat16 is multiplied in pairs along K, with sums in float.
 #pragma once
 #include "threads.h"
@@ -9,7 +9,7 @@
 
 namespace ernie {
 
-// How a type is multiplied: `Word` is a packed element of B, STEP values along K.
+// How a type is multiplied: a `Word` is a packed element of B, STEP values along K.
 template <class E>
 struct Pairing;
 template <>
@@ -45,8 +45,7 @@ long packed_rows(long K) {
     return (K + Pairing<E>::STEP - 1) / Pairing<E>::STEP;
 }
 
-// Where a product finds A: its rows as they lie in memory, or (`TURNED`) packed like B, with the words of a column of A
-// side by side.
+// The left factor A: rows in place, or (`TURNED`) packed like B, with the words of a column of A side by side.
 template <class E, bool TURNED>
 struct Left {
     const E* rows;
@@ -102,7 +101,7 @@ inline void product_of(Left<E, TURNED> A, long M, const typename Pairing<E>::Wor
         columns_of<E, COLUMNS>(std::min<long>(COLUMNS, (N - j) / LANES), A, M, B + j, ldb, C + j, ldc, K, add);
 }
 
-// N is a multiple of LANES; rows of A hold K rounded up to whole words.  With `add`, C is added to.
+// N is a multiple of LANES; rows of A hold K rounded up to whole words.  With `add`, the product is added to C.
 template <class E>
 inline void small_product(const E* A, long lda, long M, const typename Pairing<E>::Word* B, long ldb, long N, long K,
                           float* C, long ldc, bool add) {
@@ -139,7 +138,7 @@ inline void pack(const E* X, long ldx, long R, long C, typename Pairing<E>::Word
 }
 
 #ifdef __AVX512F__
-// A square of 16 x 16 words, rows for columns: in four rounds pairs, fours, eights and sixteens of words change places.
+// Transposes 16 x 16 words, in four rounds that exchange pairs, fours, eights and sixteens of words.
 inline void transpose(__m512i row[16]) {
     __m512i t[16];
     for (int i = 0; i < 16; i += 2) {

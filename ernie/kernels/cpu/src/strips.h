@@ -1,10 +1,10 @@
-// C (M, N) = A (M, K) B (K, N) for matrices of any size, by all threads: the products with weights, of words as AVX-512 has
-// instructions for (a float, two values of bfloat16, four bytes).
+// C (M, N) = A (M, K) B (K, N) for matrices of any size, by all threads: the products with weights, in the words that
+// AVX-512 has instructions for (a float, two bfloat16, four bytes).
 //
-// A strip is 16 rows of A, or 16 columns of B, side by side, word after word along K.  One word of each row and one vector
-// of columns at a time make 16 x 16 sums in registers, with nothing but these two strips read.  A strip of B stays in the
-// first caches while those of A pass by, and comes from memory once (Goto and van de Geijn, "Anatomy of high-performance
-// matrix multiplication", ACM TOMS 2008).
+// A strip is 16 rows of A, or 16 columns of B, side by side, word after word along K.  16 x 16 sums are accumulated in
+// registers, from one word of each row and one vector of columns at a time; only these two strips are read.  A strip of B
+// stays in the inner caches while the strips of A stream past, and is read from memory once (Goto and van de Geijn,
+// "Anatomy of high-performance matrix multiplication", ACM TOMS 2008).
 #pragma once
 #include "small_product.h"
 
@@ -47,13 +47,13 @@ struct Pairing<uint8_t> {
 };
 #endif
 
-// A strip in the words of E, for `pack` and `pack_transposed`.
+// A strip as words of E, for `pack` and `pack_transposed`.
 template <class E>
 typename Pairing<E>::Word* words_of(uint32_t* strip) {
     return reinterpret_cast<typename Pairing<E>::Word*>(strip);
 }
 
-// With FETCH the strip of B is on its way from memory: what comes 4 KB later is asked for in time.
+// With FETCH the strip of B comes from memory: the data 4 KB ahead is prefetched.
 template <class E, int R, bool FETCH, class Done>
 inline void tile(long words, const uint32_t* A, const uint32_t* B, long row, const Done& done) {
     constexpr long AHEAD = 4096 / sizeof(uint32_t);
@@ -77,20 +77,20 @@ inline void tile_of(long rows, long words, const uint32_t* A, const uint32_t* B,
     }
 }
 
-// Calls done(row, column, sums) with the sums of each row for each 16 columns, those beyond N included.  left(row, count,
-// strip) lays out rows of A; B is laid out already.
+// Calls done(row, column, sums) with the sums of each row for every 16 columns, including those beyond N.  left(row, count,
+// strip) packs rows of A; B is packed already.
 template <class E, class Left, class Done>
 void strips_product(long M, long N, long K, const Left& left, const uint32_t* B, const Done& done) {
     static thread_local Scratch memory;
     const long words = packed_rows<E>(K), rows = (M + STRIP - 1) / STRIP, columns = (N + STRIP - 1) / STRIP;
     uint32_t* A = memory.get<uint32_t>(rows * STRIP * words);
-    auto lay_out = [&](long i) { left(i * STRIP, std::min(STRIP, M - i * STRIP), A + i * STRIP * words); };
-    if (rows == 1) lay_out(0);  // done before other threads have begun
+    auto pack_strip = [&](long i) { left(i * STRIP, std::min(STRIP, M - i * STRIP), A + i * STRIP * words); };
+    if (rows == 1) pack_strip(0);  // faster than starting other threads
 #pragma omp parallel
     {
         if (rows > 1) {
 #pragma omp for schedule(static)
-            for (long i = 0; i < rows; i++) lay_out(i);
+            for (long i = 0; i < rows; i++) pack_strip(i);
         }
 #pragma omp for schedule(static)
         for (long j = 0; j < columns; j++) {

@@ -1,6 +1,6 @@
-// How the kernels share their work between OpenMP's threads, which are those of oneDNN as well.
+// How the kernels split their work between OpenMP threads, which oneDNN uses as well.
 //
-// Sums over tokens are made in chunks of fixed size, added in order: they do not depend on the number of threads.
+// Sums over tokens are computed in chunks of fixed size and added in order, so they do not depend on the number of threads.
 #pragma once
 #include <omp.h>
 
@@ -13,7 +13,7 @@ namespace ernie {
 constexpr long CHUNK = 64;  // tokens
 inline long chunks(long tokens) { return (tokens + CHUNK - 1) / CHUNK; }
 
-// Elements of vectors below which one thread is done before others have begun.
+// With fewer elements than this, one thread is faster than several.
 constexpr long FEW = 1 << 14;
 
 }  // namespace ernie

@@ -1,6 +1,6 @@
-// A vector of floats as wide as the instruction set that this file is compiled for: 16 lanes of AVX-512, 8 of AVX2.
+// A SIMD vector of floats, as wide as the instruction set being compiled for: 16 lanes for AVX-512, 8 for AVX2.
 //
-// The kernels are written once in these words; ernie/kernels/build.py compiles them for each instruction set.
+// The kernels are written once with these operations; ernie/kernels/build.py compiles them for each instruction set.
 #pragma once
 #include <immintrin.h>
 
@@ -10,7 +10,7 @@
 
 namespace ernie {
 
-// bfloat16: the upper half of a float.  Only stored; sums are made in float.
+// bfloat16: the upper half of a float.  A storage type only; sums are computed in float.
 struct bf16 {
     uint16_t bits;
 };
@@ -50,7 +50,7 @@ inline Vec operator-(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec operator*(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Vec operator/(Vec a, Vec b) { return {_mm512_div_ps(a.v, b.v)}; }
 inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a b + c
-// b where either is NaN.
+// Returns b if either is NaN.
 inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {_mm512_sqrt_ps(a.v)}; }
 inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
@@ -67,9 +67,9 @@ inline Ints lanes() { return {_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 inline Ints load(const int32_t* p, Mask m) { return {_mm512_maskz_loadu_epi32(m.m, p)}; }
 inline Ints operator+(Ints a, Ints b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Ints operator-(Ints a, Ints b) { return {_mm512_sub_epi32(a.v, b.v)}; }
-inline Ints to_integers(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }  // the nearest
+inline Ints to_integers(Vec a) { return {_mm512_cvtps_epi32(a.v)}; }  // rounds to nearest
 inline Vec to_floats(Ints a) { return {_mm512_cvtepi32_ps(a.v)}; }
-// The first n of numbers from 0 to 255.
+// Stores the first n lanes, with values from 0 to 255, as bytes.
 inline void store_bytes(uint8_t* p, Ints a, long n) { _mm512_mask_cvtusepi32_storeu_epi8(p, first(n).m, a.v); }
 inline Ints operator^(Ints a, Ints b) { return {_mm512_xor_si512(a.v, b.v)}; }
 inline Mask at_least(Ints a, Ints b) { return {_mm512_cmpge_epu32_mask(a.v, b.v)}; }  // unsigned
@@ -108,7 +108,7 @@ struct Ints {
     __m256i v;
 };
 struct Mask {
-    __m256i m;  // all bits of a lane, or none
+    __m256i m;  // all bits of a lane set, or none
 };
 
 inline Ints all(uint32_t x) { return {_mm256_set1_epi32(int(x))}; }
@@ -174,7 +174,7 @@ inline void multiply(Ints a, Ints b, Ints& high, Ints& low) {
 
 #endif
 
-// e^x to about one unit in the last place, that of -87 below it, NaN for NaN: 2^n times the Taylor series of 2^f for |f| <= 1/2.
+// e^x to about one ulp, with x clamped to at least -87, and NaN for NaN: 2^n times the Taylor series of e^f, x = n ln 2 + f.
 inline Vec exp(Vec x) {
     x = max(all(-87.f), x);
     Vec n = round(x * all(1.44269504f));

@@ -1,4 +1,4 @@
-// Softmax and cross entropy of a row of logits: highest, sum, gradient, in three passes over a row that stays in the cache.
+// Softmax and cross entropy of a row of logits: maximum, sum, gradient, in three passes over a row that stays in the cache.
 #include "vocabulary.h"
 
 #include "threads.h"
@@ -28,11 +28,11 @@ void softmax_cross_entropy(const float* logits, const int64_t* labels, long P, l
         for (long j = 0; j < V; j += LANES) {
             Mask m = first(V - j);
             Vec share = exp(load(x + j, m) - all(top)) * all(1.f / divisor);
-            const long place = labels[p] - j;
-            if (place >= 0 && place < LANES) {
-                float one[LANES] = {};
-                one[place] = 1.f;
-                share = share - load(one);
+            const long lane = labels[p] - j;
+            if (lane >= 0 && lane < LANES) {
+                float one_hot[LANES] = {};
+                one_hot[lane] = 1.f;
+                share = share - load(one_hot);
             }
             store(g + j, share, m);
         }

@@ -4,7 +4,7 @@
 
 namespace ernie {
 
-// For each row of logits (P, V) its loss (P,) against the label; where `grad` is not null, the gradient of the sum.
+// The loss (P,) of each row of logits (P, V) for its label and, unless `grad` is null, the gradient of their sum.
 template <class E>
 void softmax_cross_entropy(const float* logits_PV, const int64_t* labels_P, long P, long V, float* loss_P, E* grad_PV);
 // x *= factor.

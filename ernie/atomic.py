@@ -1,4 +1,4 @@
-"""Folders and files that appear whole or not at all: filled beside their place, then moved there."""
+"""Atomic writes of folders and files: filled under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ernie.errors import UserError
 
-PARTIAL = ".partial"  # how the name of a file ends that is being written
+PARTIAL = ".partial"  # suffix of the name of a file or folder that is being written
 
 
 def make_folder(folder: str | Path) -> Path:
-    """The folder, made if need be.  Raises UserError where there is a file of that name."""
+    """Create the folder if necessary and return its path.  Raises UserError if there is a file of that name."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -26,31 +26,31 @@ def make_folder(folder: str | Path) -> Path:
     return folder
 
 
-def beside(place: Path) -> Path:
-    """The folder to fill for `place`, not made yet: `NAME.partial-PID`.
+def partial_folder(place: Path) -> Path:
+    """Return the temporary folder to fill for `place`, not yet created: `NAME.partial-PID`.
 
-    Clears away what killed processes left beside `place`: half-filled folders are removed, and a folder that was
-    about to be replaced is put back if its successor never came.  Where `place` is a link, all this is done where it
-    leads to.  Raises UserError for the folder that one is in.
+    Cleans up what killed processes left next to `place`: partial folders are removed, and a folder that was about to be
+    replaced is restored if its successor never arrived.  If `place` is a symbolic link, its target is used instead.
+    Raises UserError for the current folder.
     """
-    place = _led_to(place)
-    for leftover in _of_dead_processes(place, "old"):
+    place = _resolved(place)
+    for leftover in _left_by_dead_processes(place, "old"):
         if place.exists():
             shutil.rmtree(leftover)
         else:
             leftover.rename(place)
-    for leftover in _of_dead_processes(place, "partial"):
+    for leftover in _left_by_dead_processes(place, "partial"):
         shutil.rmtree(leftover)
-    return _named(place, "partial")
+    return _temporary(place, "partial")
 
 
 def put(folder: Path, place: Path, check: Callable[[], None] | None = None) -> None:
-    """Move a folder to `place`.  One that stands there is kept until the new one has taken its place.
+    """Move a folder to `place`.  An existing folder there is kept until the new one has replaced it.
 
-    `check` raises UserError where `place` may not be taken: what came there while the folder was filled stays.  Then
-    the folder gets a name of its own beside it, which is told.
+    `check` raises UserError if `place` may not be replaced, because something appeared there while the folder was being
+    filled.  In that case the folder is moved to an unused name next to it, which the error message gives.
     """
-    place = _led_to(place)
+    place = _resolved(place)
     if check is not None:
         try:
             check()
@@ -60,7 +60,7 @@ def put(folder: Path, place: Path, check: Callable[[], None] | None = None) -> N
     if not place.exists():
         folder.rename(place)
         return
-    old = place.rename(_named(place, "old"))
+    old = place.rename(_temporary(place, "old"))
     try:
         folder.rename(place)
     except BaseException:
@@ -70,16 +70,16 @@ def put(folder: Path, place: Path, check: Callable[[], None] | None = None) -> N
 
 
 def check_absent(place: Path) -> None:
-    """Raise UserError unless there is nothing at `place`, or an empty folder."""
+    """Raise UserError unless `place` does not exist or is an empty folder."""
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UserError(f"{place}: is there already; give a new folder")
 
 
 def check_free(place: Path, what: str, mark: str, own: Collection[str], overwrite: bool) -> None:
-    """Raise UserError unless a `what` may be put to `place`, the folder that --output names.
+    """Raise UserError unless a `what` may be written to `place`, the folder given as --output.
 
-    There may be nothing, or an empty folder; with `overwrite` also another such thing, which the file `mark` tells, and
-    nothing that is not its `own`, by name.
+    It must not exist or be empty.  With `overwrite` it may also hold another `what`, which is recognized by the file
+    `mark`, and nothing besides files of the names `own`.
     """
     if not place.exists():
         return
@@ -97,64 +97,62 @@ def check_free(place: Path, what: str, mark: str, own: Collection[str], overwrit
 
 
 @contextmanager
-def room(place: Path, meaning: str) -> Iterator[None]:
-    """Raise UserError where the disk is full while `place` is written; `meaning` says what that means."""
+def disk_guard(place: Path, meaning: str) -> Iterator[None]:
+    """Raise UserError if the disk is full while `place` is written; `meaning` states the consequence."""
     try:
         yield
     except Exception as error:
         if disk_full(error):
             raise UserError(
-                f"{place}: the disk is full; {meaning}. Make room and give the same command again."
+                f"{place}: the disk is full; {meaning}. Free some space and run the same command again."
             ) from None
         raise
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether an error is for want of room."""
-    # safetensors reports I/O errors as its own exception, with the operating system's words in it.
+    """Whether an error was caused by a full disk or quota."""
+    # safetensors raises an exception of its own for I/O errors, with the operating system's message in it.
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return full or "No space left on device" in str(error)
 
 
 def put_text(path: Path, text: str) -> None:
-    """Write a file as UTF-8; a kill at any moment leaves it as it was or as it shall be."""
+    """Write a text file atomically, as UTF-8: after a kill at any moment it has either the old or the new content."""
     partial = path.with_name(f"{path.name}{PARTIAL}")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
-def _led_to(place: Path) -> Path:
+def _resolved(place: Path) -> Path:
     if place.resolve() == Path.cwd():
-        raise UserError(
-            f"{place}: is the folder that you are in; give another one, which is moved into its place whole"
-        )
+        raise UserError(f"{place}: is the current folder, which cannot be replaced as a whole; give another one")
     return place.resolve() if place.is_symlink() else place
 
 
-def _named(place: Path, what: str) -> Path:
+def _temporary(place: Path, what: str) -> Path:
     return place.with_name(f"{place.name}.{what}-{os.getpid()}")
 
 
 def _unused(place: Path) -> Path:
-    """A name beside `place` that nothing has, and that no later run clears away."""
+    """Return an unused name next to `place`, which no later run cleans up."""
     names = (place.with_name(f"{place.name}.made-{number}") for number in count(1))
     return next(name for name in names if not name.exists())
 
 
-def _of_dead_processes(place: Path, what: str) -> list[Path]:
+def _left_by_dead_processes(place: Path, what: str) -> list[Path]:
     pattern = re.compile(rf"{re.escape(place.name)}\.{what}-(\d+)")
     if not place.parent.is_dir():
         return []
     names = ((path, pattern.fullmatch(path.name)) for path in place.parent.iterdir())
-    return [path for path, match in names if match and not _runs(int(match[1]))]
+    return [path for path, match in names if match and not _is_running(int(match[1]))]
 
 
-def _runs(pid: int) -> bool:
-    """Whether another process has this id."""
+def _is_running(pid: int) -> bool:
+    """Whether another process with this id is running."""
     if pid == os.getpid():
         return False  # in a container every run may have the same id
     if os.name == "nt":
-        return True  # there, asking would end it
+        return True  # os.kill would end the process there
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

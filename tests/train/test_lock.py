@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from ernie.errors import UserError
-from ernie.train.alone import alone
+from ernie.train.lock import run_lock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from ernie.train.alone import alone
-with alone(Path(sys.argv[1])):
+from ernie.train.lock import run_lock
+with run_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -29,12 +29,12 @@ def test_a_second_process_is_kept_out_until_the_first_is_gone_even_where_it_is_k
             assert other.stdout.readline() == "held\n"
             with (
                 pytest.raises(UserError, match="another process is at work on the run in this folder"),
-                alone(tmp_path),
+                run_lock(tmp_path),
             ):
                 pass
         finally:
             other.send_signal(signal.SIGKILL)
-    with alone(tmp_path):
+    with run_lock(tmp_path):
         pass
 
 
@@ -42,12 +42,12 @@ def test_folders_do_not_keep_each_other_out_and_each_may_be_taken_again(tmp_path
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     for _ in range(2):
-        with alone(tmp_path / "one"), alone(tmp_path / "two"):
+        with run_lock(tmp_path / "one"), run_lock(tmp_path / "two"):
             pass
 
 
 def test_what_goes_wrong_inside_is_told_as_it_is(tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="mine"), alone(tmp_path):
+    with pytest.raises(NotImplementedError, match="mine"), run_lock(tmp_path):
         raise NotImplementedError("mine")
-    with alone(tmp_path):
+    with run_lock(tmp_path):
         pass

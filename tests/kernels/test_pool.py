@@ -15,7 +15,7 @@ from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.kernels.cpu.room import empty, empty_like, taken
+from ernie.kernels.cpu.pool import bytes_in_use, empty, empty_like
 
 LARGE = 1 << 18  # numbers
 # Steps on batches of ever other lengths; prints by how much the process grew, in units of what a step needs.
@@ -23,7 +23,7 @@ GROWTH = """
 import random
 from ernie import runtime
 import paddle
-from ernie.kernels.cpu.room import empty
+from ernie.kernels.cpu.pool import empty
 
 def step(rows):
     # what layers keep, with small results between them that live on
@@ -93,14 +93,14 @@ def test_an_array_of_a_tensor_outlives_it() -> None:
 
 def test_what_is_taken_is_counted() -> None:
     gc.collect()
-    before = taken()
+    before = bytes_in_use()
     tensor = empty([LARGE])
-    assert 4 * LARGE <= taken() - before <= 4 * LARGE * 1.5
+    assert 4 * LARGE <= bytes_in_use() - before <= 4 * LARGE * 1.5
     del tensor
-    assert taken() == before
+    assert bytes_in_use() == before
     small = empty([10])
     assert small.shape == [10]
-    assert taken() == before
+    assert bytes_in_use() == before
 
 
 @pytest.mark.parametrize("dtype", [paddle.float32, paddle.bfloat16, paddle.uint8])

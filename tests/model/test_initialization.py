@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie import ErnieModel
-from ernie.model.beginning import begin_positions, initialize, neighbours
 from ernie.model.config import PRESETS, EncoderConfig
+from ernie.model.initialization import initialize, initialize_positions, neighbor_offsets
 
 TOKENS = 50
 
@@ -64,7 +64,7 @@ def at(seen: np.ndarray, distance: int) -> float:
 def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     model = ErnieModel(shape)
-    for head, distance in enumerate(neighbours(shape.heads)):
+    for head, distance in enumerate(neighbor_offsets(shape.heads)):
         seen = looked_at(model, head, first)
         means = {other: at(seen, other) for other in range(-20, 21)}
         assert max(means, key=lambda one: means[one]) == distance
@@ -75,7 +75,7 @@ def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfi
 def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> None:
     paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1}))
-    for head, distance in enumerate(neighbours(model.config.heads)):
+    for head, distance in enumerate(neighbor_offsets(model.config.heads)):
         seen = looked_at(model, head, first=40)
         assert at(seen, distance) > 0.3
         assert at(seen, distance - 1) + at(seen, distance) + at(seen, distance + 1) > 0.75
@@ -85,7 +85,7 @@ def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> 
 def test_a_token_looks_near_its_neighbour_whatever_it_is_and_whatever_the_task(task: int) -> None:
     paddle.seed(task)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
-    for head, distance in enumerate(neighbours(model.config.heads)):
+    for head, distance in enumerate(neighbor_offsets(model.config.heads)):
         away = looked_at(model, head, task=task).argmax(1) - (np.arange(TOKENS) + distance)
         assert np.abs(away[2:-2]).max() <= 1  # the others have no such neighbour
 
@@ -94,7 +94,7 @@ def test_the_other_heads_and_layers_begin_by_chance() -> None:
     paddle.seed(0)
     config = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
     model = ErnieModel(config)
-    for layer, head in ((0, len(neighbours(config.heads)) + 1), (0, config.heads - 1), (1, 0)):
+    for layer, head in ((0, len(neighbor_offsets(config.heads)) + 1), (0, config.heads - 1), (1, 0)):
         seen = looked_at(model, head, layer=layer)
         assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
@@ -103,7 +103,7 @@ def test_weights_that_are_drawn_by_chance_find_no_neighbours() -> None:
     paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
     initialize(model, model.config.initializer_range)
-    begin_positions(model)
+    initialize_positions(model)
     seen = looked_at(model, 0)
     assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
@@ -120,7 +120,7 @@ def pair(vocabulary: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_the_head_after_them_looks_most_at_what_is_the_same_token(config: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     ids, segments = pair(config.vocab_size, seed)
-    seen = attended(ErnieModel(config), len(neighbours(config.heads)), ids, segments, first)
+    seen = attended(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first)
     same = ids == ids[:, None]
     assert seen[same].mean() > 10 * seen[~same].mean()
 
@@ -130,7 +130,7 @@ def test_a_token_takes_as_much_from_its_like_in_the_other_segment_as_from_itself
     paddle.seed(0)
     config = EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1})
     ids, segments = pair(500, 0)
-    seen = attended(ErnieModel(config), len(neighbours(config.heads)), ids, segments, first=40, task=3)
+    seen = attended(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first=40, task=3)
     of_the_other = (seen * (segments != segments[:, None])).sum(1)
     shared = (ids == ids[:, None]).sum(1) == 2
     assert of_the_other[shared].mean() == pytest.approx(0.5, abs=0.05)

@@ -1,4 +1,4 @@
-"""One run at a time in a folder."""
+"""A lock that allows one run at a time in a folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from filelock import FileLock, Timeout
 from ernie.errors import UserError
 
 LOCK = ".lock"
-_PATIENCE = 1.0  # seconds: one that was killed takes a moment to be gone
+_PATIENCE = 1.0  # seconds: a killed process takes a moment to exit
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Keep other runs out of `folder` meanwhile.  The operating system ends that with the process, however it ends.
+def run_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on `folder`.  The operating system releases it when the process ends, however it ends.
 
-    Raises UserError when another run is in it.  A file system that has no locks keeps none out.
+    Raises UserError if another run holds it.  On a file system without locks this does nothing.
     """
     lock = FileLock(folder / LOCK)
     try:
@@ -28,7 +28,7 @@ def alone(folder: Path) -> Iterator[None]:
             f"{folder}: another process is at work on the run in this folder. Wait for its end, or give another "
             "--output."
         ) from None
-    except NotImplementedError:  # what the library says of such a file system
+    except NotImplementedError:  # how filelock reports a file system without locks
         yield
         return
     try:

@@ -14,7 +14,7 @@ from toys import TOKENIZER, TOYS, tiny_encoder
 from ernie.audio.voice import WaveNetConfig
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
-from ernie.decode.speaking import AllAtOnce, OneByOne, Vocoder, steps_of
+from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
 from ernie.model.wavenet import Flow, WaveNet
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
@@ -31,8 +31,8 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 def vocoder(name: str) -> Vocoder:
     paddle.seed(5)
     if name == "wavenet":
-        return OneByOne(WaveNet(CONFIG, H), np.random.default_rng(1))
-    return AllAtOnce(Flow(CONFIG, H, flows=2), np.random.default_rng(1))
+        return WaveNetVocoder(WaveNet(CONFIG, H), np.random.default_rng(1))
+    return FlowVocoder(Flow(CONFIG, H, flows=2), np.random.default_rng(1))
 
 
 def test_samples_that_are_drawn_one_by_one_follow_the_networks_own_distribution() -> None:
@@ -45,7 +45,7 @@ def test_samples_that_are_drawn_one_by_one_follow_the_networks_own_distribution(
     before = np.concatenate([silence, found])[None, :-1]
     around = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
     told = network(paddle.to_tensor(before), paddle.to_tensor(around))
-    wanted = told.applied(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
+    wanted = told.from_noise(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
@@ -53,7 +53,7 @@ def test_a_sound_that_was_heard_is_gone_on_from() -> None:
     paddle.seed(5)
     sampler, noise, conditioner = Sampler(WaveNet(CONFIG, H)), normal(S), normal(S, H, seed=1)
     state, first = sampler.draw(sampler.begin(), conditioner[:25], noise[:25])
-    heard = sampler.heard(sampler.begin(), first, conditioner[:25])
+    heard = sampler.feed(sampler.begin(), first, conditioner[:25])
     one, other = (sampler.draw(each, conditioner[25:], noise[25:])[1] for each in (state, heard))
     np.testing.assert_array_equal(one, other)
 
@@ -97,7 +97,7 @@ def test_pieces_of_any_length_are_the_same_speech(chunk: int) -> None:
 
 
 def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ernie.decode import speaking
+    from ernie.decode import synthesis
 
     model, task = voice()
     steps = []
@@ -107,7 +107,7 @@ def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pyte
             steps.append(1)
             yield step
 
-    monkeypatch.setattr(speaking, "steps_of", counted)
+    monkeypatch.setattr(synthesis, "steps_of", counted)
     parts = task.spoken(model.ernie, model.head, ids("red blue green red"), 0, chunk=2)
     next(parts)
     assert len(steps) == 2 + model.head.bridge.reach
@@ -133,7 +133,7 @@ def test_steps_one_by_one_are_those_of_the_whole() -> None:
     whole = decoder(before, text)
     kept, found = None, []
     for step in range(9):
-        told, kept = decoder.go_on(before[:, step : step + 1], text, kept)
+        told, kept = decoder.forward_cached(before[:, step : step + 1], text, kept)
         found.append(told.states.numpy())
     np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
     assert task.voice.reduction * task.features.features == before.shape[2]
@@ -145,7 +145,7 @@ def looked_at(model: FinetunedModel, steps: int) -> tuple[np.ndarray, np.ndarray
     decoder = model.head.decoder
     text = decoder.read(paddle.zeros([6, 32]), ids("red blue green red"), Layout.of_lengths([6]))
     told = decoder(paddle.to_tensor(normal(1, steps, decoder.frames.weight.shape[1])), text)
-    return text.middles[0][told.looked.numpy()[0].argmax(-1)], text.middles[0]
+    return text.middles[0][told.attention.numpy()[0].argmax(-1)], text.middles[0]
 
 
 def test_before_anything_is_learnt_attention_goes_through_the_text_as_fast_as_is_spoken_in_the_mean() -> None:

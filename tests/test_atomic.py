@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ernie.beside import beside, check_absent, put, put_text, room
+from ernie.atomic import check_absent, disk_guard, partial_folder, put, put_text
 from ernie.errors import UserError
 
 
@@ -31,13 +31,13 @@ def filled(folder: Path, content: str) -> Path:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path, dead: int) -> None:
     filled(tmp_path / f"c.partial-{dead}", "half")
     filled(tmp_path / f"c.partial-{os.getpid()}", "half, by an earlier process of our id")
-    assert not beside(tmp_path / "c").exists()
+    assert not partial_folder(tmp_path / "c").exists()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_living_process_fills_is_left_alone(tmp_path: Path) -> None:
     filled(tmp_path / f"c.partial-{os.getppid()}", "half")
-    beside(tmp_path / "c")
+    partial_folder(tmp_path / "c")
     assert [path.name for path in tmp_path.iterdir()] == [f"c.partial-{os.getppid()}"]
 
 
@@ -45,14 +45,14 @@ def test_folders_of_other_names_are_left_alone(tmp_path: Path, dead: int) -> Non
     names = [f"cc.partial-{dead}", f"c.partial-{dead}.bak", "c.partial-x", f"c.copy-{dead}"]
     for name in names:
         filled(tmp_path / name, "mine")
-    beside(tmp_path / "c")
+    partial_folder(tmp_path / "c")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 def test_a_folder_whose_successor_never_came_is_put_back(tmp_path: Path, dead: int) -> None:
     filled(tmp_path / f"c.old-{dead}", "whole")
     filled(tmp_path / f"c.partial-{dead}", "half")
-    beside(tmp_path / "c")
+    partial_folder(tmp_path / "c")
     assert (tmp_path / "c" / "file").read_text() == "whole"
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
@@ -60,13 +60,13 @@ def test_a_folder_whose_successor_never_came_is_put_back(tmp_path: Path, dead: i
 def test_a_folder_whose_successor_came_is_removed(tmp_path: Path, dead: int) -> None:
     filled(tmp_path / "c", "new")
     filled(tmp_path / f"c.old-{dead}", "old")
-    beside(tmp_path / "c")
+    partial_folder(tmp_path / "c")
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
 def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
     filled(tmp_path / "c", "old")
-    put(filled(beside(tmp_path / "c"), "new"), tmp_path / "c")
+    put(filled(partial_folder(tmp_path / "c"), "new"), tmp_path / "c")
     assert (tmp_path / "c" / "file").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
@@ -81,7 +81,7 @@ def test_when_moving_fails_the_old_folder_stays(tmp_path: Path) -> None:
 def test_what_came_to_the_place_meanwhile_stays_and_so_does_what_was_made(tmp_path: Path) -> None:
     place = tmp_path / "c"
     for made in ("first", "second"):
-        folder = filled(beside(place), made)
+        folder = filled(partial_folder(place), made)
         if made == "first":
             filled(place, "mine")
         with pytest.raises(UserError, match=rf"c: is there already.*\n.*not lost: it is in {place}\.made-\d"):
@@ -91,7 +91,7 @@ def test_what_came_to_the_place_meanwhile_stays_and_so_does_what_was_made(tmp_pa
 
 
 def test_an_empty_folder_is_no_hindrance(tmp_path: Path) -> None:
-    folder = filled(beside(tmp_path / "c"), "new")
+    folder = filled(partial_folder(tmp_path / "c"), "new")
     (tmp_path / "c").mkdir()
     put(folder, tmp_path / "c", lambda: check_absent(tmp_path / "c"))
     assert (tmp_path / "c" / "file").read_text() == "new"
@@ -99,7 +99,7 @@ def test_an_empty_folder_is_no_hindrance(tmp_path: Path) -> None:
 
 
 def test_the_parent_of_the_place_need_not_exist_yet(tmp_path: Path) -> None:
-    assert beside(tmp_path / "runs" / "c").parent == tmp_path / "runs"
+    assert partial_folder(tmp_path / "runs" / "c").parent == tmp_path / "runs"
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_link_leads_to_where_the_folder_is_put(tmp_path: Path) -> None:
     filled(tmp_path / "disk" / "real", "old")
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "real")
-    folder = beside(tmp_path / "link")
+    folder = partial_folder(tmp_path / "link")
     assert folder.parent == tmp_path / "disk"
     put(filled(folder, "new"), tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
@@ -129,13 +129,13 @@ def test_a_link_leads_to_where_the_folder_is_put(tmp_path: Path) -> None:
 
 def test_the_folder_that_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="is the folder that you are in"):
-        beside(Path())
+    with pytest.raises(UserError, match="is the current folder"):
+        partial_folder(Path())
 
 
 def test_a_full_disk_is_a_sentence_and_another_error_stays_what_it_is(tmp_path: Path) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(UserError, match="a: the disk is full; half is missing"), room(Path("a"), "half is missing"):
+    with pytest.raises(UserError, match="a: the disk is full; half is lost"), disk_guard(Path("a"), "half is lost"):
         raise full
-    with pytest.raises(ValueError, match="other"), room(Path("a"), "half is missing"):
+    with pytest.raises(ValueError, match="other"), disk_guard(Path("a"), "half is missing"):
         raise ValueError("other")

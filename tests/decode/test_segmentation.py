@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.audio.lengths import needed
-from ernie.decode.cutting import MOST, Cutting, align
+from ernie.audio.lengths import min_vectors
+from ernie.decode.segmentation import MAX_TOKENS, Segmentation, align
 
 BLANK = 0
-cuttings = st.builds(Cutting, st.integers(0, 4), st.integers(0, 3), st.integers(1, 9))
+cuttings = st.builds(Segmentation, st.integers(0, 4), st.integers(0, 3), st.integers(1, 9))
 
 
 def places(path: tuple[int, ...]) -> list[int]:
@@ -27,7 +27,7 @@ def places(path: tuple[int, ...]) -> list[int]:
 @given(st.integers(1, 6), st.lists(st.integers(1, 3), max_size=3), st.integers(0, 10**6))
 def test_the_alignment_is_the_likeliest_of_all(T: int, labels: list[int], seed: int) -> None:
     scores_TV = np.random.default_rng(seed).normal(0, 2, (T, 4))
-    if needed(np.array(labels, np.int64)) > T:
+    if min_vectors(np.array(labels, np.int64)) > T:
         with pytest.raises(ValueError, match="fewer than"):
             align(scores_TV, labels, BLANK)
         return
@@ -39,10 +39,10 @@ def test_the_alignment_is_the_likeliest_of_all(T: int, labels: list[int], seed: 
 
 @settings(max_examples=200)
 @given(cuttings, st.integers(1, 40), st.data())
-def test_every_vector_is_in_one_piece_and_no_piece_is_longer_than_allowed(cutting: Cutting, T: int, data) -> None:
+def test_every_vector_is_in_one_piece_and_no_piece_is_longer_than_allowed(cutting: Segmentation, T: int, data) -> None:
     spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
     before, cuts = -1, []
-    while (cut := cutting.following(before, spikes, T, ended=True)) is not None:
+    while (cut := cutting.next_cut(before, spikes, T, ended=True)) is not None:
         assert before < cut <= before + cutting.longest
         cuts.append(cut)
         before = cut
@@ -58,13 +58,13 @@ def test_every_vector_is_in_one_piece_and_no_piece_is_longer_than_allowed(cuttin
 
 @settings(max_examples=200)
 @given(cuttings, st.integers(1, 40), st.data())
-def test_cuts_that_are_known_early_are_those_of_the_whole(cutting: Cutting, T: int, data) -> None:
+def test_cuts_that_are_known_early_are_those_of_the_whole(cutting: Segmentation, T: int, data) -> None:
     spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
 
     def known(vectors: int, ended: bool) -> list[int]:
         before, cuts = -1, []
         heard = [spike for spike in spikes if spike < vectors]
-        while (cut := cutting.following(before, heard, vectors, ended)) is not None:
+        while (cut := cutting.next_cut(before, heard, vectors, ended)) is not None:
             cuts.append(cut)
             before = cut
         return cuts
@@ -77,24 +77,24 @@ def test_cuts_that_are_known_early_are_those_of_the_whole(cutting: Cutting, T: i
 
 @settings(max_examples=200)
 @given(cuttings, st.integers(1, 40), st.data())
-def test_pieces_to_learn_from_have_all_labels_and_few_each(cutting: Cutting, T: int, data) -> None:
+def test_pieces_to_learn_from_have_all_labels_and_few_each(cutting: Segmentation, T: int, data) -> None:
     spikes = sorted(data.draw(st.sets(st.integers(0, T - 1))))
     told = sorted(data.draw(st.sets(st.integers(0, T - 1))))
-    cuts = cutting.taught(spikes, told, T)
+    cuts = cutting.training_cuts(spikes, told, T)
     assert sum(count for _, count in cuts) == len(told)
-    assert all(0 <= count <= MOST for _, count in cuts)
+    assert all(0 <= count <= MAX_TOKENS for _, count in cuts)
     assert [cut for cut, _ in cuts] == sorted({cut for cut, _ in cuts})
 
 
 def test_no_label_takes_the_only_place_of_the_next_one() -> None:
-    cuts = Cutting(0, 0, 1).taught([12], list(range(13)), 13)
+    cuts = Segmentation(0, 0, 1).training_cuts([12], list(range(13)), 13)
     assert sum(count for _, count in cuts) == 13
     assert cuts[-1] == (12, 1)
 
 
 def test_what_ctc_has_heard_right_is_one_token_a_piece() -> None:
-    cutting = Cutting(2, 1, 20)
-    assert cutting.taught([3, 8, 12], [3, 8, 12], 15) == [(3, 1), (8, 1), (12, 1), (14, 0)]
+    cutting = Segmentation(2, 1, 20)
+    assert cutting.training_cuts([3, 8, 12], [3, 8, 12], 15) == [(3, 1), (8, 1), (12, 1), (14, 0)]
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_what_ctc_has_heard_right_is_one_token_a_piece() -> None:
     ],
 )
 def test_a_label_ends_a_piece_at_the_spike_that_is_next_to_it(spikes: list[int], cuts: list[tuple[int, int]]) -> None:
-    assert Cutting(2, 1, 20).taught(spikes, [3], 6) == cuts
+    assert Segmentation(2, 1, 20).training_cuts(spikes, [3], 6) == cuts
 
 
 def test_a_token_that_ctc_has_not_heard_comes_with_the_next_and_one_too_many_is_a_piece_without() -> None:
-    cutting = Cutting(2, 1, 20)
-    assert cutting.taught([3, 12], [3, 8, 12], 13) == [(3, 1), (12, 2)]
-    assert cutting.taught([3, 8, 12], [3, 12], 13) == [(3, 1), (8, 0), (12, 1)]
+    cutting = Segmentation(2, 1, 20)
+    assert cutting.training_cuts([3, 12], [3, 8, 12], 13) == [(3, 1), (12, 2)]
+    assert cutting.training_cuts([3, 8, 12], [3, 12], 13) == [(3, 1), (8, 0), (12, 1)]

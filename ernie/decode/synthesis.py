@@ -1,0 +1,109 @@
+"""Streaming speech synthesis: samples are returned while later steps are still being computed.
+
+Legend: L tokens, D width, S samples, H features of the conditioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import paddle
+
+from ernie.data.batch import Layout
+from ernie.decode.sampler import Sampler
+from ernie.kernels.precision import to_numpy
+from ernie.model.voice import FramePrediction, Text, VoiceHead
+from ernie.model.wavenet import Flow, WaveNet
+
+_LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
+
+
+class Vocoder(Protocol):
+    """Generates samples from the conditioner, piece by piece."""
+
+    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
+        """Return the next samples (S,), one for each row of the conditioner."""
+
+
+class WaveNetVocoder:
+    """Samples a WaveNet autoregressively."""
+
+    def __init__(self, network: WaveNet, rng: np.random.Generator):
+        self._sampler, self._rng = Sampler(network), rng
+        self._state = self._sampler.begin()
+
+    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
+        """Return the next samples (S,), one for each row of the conditioner."""
+        noise = self._rng.standard_normal(len(conditioner_SH)).astype(np.float32)
+        self._state, samples = self._sampler.draw(self._state, conditioner_SH, noise)
+        return samples
+
+
+class FlowVocoder:
+    """Transforms noise into samples by a flow, in parallel."""
+
+    def __init__(self, flow: Flow, rng: np.random.Generator):
+        self._flow, self._rng = flow, rng
+        self._noise = self._sample_noise(flow.context)
+        self._conditioner: np.ndarray | None = None
+
+    def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
+        """Return the next samples (S,), one for each row of the conditioner."""
+        previous = self._conditioner
+        if previous is None:
+            previous = np.zeros((self._flow.context, conditioner_SH.shape[1]), np.float32)
+        noise = np.concatenate([self._noise, self._sample_noise(len(conditioner_SH))])
+        conditioner = np.concatenate([previous, conditioner_SH])
+        self._noise, self._conditioner = noise[-self._flow.context :], conditioner[-self._flow.context :]
+        with paddle.no_grad():
+            samples_NS, _ = self._flow(paddle.to_tensor(noise[None]), paddle.to_tensor(conditioner[None]))
+        return np.clip(to_numpy(samples_NS)[0], -1, 1)
+
+    def _sample_noise(self, count: int) -> np.ndarray:
+        return self._rng.standard_normal(count).astype(np.float32)
+
+
+def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
+    """Yield the decoder's predictions for one text, step by step, until it stops."""
+    tokens = int(text.lengths[0])
+    max_steps = max(_MIN_LIMIT, round(_LIMIT_FACTOR * text.letters[0] / head.decoder.pace))
+    before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
+    cache = None
+    for _ in range(max_steps):
+        with paddle.no_grad():
+            prediction, cache = head.decoder.forward_cached(before, text, cache)
+        before = prediction.frames
+        yield prediction
+        if (
+            prediction.stop_logits.item() > 0 and int(prediction.attention.argmax()) >= tokens - 2
+        ):  # the last token but [SEP]
+            return
+
+
+def speak(
+    head: VoiceHead, encoded_LD: paddle.Tensor, ids_L: np.ndarray, vocoder: Vocoder, chunk: int
+) -> Iterator[np.ndarray]:
+    """Yield the samples of one text, `chunk` steps at a time, as soon as their receptive field is complete."""
+    with paddle.no_grad():
+        text = head.decoder.read(encoded_LD, ids_L, Layout.of_lengths([len(ids_L)]))
+    states: list[paddle.Tensor] = []
+    done = 0
+    for prediction in steps_of(head, text):
+        states.append(prediction.states)
+        if len(states) >= done + chunk + head.bridge.reach:
+            yield vocoder.more(_conditioner(head, states, done, done + chunk))
+            done += chunk
+    if done < len(states):
+        yield vocoder.more(_conditioner(head, states, done, len(states)))
+
+
+def _conditioner(head: VoiceHead, states: list[paddle.Tensor], first: int, stop: int) -> np.ndarray:
+    """Return the conditioner for the samples of the steps [first, stop), (S, H)."""
+    reach, unit = head.bridge.reach, head.bridge.samples
+    silence = [paddle.zeros_like(states[0])] * reach  # before the first step and after the last, as in training
+    padded = [*silence, *states, *silence][first : stop + 2 * reach]
+    with paddle.no_grad():
+        conditioner_NSH = head.bridge(paddle.concat(padded, axis=1))
+    return to_numpy(conditioner_NSH)[0, reach * unit : (reach + stop - first) * unit]
