@@ -288,13 +288,13 @@ def counting(run: Path, task: str) -> Score:
     counts = np.ones((objective.class_count(), corpus.tokenizer.vocab_size))
     label_counts = np.zeros(len(counts))
     for batch in train:
-        labels, ids, owners = labelled(batch)
+        labels, ids, owners = labeled(batch)
         np.add.at(counts, (np.asarray(labels)[owners], ids), 1)
         label_counts += np.bincount(labels, minlength=len(label_counts))
     predictions, targets, items = [], [], []
     log_likelihoods = np.log(counts / counts.sum(1, keepdims=True))
     for batch in held_out:
-        labels, ids, owners = labelled(batch)
+        labels, ids, owners = labeled(batch)
         scores = np.tile(np.log(label_counts / label_counts.sum()), (len(labels), 1))
         np.add.at(scores, owners, log_likelihoods[:, ids].T)
         predictions.append(scores.argmax(1))
@@ -304,7 +304,7 @@ def counting(run: Path, task: str) -> Score:
     return score(objective.metrics[0], answers, labels, np.zeros(len(labels)), np.concatenate(items))
 
 
-def labelled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def labeled(batch: Packed) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The labels of a batch, and the tokens they are predicted from: ids, and the index of each token's label."""
     labels = batch.labels["label"]
     if labels.positions is None:

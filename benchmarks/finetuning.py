@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import dump
-from ernie.data.labelled.read import read_split
-from ernie.data.labelled.row import RowOptions
+from ernie.data.labeled.read import read_split
+from ernie.data.labeled.row import RowOptions
 from tasks.downstream.measures import accuracy, f1, matthews, pearson, spearman
 
 RECIPE = {"max_len": 128, "epochs": 3, "batch": 32, "peak": 5e-5}

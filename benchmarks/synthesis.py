@@ -44,7 +44,7 @@ from scipy.signal import lfilter
 from ernie.audio.features import PREEMPHASIS, mel_bank
 from ernie.audio.wave import read_wave
 from ernie.data.batch import pack
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
 from ernie.model.voice_loss import Segment, conditioners, likelihood_loss, magnitudes, segment_samples
 from ernie.text.pronounce import read_dictionary
@@ -154,8 +154,8 @@ class Heard:
     def __init__(self, model: FinetunedModel, file: Path, text: str):
         task, head = model.task, model.head
         assert isinstance(task, Synthesize)
-        samples = task.labelled(Row({"audio": str(file), "text": text}), model.tokenizer).samples
-        batch = task.drawn(pack(list(samples)), training=False)
+        samples = task.training_example(Row({"audio": str(file), "text": text}), model.tokenizer).samples
+        batch = task.augmented(pack(list(samples)), training=False)
         hidden_TD = task.encode(model.ernie, head, batch, model.task_id)
         predicted, _, _, steps = task.teacher_forced(head, hidden_TD, batch)
         whole, context = Segment(np.zeros(1, np.int64), int(steps[0])), head.wavenet.config.context
@@ -206,9 +206,9 @@ def gradient_spikes(run: Path, strings: Path, seed: int) -> float:
     task, ernie = trained.task, trained.ernie
     paddle.seed(seed)
     model = FinetunedModel(ernie, task)
-    task.begin(ernie, model.head)
+    task.initialize(ernie, model.head)
     rows = [Row({"audio": str(file), "text": text}) for file, text in read_table(strings / "train.tsv")]
-    samples = [task.labelled(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
+    samples = [task.training_example(row, trained.tokenizer).samples[0] for row in rows[: 8 * STEPS]]
     trainer = Trainer(model, AdamConfig(), clip=1.0, patience=STEPS, seed=seed)
     norms = []
     for step in range(STEPS):

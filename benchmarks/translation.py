@@ -40,8 +40,8 @@ import numpy as np
 from evidence import MASKED, SEEDS, cached_record, pretrain, read_records_of, slug
 from fine_tuned import ernie, fine_tuned, untrained_small
 
-from ernie.data.labelled.read import read_split
-from ernie.data.labelled.row import RowOptions
+from ernie.data.labeled.read import read_split
+from ernie.data.labeled.row import RowOptions
 from ernie.decode.latency import Latency, average_lagging
 from ernie.decode.translator import Progress
 from ernie.text.load import load_tokenizer

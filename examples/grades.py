@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.measures import accuracy
@@ -54,7 +54,7 @@ class Grade(TextTask):
 
     target = truth
 
-    def answered(self, answer: Answer) -> int:
+    def prediction(self, answer: Answer) -> int:
         return answer["grade"]
 
     def outputs(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ernie.data.labelled.row import spelled
+from ernie.data.labeled.row import spelled
 from finetune.output import as_json
 from finetune.prepare import Prepared
 from tasks.downstream.base import Answer, FinetuneTask

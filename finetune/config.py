@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import build, check_least, check_seed, read
-from ernie.data.labelled.row import RowOptions
+from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig

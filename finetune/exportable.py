@@ -11,7 +11,7 @@ import numpy as np
 
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.labelled.row import RowOptions
+from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about
 from ernie.kernels.precision import to_numpy
 from ernie.model.ernie import ErnieModel

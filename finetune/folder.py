@@ -13,8 +13,8 @@ import numpy as np
 
 from ernie.atomic import partial_folder, put, put_text
 from ernie.config import differences, dump, read, to_dict
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.data.shards import file_sha256
 from ernie.errors import UserError, check_exists
 from ernie.kernels.precision import InferencePrecisionChoice
@@ -115,7 +115,7 @@ def encoder_fingerprint(ernie: ErnieModel) -> str:
 def _rows_fingerprint(rows: Sequence[Row], task: FinetuneTask) -> str:
     digest = hashlib.sha256()
     for row in rows:
-        digest.update(json.dumps(row, default=_encode_cell).encode() + task.named_by(row) + b"\n")
+        digest.update(json.dumps(row, default=_encode_cell).encode() + task.file_fingerprint(row) + b"\n")
     return digest.hexdigest()
 
 

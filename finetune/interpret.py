@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TextIO
 
-from ernie.data.labelled.row import Place, Row
+from ernie.data.labeled.row import Place, Row
 from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError, about

@@ -81,7 +81,7 @@ def finetune(
     if checkpoint is not None:
         set_trainer(trainer, checkpoint)
     steps, evaluations = planned_steps(train.examples, config, seed), state.evaluations
-    sizes = [task.computed(example) for example in train.examples]
+    sizes = [task.computed_tokens(example) for example in train.examples]
     if world.is_first and (remark := config.rate.remark(len(steps))):
         warnings.warn(remark, Remark, 2)
     finished = _is_out_of_patience(task, evaluations, config.patience)  # when resumed after its end
@@ -156,7 +156,7 @@ def _build_model(
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
     model = FinetunedModel(ernie, task, config.task_id)
-    task.begin(ernie, model.head)
+    task.initialize(ernie, model.head)
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):
@@ -221,8 +221,8 @@ def micro_batches(
 ) -> Iterator[Packed]:
     """Yield the rows of a step as packed micro-batches of at most `budget` tokens, grouped by length.
 
-    `sizes` holds the number of tokens computed for each example (see `FinetuneTask.computed`).  There is at least one
-    micro-batch for each of the `replicas` that share them, if there are enough rows.
+    `sizes` are the `FinetuneTask.computed_tokens` of the examples.  There is at least one micro-batch for each of the
+    `replicas` that share them, if there are enough rows.
     """
     lengths = [sizes[i] for i in step.rows]
     budget = max(1, min(budget, sum(lengths) // replicas))

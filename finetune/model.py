@@ -16,7 +16,7 @@ from paddle import nn
 
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError, check_iterable
 from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
@@ -53,20 +53,20 @@ class FinetunedModel(nn.Layer):
 
     def loss(self, batch: Packed) -> Loss:
         """Return the loss of one batch."""
-        batch = self.task.drawn(batch, self.training)
-        return self.judge("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
+        batch = self.task.augmented(batch, self.training)
+        return self.head_loss("", self.task.encode(self.ernie, self.head, batch, self.task_id), batch)
 
     def task_embedding(self, _: str) -> int:
         """Return the id of the task embedding."""
         return self.task_id
 
-    def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
+    def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return the batch that the encoder gets, and its attention mask (None: full attention)."""
-        return self.task.sees(batch)
+        return self.task.encoder_input(batch)
 
-    def judge(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
+    def head_loss(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
         """Return the loss of one batch, given the encoder's hidden states."""
-        return self.task.judge(self.head, hidden_TD, batch)
+        return self.task.head_loss(self.head, hidden_TD, batch)
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.surrogates import require_encodable
 from finetune.model import FinetunedModel

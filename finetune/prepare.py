@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from ernie.data.labelled.read import Split, raise_faults, read_split
-from ernie.data.labelled.row import Fault, Row
+from ernie.data.labeled.read import Split, raise_faults, read_split
+from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ class Prepared:
     name: str
     rows: list[Row]
     examples: list[Example]
-    labelled: bool
+    labeled: bool
     remarks: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -58,9 +58,9 @@ def prepare_all(
             raise UserError(f"data.{name}: fine-tuning needs a labeled {name} split; say here where its rows are")
     splits = read_splits(data)
     for name in NEEDED:
-        _check_labelled(task, splits[name])
+        _check_labeled(task, splits[name])
     labels_from_train = not getattr(task, "labels", True)
-    task = task.learnt_from(splits["train"].rows)
+    task = task.adapted_to(splits["train"].rows)
     prepared = _map_splits(
         splits,
         lambda name, split: prepare(
@@ -75,7 +75,7 @@ def prepare_all(
     if data.options("train").columns and labels_from_train:
         prepared["train"].remarks.extend(_header_like_labels(task, prepared["train"]))
     for name, other in prepared.items():
-        if name != "train" and other.labelled:
+        if name != "train" and other.labeled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
     return task, prepared
 
@@ -109,8 +109,8 @@ def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str
     return made
 
 
-def _check_labelled(task: FinetuneTask, split: Split) -> None:
-    if task.is_labelled(split.rows):
+def _check_labeled(task: FinetuneTask, split: Split) -> None:
+    if task.is_labeled(split.rows):
         return
     column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
     if any(column in row for row in split.rows):
@@ -141,8 +141,8 @@ def prepare(
     raises UserError that lists them; also raises it when the rows as a whole are implausible
     (`FinetuneTask.check_examples`).  With `labels_from_train` its message says how to declare labels that train lacks.
     """
-    labelled = task.is_labelled(split.rows)
-    make = task.example if not labelled else task.labelled if split.name == "train" else task.judged
+    labeled = task.is_labeled(split.rows)
+    make = task.example if not labeled else task.training_example if split.name == "train" else task.evaluation_example
     examples: list[Example] = []
     usable: list[Row] = []
     faults: list[Fault] = []
@@ -153,7 +153,7 @@ def prepare(
             last_message, left = now, (now - started) * (len(split.rows) - number) / max(1, number)
             say(f"{split.name}: {number:,} of {plural(len(split.rows), 'row')} read, {left / 60:.1f} minutes left")
         try:
-            if labelled:
+            if labeled:
                 task.truth(row)
             examples.append(make(row, tokenizer))
             usable.append(row)
@@ -170,7 +170,7 @@ def prepare(
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)
     remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples)]
-    return Prepared(split.name, usable, examples, labelled, remarks)
+    return Prepared(split.name, usable, examples, labeled, remarks)
 
 
 def _fault_remarks(split: Split, faults: Sequence[Fault]) -> list[str]:
@@ -248,6 +248,6 @@ def describe(split: Prepared) -> str:
     """Return one line about a split: rows, tokens, longest sample."""
     samples = [len(sample) for example in split.examples for sample in example.samples]
     windows = f" in {plural(len(samples), 'sample')}" if len(samples) != len(split) else ""
-    labels = "" if split.labelled else ", without labels"
+    labels = "" if split.labeled else ", without labels"
     rows, tokens = plural(len(split), "row"), plural(split.tokens, "token")
     return f"{split.name}: {rows}{windows}, {tokens}, longest {max(samples)}{labels}"

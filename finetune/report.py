@@ -104,7 +104,7 @@ def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     points = [point for point in latency if point is whole or point.latency.lagging < near]
     axes.plot([point.latency.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
     for point in points:
-        place, face = (point.latency.lagging, point.score), BLUE if point.learnt else PAPER
+        place, face = (point.latency.lagging, point.score), BLUE if point.trained else PAPER
         axes.plot(*place, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False)
         axes.annotate(point.name, place, (5, -13), textcoords="offset points", color=MUTED)
     axes.margins(0.06, 0.18)

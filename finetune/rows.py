@@ -13,8 +13,8 @@ from queue import Queue
 from threading import Thread
 from typing import BinaryIO, Literal, TextIO
 
-from ernie.data.labelled.read import adapted, is_stream, parse_lines, read_rows, stream_lines
-from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.labeled.read import adapted, is_stream, parse_lines, read_rows, stream_lines
+from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural

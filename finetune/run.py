@@ -269,4 +269,4 @@ def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int,
 
 
 def _is_scored(split: Prepared) -> bool:
-    return split.labelled and split.name != "train"
+    return split.labeled and split.name != "train"

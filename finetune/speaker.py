@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.decode.stream import check_texts, common_model
 from ernie.errors import Remark, UserError
 from ernie.model.inference import identity

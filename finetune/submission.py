@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ernie.atomic import put_text
-from ernie.data.labelled.read import read_split
+from ernie.data.labeled.read import read_split
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural
 from finetune.config import FinetuneConfig

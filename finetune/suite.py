@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ernie.config import dump, read
-from ernie.data.labelled.read import is_there, read_rows
+from ernie.data.labeled.read import is_there, read_rows
 from ernie.errors import UserError, nearest
 from ernie.kernels.precision import computing
 from ernie.saved import read_json

@@ -202,7 +202,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
         paddle.seed(config.seed)  # a loss may use random numbers
         if only_read:
             return model.loss(name, batch)
-        return model.judge(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
+        return model.head_loss(name, model.ernie.encode_packed(batch, model.task_embedding(name)), batch)
 
     with evaluating(model), computing("fp32"):
         loss, loss_of_all = compute(only_read=True), compute(only_read=False)

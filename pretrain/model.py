@@ -39,17 +39,17 @@ class MultiTaskModel(nn.Layer):
         needed = self.objectives[name].reads(batch)
         with about(f"task '{name}'"):  # its samples may have segments that the encoder lacks
             hidden_TD = self.ernie.encode_packed(batch, self.task_embedding(name), needed)
-        return self.judge(name, hidden_TD, batch)
+        return self.head_loss(name, hidden_TD, batch)
 
     def task_embedding(self, name: str) -> int:
         """Return the task id of an objective, which selects its task embedding."""
         return self.task_ids[name]
 
-    def sees(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
+    def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return what the encoder sees of a batch: all of it, without a mask inside sequences."""
         return batch, None
 
-    def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         """Return the loss of one batch of the objective `name`, given the encoder's hidden states.
 
         Raises UserError if it is no Loss, or not the sum over all labels of the batch, by whose number it will be

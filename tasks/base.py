@@ -96,7 +96,7 @@ class PretrainTask(ABC):
     def head(self, model: ErnieModel) -> nn.Layer:
         """Make the layer that turns the encoder's output into logits."""
 
-    def begin(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
+    def initialize(self, head: nn.Layer, items: Sequence[Any]) -> None:  # noqa: B027 - most heads need nothing
         """Initialize a fresh head from what is known about its labels before training."""
 
     def reads(self, batch: Packed) -> np.ndarray | None:

@@ -6,7 +6,7 @@ from functools import cache
 
 from toys import TOKENIZER, TOYS, tiny_encoder
 
-from ernie.data.labelled.read import Split
+from ernie.data.labeled.read import Split
 from ernie.train.settings import RateConfig
 from finetune.config import TrainConfig
 from finetune.loop import finetune

@@ -20,7 +20,7 @@ LOSSES = np.log(np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0]))
     ("name", "value"),
     [
         ("accuracy", 4 / 6),
-        ("f1", 2 / 3),  # class 1: two right of three predicted, of three labelled
+        ("f1", 2 / 3),  # class 1: two right of three predicted, of three labeled
         ("macro_f1", (0.5 + 2 / 3 + 1) / 3),
         ("perplexity", 2.0),
     ],

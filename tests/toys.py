@@ -12,7 +12,7 @@ from helpers import vocabulary
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from tasks.downstream.base import Answer, FinetuneTask, TextTask
@@ -249,8 +249,8 @@ TOYS = {
     ),
 }
 
-TOYS["regress"] = replace(TOYS["regress"], task=TOYS["regress"].task.learnt_from(TOYS["regress"].rows(60)))
-TOYS["synthesize"] = replace(TOYS["synthesize"], task=SPEAKS.learnt_from(TOYS["synthesize"].rows(60)))
+TOYS["regress"] = replace(TOYS["regress"], task=TOYS["regress"].task.adapted_to(TOYS["regress"].rows(60)))
+TOYS["synthesize"] = replace(TOYS["synthesize"], task=SPEAKS.adapted_to(TOYS["synthesize"].rows(60)))
 
 # A kind that the library does not know, in a module of its own.
 OUTSIDE = "warning"
@@ -287,7 +287,7 @@ class Warning(TextTask):
     def target(self, row):
         return np.array([[self.truth(row)]], np.float32)
 
-    def answered(self, answer):
+    def prediction(self, answer):
         return int(answer["chance"] > 0.5)
 
     def outputs(self):

@@ -34,13 +34,13 @@ class Masked(nn.Layer):
         return 0
 
     def loss(self, name: str, packed: Packed) -> Loss:
-        return self.judge(name, self.ernie.encode_packed(packed), packed)
+        return self.head_loss(name, self.ernie.encode_packed(packed), packed)
 
-    def sees(self, _: str, batch: Packed) -> tuple[Packed, None]:
+    def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, None]:
         """All of a batch."""
         return batch, None
 
-    def judge(self, _: str, hidden_TD: Tensor, packed: Packed) -> Loss:
+    def head_loss(self, _: str, hidden_TD: Tensor, packed: Packed) -> Loss:
         labels = packed.labels["label"]
         return self.words.loss(hidden_TD, labels.positions, labels.values)
 

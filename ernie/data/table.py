@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ernie.data.labelled.lines import as_row
-from ernie.data.labelled.row import Fault, spelled
+from ernie.data.labeled.lines import as_row
+from ernie.data.labeled.row import Fault, spelled
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural

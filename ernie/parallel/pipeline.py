@@ -36,10 +36,10 @@ class Staged(Protocol):
     def task_embedding(self, name: str) -> int:
         """Return the id of a task's task embedding."""
 
-    def sees(self, name: str, batch: Packed) -> tuple[Packed, Mask | None]:
+    def encoder_input(self, name: str, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return the encoder's input for a task's batch, and its attention mask, if any."""
 
-    def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         """Compute the loss of a task's batch from the encoder's hidden states."""
 
 
@@ -79,7 +79,7 @@ class Pipeline:
             return []
         # Fleet's interleaved schedule needs two rounds of micro-batches: repeat the last one with a loss factor of 0.
         missing = max(0, 2 * self._layout.pipeline - len(step)) if self._interleaved else 0
-        inputs = [_Input(micro, *self._model.sees(micro.task, micro.batch)) for micro in step]
+        inputs = [_Input(micro, *self._model.encoder_input(micro.task, micro.batch)) for micro in step]
         idle = inputs[-1]._replace(micro=step[-1]._replace(factor=0.0))
         self._step.begin([*inputs, *[idle] * missing], self._rows(inputs))
         self._losses.clear()
@@ -115,7 +115,7 @@ class Pipeline:
     def _loss(self, hidden_TD: Tensor, _: object) -> Tensor:
         micro = self._loss_counter.next().micro
         micro.seed(-1)
-        loss = self._model.judge(micro.task, hidden_TD, micro.batch)
+        loss = self._model.head_loss(micro.task, hidden_TD, micro.batch)
         self._losses.append((micro.task, float(loss.total)))
         return loss.total * (micro.factor * len(self._step))  # fleet divides by the number of micro-batches
 

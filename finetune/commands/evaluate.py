@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print the scores as JSON."""
     from ernie.atomic import disk_guard
-    from ernie.data.labelled.read import read_split
+    from ernie.data.labeled.read import read_split
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     rows = read_split(name, sources, config.data.options(arguments.split))
     skip = config.data.options(arguments.split).faulty == "skip"
     split = prepare(model.task, rows, model.tokenizer, skip=skip)
-    if not split.labelled:
+    if not split.labeled:
         column = getattr(model.task, model.task.answer_field)
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")
     if not arguments.quiet:

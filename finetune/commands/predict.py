@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import get_args
 
 from ernie.arguments import add_precision
-from ernie.data.labelled.row import Format, Row, RowOptions
+from ernie.data.labeled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
 SUMMARY = "predict with a fine-tuned model"

@@ -18,7 +18,7 @@ import numpy as np
 
 from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
 from ernie.text.blank import is_blank
@@ -76,7 +76,7 @@ class FinetuneTask(ABC):
     files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
     variant_key: ClassVar[str] = "kind"
 
-    def named_by(self, row: Row) -> bytes:
+    def file_fingerprint(self, row: Row) -> bytes:
         """Return a fingerprint of the files that a row names, which shows whether they have changed; empty if none."""
         return b""
 
@@ -136,12 +136,12 @@ class FinetuneTask(ABC):
         """The files besides the rows that training depends on, by field; a changed file means another run."""
         return {field: file for field in self.files if (file := getattr(self, field)) is not None}
 
-    def is_labelled(self, rows: Sequence[Row]) -> bool:
+    def is_labeled(self, rows: Sequence[Row]) -> bool:
         """Return whether the rows have targets: whether any cell of the target column is not empty."""
         column = getattr(self, self.answer_field)
         return not all(_is_empty(row.get(column)) for row in rows)
 
-    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+    def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         """Return the task with what it derives from the training rows, such as the labels if none are given."""
         return self
 
@@ -150,10 +150,10 @@ class FinetuneTask(ABC):
         """Return the samples of one row, without targets.  Raises UserError for a row that cannot be read."""
 
     @abstractmethod
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the samples of one training row.  Raises UserError if its target is missing or unknown."""
 
-    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the samples of one evaluation row: as `example`, if its target fits them.
 
         Raises UserError if it does not.
@@ -168,35 +168,35 @@ class FinetuneTask(ABC):
         """Return the target of a row, as the measures take it.  Raises UserError if it is missing or unknown."""
 
     @abstractmethod
-    def answered(self, answer: Answer) -> Any:
+    def prediction(self, answer: Answer) -> Any:
         """Return the prediction in an answer, as the measures take it."""
 
     @abstractmethod
     def head(self, model: ErnieModel) -> nn.Layer:
         """Build the head, which maps the encoder's output to the task's output."""
 
-    def begin(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads keep their random initialization
+    def initialize(self, ernie: ErnieModel, head: Any) -> None:  # noqa: B027 - most heads keep their random initialization
         """Initialize a new head, and the encoder, beyond random weights; parameters frozen here are not trained."""
 
-    def computed(self, example: Example) -> int:
+    def computed_tokens(self, example: Example) -> int:
         """Return the number of tokens computed in training on an example, by which micro-batches are sized."""
         return example.tokens
 
-    def drawn(self, batch: Packed, training: bool) -> Packed:
+    def augmented(self, batch: Packed, training: bool) -> Packed:
         """Return the batch as the model gets it; random changes that differ each time are made here."""
         return batch
 
-    def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
+    def encoder_input(self, batch: Packed) -> tuple[Packed, Mask | None]:
         """Return what the encoder sees of a batch, and its attention mask: by default all, without a mask."""
         return batch, None
 
     @abstractmethod
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        """Return the encoder's vectors for a batch from `drawn`, as `judge` takes them."""
+        """Return the encoder's vectors for a batch from `augmented`, as `head_loss` takes them."""
 
     @abstractmethod
-    def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        """Return the loss, summed over the targets of a batch from `drawn`."""
+    def head_loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+        """Return the loss, summed over the targets of a batch from `augmented`."""
 
     @abstractmethod
     def answer_all(self, ernie: ErnieModel, head: nn.Layer, examples: Sequence[Example], task_id: int) -> list[Answer]:
@@ -205,7 +205,7 @@ class FinetuneTask(ABC):
     def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
         """Score the answers to these rows, the deciding measure first."""
         targets = [self.truth(row) for row in rows]
-        predictions = [self.answered(answer) for answer in answers]
+        predictions = [self.prediction(answer) for answer in answers]
         return {name: float(self.measures[name](targets, predictions)) for name in self.scored_by}
 
 
@@ -242,7 +242,7 @@ class LogitsTask(FinetuneTask):
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 
-    def judge(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
         return self.loss(self.float_logits(head, hidden_TD, batch.layout), batch)
 
     def float_logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
@@ -284,7 +284,7 @@ class TextTask(LogitsTask):
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, {})
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, {"label": self.target(row)})
 
     def _example(self, row: Row, tokenizer: Tokenizer, labels: dict[str, Any]) -> Example:

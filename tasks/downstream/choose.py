@@ -10,7 +10,7 @@ import numpy as np
 
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded, softmax, text_example
@@ -69,13 +69,13 @@ class Choose(LogitsTask):
             raise UserError(f"label '{given}' is none of the {len(choices)} choices (numbers begin at {self.first})")
         return number
 
-    def answered(self, answer: Answer) -> int:
+    def prediction(self, answer: Answer) -> int:
         return answer["choice"] - self.first
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, None)
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, self.truth(row))
 
     def _example(self, row: Row, tokenizer: Tokenizer, target: int | None) -> Example:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
@@ -39,7 +39,7 @@ class Classify(TextTask):
         if "f1" in self.metrics and len(self.labels) > 2:
             raise UserError(f"metrics: f1 is that of one of two labels; for {len(self.labels)} there is macro_f1")
 
-    def learnt_from(self, rows: Sequence[Row]) -> Classify:
+    def adapted_to(self, rows: Sequence[Row]) -> Classify:
         if self.labels:
             return self
         return replace(self, labels=collected(found_in(rows, lambda row: [label_in(row, self.label)])))
@@ -49,7 +49,7 @@ class Classify(TextTask):
 
     target = truth
 
-    def answered(self, answer: Answer) -> int:
+    def prediction(self, answer: Answer) -> int:
         return self.labels.index(answer["label"])
 
     def outputs(self) -> int:

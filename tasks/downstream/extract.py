@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ernie.data.batch import Layout, Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
@@ -91,13 +91,13 @@ class Extract(LogitsTask):
                 return [(text, start) for text, start in zip(texts, starts, strict=True) if text.strip()]
         raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {cell!r}")
 
-    def answered(self, answer: Answer) -> str:
+    def prediction(self, answer: Answer) -> str:
         return answer["answer"]
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(row, tokenizer, None)
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         self.truth(row)
         answers = self._answers(row)
         if not answers:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ernie.data.labelled.read import raise_faults
-from ernie.data.labelled.row import Fault, Row
+from ernie.data.labeled.read import raise_faults
+from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError, nearest
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
@@ -44,7 +44,7 @@ class MultiLabel(TextTask):
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
 
-    def learnt_from(self, rows: Sequence[Row]) -> MultiLabel:
+    def adapted_to(self, rows: Sequence[Row]) -> MultiLabel:
         return self if self.labels else replace(self, labels=collected(found_in(rows, self._labels_of)))
 
     def _labels_of(self, row: Row) -> list[str]:
@@ -61,7 +61,7 @@ class MultiLabel(TextTask):
     def target(self, row: Row) -> np.ndarray:
         return self.truth(row).astype(np.float32)[None]
 
-    def answered(self, answer: Answer) -> np.ndarray:
+    def prediction(self, answer: Answer) -> np.ndarray:
         return self._hot(answer["labels"])
 
     def _hot(self, labels: Sequence[str]) -> np.ndarray:

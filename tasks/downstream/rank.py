@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.labels import label_in
@@ -56,7 +56,7 @@ class Rank(TextTask):
             raise UserError(f"label '{given}' is not 0 or 1")
         return int(given)
 
-    def answered(self, answer: Answer) -> float:
+    def prediction(self, answer: Answer) -> float:
         return answer["score"]
 
     def outputs(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.measures import mean_squared_error, pearson, spearman
@@ -44,7 +44,7 @@ class Regress(TextTask):
         if self.scale is not None and not (math.isfinite(self.scale[0]) and 0 < self.scale[1] < math.inf):
             raise UserError(f"scale: expected a mean and a deviation above 0, found {list(self.scale)}")
 
-    def learnt_from(self, rows: Sequence[Row]) -> Regress:
+    def adapted_to(self, rows: Sequence[Row]) -> Regress:
         if self.scale is not None:
             return self
         numbers = []
@@ -70,7 +70,7 @@ class Regress(TextTask):
         mean, deviation = self.scale or (0.0, 1.0)
         return (self.truth(row) - mean) / deviation
 
-    def answered(self, answer: Answer) -> float:
+    def prediction(self, answer: Answer) -> float:
         return answer["value"]
 
     def outputs(self) -> int:

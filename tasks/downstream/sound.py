@@ -14,8 +14,8 @@ import numpy as np
 
 from ernie.audio.features import FeatureConfig, Statistics, features
 from ernie.audio.wave import Wave, as_wave, read_wave
-from ernie.data.labelled.read import raise_faults
-from ernie.data.labelled.row import Fault, Row
+from ernie.data.labeled.read import raise_faults
+from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError
 from ernie.text.blank import is_blank
 from tasks.downstream.base import FinetuneTask
@@ -59,7 +59,7 @@ class SoundTask(FinetuneTask):
                 "split; spread speech by data, sharding and tensor"
             )
 
-    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+    def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         if self.features.normalize != "global" or self.mean:
             return self
         unnormalized, statistics = replace(self.features, normalize="none"), None
@@ -93,7 +93,7 @@ class SoundTask(FinetuneTask):
         file = self._file(row)
         return as_wave(cell, self.features.rate, column) if file is None else read_wave(file, self.features.rate)
 
-    def named_by(self, row: Row) -> bytes:
+    def file_fingerprint(self, row: Row) -> bytes:
         try:
             path = self._file(row)
             if path is None:

@@ -20,7 +20,7 @@ from ernie.audio.voice import VoiceConfig
 from ernie.audio.wave import Wave, as_wave
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError, about
 from ernie.text.load import load_tokenizer
 from ernie.text.pronounce import all_pronounceable, read_dictionary, to_phonemes
@@ -122,10 +122,10 @@ class Synthesize(SoundTask):
         """The number of steps in a training segment of the vocoder."""
         return max(1, round(self.crop * self.features.rate / self.step_samples))
 
-    def learnt_from(self, rows: Sequence[Row]) -> FinetuneTask:
+    def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         if self.teacher is not None:
             return self._with_teacher_values()
-        task = super().learnt_from(rows)
+        task = super().adapted_to(rows)
         assert isinstance(task, Synthesize)
         if self.pace and self.loudness:
             return task
@@ -218,8 +218,8 @@ class Synthesize(SoundTask):
         cut = max(0, len(ids) + 2 - self.max_len)
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given = self.judged(row, tokenizer)
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.evaluation_example(row, tokenizer)
         wave = self.truth(row)
         (sample,) = given.samples
         if tokenizer.unk_id in sample.ids:
@@ -238,7 +238,7 @@ class Synthesize(SoundTask):
             odd.append("words that the dictionary lacks, which stay as they are")
         return replace(given, samples=(sample,), odd=tuple(odd))
 
-    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
         if given.cut:
             raise UserError(
@@ -250,7 +250,7 @@ class Synthesize(SoundTask):
     def truth(self, row: Row) -> Wave:
         return self.wave(row)
 
-    def answered(self, answer: Answer) -> Wave:
+    def prediction(self, answer: Answer) -> Wave:
         return as_wave(answer["audio"], self.features.rate, "the answer")
 
     def head(self, model: ErnieModel) -> nn.Layer:
@@ -269,12 +269,12 @@ class Synthesize(SoundTask):
             flow=self.vocoder == "flow",
         )
 
-    def begin(self, ernie: ErnieModel, head: Any) -> None:
+    def initialize(self, ernie: ErnieModel, head: Any) -> None:
         head.initialize()
         if self.teacher is not None:
             _load_teacher(ernie, head, model_of(self.teacher))
 
-    def drawn(self, batch: Packed, training: bool) -> Packed:
+    def augmented(self, batch: Packed, training: bool) -> Packed:
         """Return the batch with sounds padded to whole decoder steps, and their features."""
         if not batch.sounds:
             return batch
@@ -290,7 +290,7 @@ class Synthesize(SoundTask):
         with self._inference_mode(ernie):
             return ernie.encode_packed(batch, task_id)
 
-    def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import Loss
         from ernie.model.voice_loss import frame_loss
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ernie.data.batch import Layout, Packed
 from ernie.data.document import IGNORE, Sample
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Tokenizer
@@ -67,7 +67,7 @@ class Tag(LogitsTask):
     def scored_by(self) -> tuple[str, ...]:
         return super().scored_by if self.entities or self.metrics else ("accuracy",)
 
-    def learnt_from(self, rows: Sequence[Row]) -> Tag:
+    def adapted_to(self, rows: Sequence[Row]) -> Tag:
         if self.labels:
             return self
         found = found_in(rows, self.truth)
@@ -84,17 +84,17 @@ class Tag(LogitsTask):
                 index_of(tag, self.labels)
         return tags
 
-    def answered(self, answer: Answer) -> list[str]:
+    def prediction(self, answer: Answer) -> list[str]:
         return answer["tags"]
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(self._words(row, tokenizer), None, tokenizer)
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         words, tags = self._tagged(row, tokenizer)
         return self._example(words, [self.labels.index(tag) for tag in tags], tokenizer)
 
-    def judged(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         return self._example(self._tagged(row, tokenizer)[0], None, tokenizer)
 
     def _tagged(self, row: Row, tokenizer: Tokenizer) -> tuple[list[str], list[str]]:

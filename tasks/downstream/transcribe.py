@@ -23,7 +23,7 @@ from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.decode.ctc import Beam, Hypothesis, greedy
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
@@ -179,7 +179,7 @@ class Transcribe(SoundTask):
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
         return Example((sample,), odd=odd)
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
         ids = tokenizer.encode(self.truth(row)).ids
         if tokenizer.unk_id in ids:
@@ -209,7 +209,7 @@ class Transcribe(SoundTask):
             raise UserError(f"column '{self.label}': the transcript is empty")
         return text
 
-    def answered(self, answer: Answer) -> str:
+    def prediction(self, answer: Answer) -> str:
         return answer["transcript"]
 
     def head(self, model: ErnieModel) -> nn.Layer:
@@ -226,7 +226,7 @@ class Transcribe(SoundTask):
         width = self.features.features
         return SpeechHead(model, width, blank, self.period, layers, self.token_window, recurrent, self.abstractions)
 
-    def drawn(self, batch: Packed, training: bool) -> Packed:
+    def augmented(self, batch: Packed, training: bool) -> Packed:
         """Return the batch with its features; in training each sound is augmented, seeded by its name and epoch."""
         features_FM = []
         sounds = list(batch.sounds)
@@ -264,7 +264,7 @@ class Transcribe(SoundTask):
             return head.recurrent(x_TD, layout)
         return ernie.encoder(x_TD, layout, mask=self.mask(layout))
 
-    def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         from ernie.model.speech import ctc_loss
 
         labels = _labels(batch)
@@ -309,7 +309,7 @@ class Transcribe(SoundTask):
 
         tokenizer = tokenizer_of(ernie)
         decode = self._token_decoder(tokenizer, head)
-        batch = self.drawn(pack([example.samples[0] for example in examples]), training=False)
+        batch = self.augmented(pack([example.samples[0] for example in examples]), training=False)
         hidden_TD = self.encode(ernie, head, batch, task_id)
         logits_TV = finite(to_numpy(head(hidden_TD)))
         logits_TV[:, _excluded_from_ctc(tokenizer)] = -np.inf

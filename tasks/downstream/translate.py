@@ -14,7 +14,7 @@ import numpy as np
 from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
@@ -93,7 +93,7 @@ class Translate(FinetuneTask):
             (single(tokenizer, ids[: self.max_len - 2]),), cut=_excess(ids, self.max_len), empty=not len(ids)
         )
 
-    def labelled(self, row: Row, tokenizer: Tokenizer) -> Example:
+    def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
         text = self.truth(row)
         ids = tokenizer.encode(text).ids
@@ -131,7 +131,7 @@ class Translate(FinetuneTask):
             raise UserError(f"column '{self.label}': the translation is empty")
         return text
 
-    def answered(self, answer: Answer) -> str:
+    def prediction(self, answer: Answer) -> str:
         return answer["translation"]
 
     def head(self, model: ErnieModel) -> nn.Layer:
@@ -139,7 +139,7 @@ class Translate(FinetuneTask):
 
         return TranslationHead(model, self.layers)
 
-    def computed(self, example: Example) -> int:
+    def computed_tokens(self, example: Example) -> int:
         """With `prefixes` count every encoded prefix of a source; of several distances take the costliest."""
         if self.encoder != "prefixes":
             return example.tokens
@@ -152,15 +152,15 @@ class Translate(FinetuneTask):
         read = (np.unique(self.policy(k).reads(steps, np.full(len(steps), whole))) + 1 for k in self.paths)
         return len(steps) + max(int(lengths.sum()) for lengths in read)
 
-    def sees(self, batch: Packed) -> tuple[Packed, Mask | None]:
+    def encoder_input(self, batch: Packed) -> tuple[Packed, Mask | None]:
         view = self._source_view(batch)
         return view.sources, view.mask
 
     def encode(self, ernie: ErnieModel, head: Any, batch: Packed, task_id: int) -> Tensor:
-        sources, mask = self.sees(batch)
+        sources, mask = self.encoder_input(batch)
         return ernie.encode_packed(sources, task_id, mask=mask)
 
-    def judge(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
         written = batch.decoder_tokens
         assert written is not None
         source = self._source_view(batch).source(head.decoder, hidden_TD)

@@ -73,7 +73,7 @@ class KnowledgeMasking(PretrainTask):
 
         return MaskedTokenHead(model)
 
-    def begin(self, head: nn.Layer, items: Sequence[Document]) -> None:
+    def initialize(self, head: nn.Layer, items: Sequence[Document]) -> None:
         """Initialize the output bias to the logarithm of the tokens' frequencies.
 
         Otherwise the embeddings learn nothing but these frequencies in the first hundreds of steps.

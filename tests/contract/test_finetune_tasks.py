@@ -20,8 +20,8 @@ import tasks.downstream
 from ernie.config import build, from_dict, to_dict
 from ernie.data.batch import pack
 from ernie.data.document import Sample
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.registry import import_plugins
@@ -63,12 +63,12 @@ def plain(example: Example, hears: bool = True) -> list[Any]:
     ]
 
 
-def unlabelled(toy: Toy, row: Row) -> Row:
+def unlabeled(toy: Toy, row: Row) -> Row:
     return Row({column: cell for column, cell in row.items() if column != toy.right})
 
 
-def labelled_samples(toy: Toy, rows: list[Row]) -> list[Sample]:
-    return [sample for row in rows for sample in toy.task.labelled(row, TOKENIZER).samples]
+def labeled_samples(toy: Toy, rows: list[Row]) -> list[Sample]:
+    return [sample for row in rows for sample in toy.task.training_example(row, TOKENIZER).samples]
 
 
 # -------------------------------------------------------------------------------------------- the class as such
@@ -123,7 +123,7 @@ def test_reading_rows_needs_no_paddle(toy: Toy) -> None:
 def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -> None:
     task = dataclasses.replace(toy.task, max_len=max_len)
     for row in toy.rows(40):
-        example = task.labelled(row, TOKENIZER)
+        example = task.training_example(row, TOKENIZER)
         assert example.samples
         assert example.tokens == sum(sample.size for sample in example.samples)
         assert not example.empty
@@ -140,52 +140,52 @@ def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -
 
 def test_what_is_right_changes_nothing_of_what_the_model_sees(toy: Toy) -> None:
     for row in toy.rows(40):
-        example = toy.task.example(unlabelled(toy, row), TOKENIZER)
-        labelled = toy.task.labelled(row, TOKENIZER)
-        assert plain(example) == plain(labelled, hears=toy.right != getattr(toy.task, "audio", ""))
-        assert example.cut == labelled.cut
+        example = toy.task.example(unlabeled(toy, row), TOKENIZER)
+        labeled = toy.task.training_example(row, TOKENIZER)
+        assert plain(example) == plain(labeled, hears=toy.right != getattr(toy.task, "audio", ""))
+        assert example.cut == labeled.cut
         assert not any(sample.labels for sample in example.samples)
 
 
 def test_rows_are_left_as_they_are(toy: Toy) -> None:
     row = toy.rows(1)[0]
     before = copy.deepcopy(dict(row))
-    toy.task.labelled(row, TOKENIZER)
+    toy.task.training_example(row, TOKENIZER)
     toy.task.truth(row)
     assert row == before
 
 
-def test_rows_are_labelled_when_any_has_the_column_for_it(toy: Toy) -> None:
+def test_rows_are_labeled_when_any_has_the_column_for_it(toy: Toy) -> None:
     row = toy.rows(1)[0]
-    assert not toy.task.is_labelled([unlabelled(toy, row)])
-    assert not toy.task.is_labelled([Row(row | {toy.right: None})])
-    assert toy.task.is_labelled([unlabelled(toy, row), row])
+    assert not toy.task.is_labeled([unlabeled(toy, row)])
+    assert not toy.task.is_labeled([Row(row | {toy.right: None})])
+    assert toy.task.is_labeled([unlabeled(toy, row), row])
 
 
 def test_a_missing_column_is_named_and_the_columns_there_are_told(toy: Toy) -> None:
     row = toy.rows(1)[0]
     for column in toy.needs:
         without = Row({f"my_{key}" if key == column else key: cell for key, cell in row.items()})
-        for make in (toy.task.example, toy.task.labelled):
+        for make in (toy.task.example, toy.task.training_example):
             with pytest.raises(UserError, match=rf"there is no column '{column}'\..*my_{column}"):
                 make(without, TOKENIZER)
     with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
-        toy.task.truth(unlabelled(toy, row))
+        toy.task.truth(unlabeled(toy, row))
     with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
-        toy.task.labelled(unlabelled(toy, row), TOKENIZER)
+        toy.task.training_example(unlabeled(toy, row), TOKENIZER)
 
 
 def test_what_is_right_but_unknown_is_quoted(toy: Toy) -> None:
     row = Row(toy.rows(1)[0] | {toy.right: toy.wrong})
     with pytest.raises(UserError, match=f"'{toy.quoted}'"):
-        toy.task.labelled(row, TOKENIZER)
+        toy.task.training_example(row, TOKENIZER)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
 def test_any_cell_gives_an_example_or_a_sentence(toy: Toy, cell: Any) -> None:
     for column in (*toy.needs, toy.right):
         row = Row(toy.rows(1)[0] | {column: cell})
-        for make in (toy.task.example, toy.task.labelled):
+        for make in (toy.task.example, toy.task.training_example):
             try:
                 assert make(row, TOKENIZER).samples
                 toy.task.truth(row)
@@ -196,8 +196,8 @@ def test_any_cell_gives_an_example_or_a_sentence(toy: Toy, cell: Any) -> None:
 def test_labels_are_learnt_from_the_rows_in_any_order(toy: Toy) -> None:
     unaware = dataclasses.replace(toy.task, **toy.unaware)
     rows = toy.rows(60)
-    assert unaware.learnt_from(rows) == unaware.learnt_from(rows[::-1]) == toy.task
-    assert toy.task.learnt_from(rows[:1]) == toy.task
+    assert unaware.adapted_to(rows) == unaware.adapted_to(rows[::-1]) == toy.task
+    assert toy.task.adapted_to(rows[:1]) == toy.task
 
 
 def test_right_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
@@ -237,7 +237,7 @@ def fresh(toy: Toy) -> FinetunedModel:
 
 def test_the_loss_teaches_the_whole_head_and_the_encoder(toy: Toy, fresh: FinetunedModel) -> None:
     fresh.clear_gradients()
-    fresh.loss(pack(labelled_samples(toy, toy.rows(30)))).total.backward()
+    fresh.loss(pack(labeled_samples(toy, toy.rows(30)))).total.backward()
     taught = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
     head = {key for key, _ in fresh.named_parameters() if key.startswith("head.")}
     assert head
@@ -248,8 +248,8 @@ def test_the_loss_teaches_the_whole_head_and_the_encoder(toy: Toy, fresh: Finetu
 
 def test_the_loss_of_a_batch_is_the_sum_over_its_parts(toy: Toy, fresh: FinetunedModel) -> None:
     rows = toy.rows(12)
-    whole = fresh.loss(pack(labelled_samples(toy, rows)))
-    parts = [fresh.loss(pack(labelled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
+    whole = fresh.loss(pack(labeled_samples(toy, rows)))
+    parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
     assert whole.count == sum(part.count for part in parts) >= len(rows)
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
@@ -257,7 +257,7 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(toy: Toy, fresh: Finetune
 def test_logits_look_at_no_other_tokens_than_the_task_says(toy: Toy, fresh: FinetunedModel) -> None:
     if not isinstance(toy.task, LogitsTask):
         pytest.skip("a kind without logits")
-    batch = pack(labelled_samples(toy, toy.rows(12)))
+    batch = pack(labeled_samples(toy, toy.rows(12)))
     all_computed = toy.task.logits(fresh.head, fresh.ernie.encode_packed(batch, fresh.task_id), batch.layout)
     assert len(all_computed) == (batch.layout.tokens if toy.task.per_token else batch.layout.sequences)
     expected = float(toy.task.loss(all_computed, batch).total)
@@ -276,7 +276,7 @@ def test_a_tiny_encoder_learns_it(toy: Toy, learnt: Learnt) -> None:
 
 @pytest.mark.parametrize("budget", [1, 40, 100_000])
 def test_answers_are_those_to_each_row_alone_whatever_the_batch(toy: Toy, learnt: Learnt, budget: int) -> None:
-    rows = [unlabelled(toy, row) for row in toy.rows(30, seed=2)]
+    rows = [unlabeled(toy, row) for row in toy.rows(30, seed=2)]
     alone = [next(learnt.model.predict([row])) for row in rows]
     together = list(learnt.model.predict(rows, batch_tokens=budget))
     assert len(together) == len(rows)
@@ -294,11 +294,11 @@ def test_answers_are_plain_data_and_begin_with_the_answer_itself(toy: Toy, learn
     for row, answer in zip(rows, learnt.model.predict(rows), strict=True):
         assert json.loads(json.dumps(answer, allow_nan=False)) == answer
         assert next(iter(answer)) == next(iter(toy.perfect(row)))
-        assert toy.task.answered(answer) is not None
+        assert toy.task.prediction(answer) is not None
 
 
 def test_rows_with_nothing_in_them_are_remarked_and_answered(toy: Toy, learnt: Learnt) -> None:
-    row = Row(unlabelled(toy, toy.rows(1)[0]) | toy.nothing)
+    row = Row(unlabeled(toy, toy.rows(1)[0]) | toy.nothing)
     example = toy.task.example(row, TOKENIZER)
     assert example.empty or example.odd == ("sound that is silent",)
     (answer,) = learnt.model.answers([example])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ernie.data.labelled.read import is_there, read_split
-from ernie.data.labelled.row import Row, RowOptions
+from ernie.data.labeled.read import is_there, read_split
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError
 
 

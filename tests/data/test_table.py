@@ -1,4 +1,4 @@
-"""Labelled files: rows come as they were written, and whatever is wrong has a line."""
+"""Labeled files: rows come as they were written, and whatever is wrong has a line."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toys import FARBEN, TOKENIZER, TOYS, said, tiny_encoder
 
-from ernie.data.labelled.read import Split
+from ernie.data.labeled.read import Split
 from ernie.decode.chain import Chain, ChainState, timed
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import UserError
@@ -35,7 +35,7 @@ def learnt(kind: str, **changes: object) -> FinetunedModel:
     task = toy.task
     if kind == "transcribe":
         heard = FeatureConfig(bins=20, normalize="global")
-        task = replace(task, features=heard, encoder="chunks", chunk=2, before=4, max_len=40).learnt_from(toy.rows(60))
+        task = replace(task, features=heard, encoder="chunks", chunk=2, before=4, max_len=40).adapted_to(toy.rows(60))
     train, dev = (
         prepare(task, Split(name, toy.rows(count, seed)), TOKENIZER)
         for name, count, seed in (("train", toy.lessons, 0), ("dev", 10, 1))

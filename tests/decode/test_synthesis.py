@@ -76,7 +76,7 @@ def voice() -> tuple[FinetunedModel, Synthesize]:
     assert isinstance(task, Synthesize)
     paddle.seed(2)
     model = FinetunedModel(tiny_encoder(), task)
-    task.begin(model.ernie, model.head)
+    task.initialize(model.ernie, model.head)
     paddle.assign(paddle.to_tensor([-100.0]), model.head.decoder.last.bias)  # so that it speaks as long as it may
     model.eval()
     return model, task

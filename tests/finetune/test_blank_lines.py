@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from toys import COLOURS, FARBEN, TOYS, tiny_encoder
 
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.text.train import train_sentencepiece

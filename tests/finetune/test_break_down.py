@@ -73,8 +73,8 @@ def broken_after(batches: int) -> tuple[FinetunedModel, list[int]]:
     encoder = tiny_encoder()
     assert encoder.tokenizer is not None
     rows = toy.rows(64)
-    examples = [task.labelled(row, encoder.tokenizer) for row in rows]
-    split = Prepared("train", rows, examples, labelled=True)
+    examples = [task.training_example(row, encoder.tokenizer) for row in rows]
+    split = Prepared("train", rows, examples, labeled=True)
     model, evaluations = finetune(encoder, task, split, split, TrainConfig(epochs=4, batch=8))
     return model, [one.step for one in evaluations]
 

@@ -175,7 +175,7 @@ def test_labels_may_be_numbers_and_true_and_false_as_they_stand_in_the_files(
     assert f"ok: labels: {blame}, {praise}" in capsys.readouterr().out
 
 
-def test_a_split_whose_label_column_is_empty_is_unlabelled(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_whose_label_column_is_empty_is_unlabeled(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "test.tsv").write_text("text\tlabel\na good film\t\na bad film\t\n", encoding="utf-8")
     assert main(["check", "task.yaml"]) == 0
     assert "ok: test: 2 rows, 10 tokens, longest 5, without labels" in capsys.readouterr().out
@@ -198,7 +198,7 @@ def test_a_line_of_names_that_is_learnt_as_a_row_is_told(work: Path, capsys: pyt
     assert "note: train: label" not in capsys.readouterr().out
 
 
-def test_labelled_rows_in_a_file_of_lines_are_told_with_the_key_to_set(
+def test_labeled_rows_in_a_file_of_lines_are_told_with_the_key_to_set(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "train.tsv").rename(work / "train.txt")

@@ -11,8 +11,8 @@ import pandas
 import pytest
 from helpers import vocabulary
 
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -172,7 +172,7 @@ def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
 @pytest.mark.parametrize("budget", [{"batch": 12}, {"batch_tokens": 60}])
 def test_the_first_epoch_can_go_from_short_to_long(budget: dict[str, int]) -> None:
     texts = [" ".join(["good"] * (1 + 7 * n % 12)) for n in range(50)]
-    examples = [TASK.labelled(Row({"text": text, "label": "yes"}), TOKENIZER) for text in texts]
+    examples = [TASK.training_example(Row({"text": text, "label": "yes"}), TOKENIZER) for text in texts]
     steps = planned_steps(examples, TrainConfig(epochs=2, shortest_first=True, **budget), 0)
     first, second = ([step for step in steps if step.epoch == epoch] for epoch in (0, 1))
     means = [np.mean([examples[i].tokens for i in step.rows]) for step in first]

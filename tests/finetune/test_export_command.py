@@ -14,8 +14,8 @@ from helpers import python
 from safetensors.numpy import load_file, save_file
 
 from ernie.cli import main
-from ernie.data.labelled.read import read_rows
-from ernie.data.labelled.row import Row, RowOptions
+from ernie.data.labeled.read import read_rows
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.model.export.compare import padded
 from ernie.model.export.runtimes import open_model
 from finetune.model import FinetunedModel

@@ -15,7 +15,7 @@ import pytest
 from helpers import ROOT, vocabulary
 
 from ernie.config import read
-from ernie.data.labelled.read import read_split
+from ernie.data.labeled.read import read_split
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from finetune.check import check

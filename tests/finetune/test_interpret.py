@@ -254,10 +254,10 @@ def test_a_hundred_distances_are_learnt_as_few_are() -> None:
 
     def loss(wait_k: int | tuple[int, ...]) -> float:
         task = replace(toy.task, wait_k=wait_k)
-        rows = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(8)]
+        rows = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(8)]
         batch = pack(rows, np.array([(0, 0, n) for n in range(8)]))
         with paddle.no_grad():
-            return task.judge(model.head, task.encode(model.ernie, model.head, batch, 0), batch).total.item()
+            return task.head_loss(model.head, task.encode(model.ernie, model.head, batch, 0), batch).total.item()
 
     assert loss((2,) * 100) == loss(2) != loss(1)
 

@@ -39,7 +39,7 @@ def test_the_lag_grows_with_the_distance_that_is_asked_for(run: Path) -> None:
     lags = [point["latency"]["lagging"] for point in points]
     assert lags == sorted(lags)
     assert lags[0] < lags[1] < lags[2]
-    assert [point["wait_k"] for point in points if point["learnt"]] == [1, 2]
+    assert [point["wait_k"] for point in points if point["trained"]] == [1, 2]
     assert all(point["seconds"] > 0 for point in points)
 
 

@@ -18,8 +18,8 @@ from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
 from ernie.audio.features import FeatureConfig
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.cli import main
-from ernie.data.labelled.read import Split, read_split
-from ernie.data.labelled.row import Row, RowOptions
+from ernie.data.labeled.read import Split, read_split
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.raw import Place
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
@@ -53,7 +53,7 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
     else:
         task = replace(task, decoder=decoder)
     rows = toy.rows(320, 0)
-    task = task.learnt_from(rows)
+    task = task.adapted_to(rows)
     train, dev = (prepare(task, Split(*split), TOKENIZER) for split in (("train", rows), ("dev", toy.rows(40, 1))))
     model, _ = finetune(
         tiny_encoder(),
@@ -185,14 +185,14 @@ def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_another_recording_under_the_same_name_is_told_apart(tmp_path: Path) -> None:
     task, row = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
-    assert task.named_by(row) == b""  # which is told when it is read
+    assert task.file_fingerprint(row) == b""  # which is told when it is read
     soundfile.write(tmp_path / "a.wav", sound_of := spoken(), 8000)
-    before = task.named_by(row)
-    assert task.named_by(row) == before
+    before = task.file_fingerprint(row)
+    assert task.file_fingerprint(row) == before
     sound_of[len(sound_of) // 2] += 0.1  # no longer, and the same at both ends
     soundfile.write(tmp_path / "a.wav", sound_of, 8000)
-    assert task.named_by(row) != before
-    assert task.named_by(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""  # a cell of the row itself
+    assert task.file_fingerprint(row) != before
+    assert task.file_fingerprint(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""  # a cell of the row itself
 
 
 def test_a_list_of_files_is_answered_line_by_line(tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_samples_in_a_cell_are_heard_and_the_file_they_came_from_is_not_asked(tm
     for path in ("gone.wav", str(tmp_path / "a.wav")):
         row = Row({"audio": {"path": path, "array": spoken(), "sampling_rate": 8000}})
         np.testing.assert_array_equal(learnt().task.wave(row).samples, spoken())
-        assert learnt().task.named_by(row) == b""
+        assert learnt().task.file_fingerprint(row) == b""
     row = Row({"audio": {"path": str(tmp_path / "a.wav"), "array": None}})
     assert len(learnt().task.wave(row).samples) == len(spoken())
-    assert learnt().task.named_by(row) != b""
+    assert learnt().task.file_fingerprint(row) != b""
 
 
 def test_a_file_may_be_named_by_a_path(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_file_may_be_named_by_a_path(tmp_path: Path) -> None:
     task, text = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
     for cell in (tmp_path / "a.wav", {"path": tmp_path / "a.wav"}):
         np.testing.assert_array_equal(task.wave(Row({"audio": cell})).samples, task.wave(text).samples)
-        assert task.named_by(Row({"audio": cell})) == task.named_by(text)
+        assert task.file_fingerprint(Row({"audio": cell})) == task.file_fingerprint(text)
 
 
 def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,10 +255,10 @@ def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.Mo
         Row({"audio": {"array": loudness * rng.standard_normal(2000), "sampling_rate": 8000}, "text": "red"})
         for loudness in np.linspace(0.01, 0.1, 7)
     ]
-    every, some = task.learnt_from(rows), task.learnt_from(rows[::3])
+    every, some = task.adapted_to(rows), task.adapted_to(rows[::3])
     assert every.mean != some.mean
     monkeypatch.setattr(sound, "_SAMPLE", 2)
-    assert task.learnt_from(rows) == some
+    assert task.adapted_to(rows) == some
 
 
 def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound_fit_into_memory(
@@ -267,7 +267,7 @@ def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound
     soundfile.write(tmp_path / "long.wav", np.tile(spoken(), 8), 8000)
     row = Row({"audio": str(tmp_path / "long.wav"), "text": "blue red green"})
     task = replace(TOYS["transcribe"].task, max_len=512)
-    (sample,) = task.labelled(row, TOKENIZER).samples
+    (sample,) = task.training_example(row, TOKENIZER).samples
     assert len(pickle.dumps(sample)) < 5000 + 16 * len(sample)
     assert sample.sound is not None
     np.testing.assert_array_equal(sample.sound(), task.wave(row).samples)
@@ -359,7 +359,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
 def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message: str) -> None:
 
     with pytest.raises(UserError, match=re.escape(message)):
-        TOYS["transcribe"].task.labelled(Row({"audio": cell, "text": text}), TOKENIZER)
+        TOYS["transcribe"].task.training_example(Row({"audio": cell, "text": text}), TOKENIZER)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -456,9 +456,9 @@ def test_a_sound_is_not_played_faster_than_its_transcript_allows() -> None:
     task = replace(toy.task, augment=AugmentConfig(speed=0.4))
     # 0.2 s give five vectors, as many as three tokens and two blanks between them need.
     tight = {"array": said(("red",) * 2, np.random.default_rng(0))["array"], "sampling_rate": 8000}
-    (sample,) = task.labelled(Row({"audio": tight, "text": "red red red"}), TOKENIZER).samples
+    (sample,) = task.training_example(Row({"audio": tight, "text": "red red red"}), TOKENIZER).samples
     for epoch in range(20):
-        drawn = task.drawn(pack([sample], np.array([(epoch, 0, 0)])), training=True)
+        drawn = task.augmented(pack([sample], np.array([(epoch, 0, 0)])), training=True)
         assert 5 <= drawn.layout.tokens <= task.max_len
 
 
@@ -487,14 +487,14 @@ def test_where_no_sound_can_be_read_it_is_told_what_is_wrong_with_which_row() ->
         ({"audio": {"array": [0.1] * 9, "sampling_rate": 8000}}, "no sound is as long as one window, 0.025 s"),
     ):
         with pytest.raises(UserError, match=told):
-            task.learnt_from([Row(cells, Place("rows.tsv", n)) for n in (2, 3)])
+            task.adapted_to([Row(cells, Place("rows.tsv", n)) for n in (2, 3)])
 
 
 def test_statistics_do_not_depend_on_the_order_of_the_rows() -> None:
     toy = TOYS["transcribe"]
     task, rows = replace(toy.task, features=FeatureConfig(bins=20)), toy.rows(20)
-    learnt_task = task.learnt_from(rows)
-    assert learnt_task == task.learnt_from(rows[::-1])
+    learnt_task = task.adapted_to(rows)
+    assert learnt_task == task.adapted_to(rows[::-1])
     assert len(learnt_task.mean) == 20
 
 
@@ -504,14 +504,14 @@ def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() 
 
     toy = TOYS["transcribe"]
     task = replace(toy.task, augment=AugmentConfig(speed=0.1, time_masks=1, time=5, bands=1, band=4))
-    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(3)]
+    samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(3)]
     epochs = [pack(samples, np.array([(epoch, i, 0) for i in range(3)])) for epoch in (0, 1)]
-    first, second = (task.drawn(batch, training=True).frames.features for batch in epochs)
-    again = task.drawn(epochs[0], training=True).frames.features
+    first, second = (task.augmented(batch, training=True).frames.features for batch in epochs)
+    again = task.augmented(epochs[0], training=True).frames.features
     np.testing.assert_array_equal(first, again)
     assert first.shape != second.shape or (first != second).any()
-    still = task.drawn(epochs[0], training=False).frames.features
-    np.testing.assert_array_equal(still, task.drawn(epochs[1], training=False).frames.features)
+    still = task.augmented(epochs[0], training=False).frames.features
+    np.testing.assert_array_equal(still, task.augmented(epochs[1], training=False).frames.features)
 
 
 def test_what_is_blanked_out_of_features_that_are_not_normalized_is_their_mean_and_no_sound() -> None:
@@ -520,11 +520,11 @@ def test_what_is_blanked_out_of_features_that_are_not_normalized_is_their_mean_a
 
     toy = TOYS["transcribe"]
     task = replace(toy.task, features=FeatureConfig(bins=20, normalize="none"))
-    batch = pack([task.labelled(toy.rows(1)[0], TOKENIZER).samples[0]], np.array([(0, 0, 0)]))
-    plain_FM = task.drawn(batch, training=True).frames.features
+    batch = pack([task.training_example(toy.rows(1)[0], TOKENIZER).samples[0]], np.array([(0, 0, 0)]))
+    plain_FM = task.augmented(batch, training=True).frames.features
     assert plain_FM.mean() < -1  # zero would be loud
     task = replace(task, augment=AugmentConfig(time_masks=1, time=9, bands=1, band=6))
-    masked_FM = task.drawn(batch, training=True).frames.features
+    masked_FM = task.augmented(batch, training=True).frames.features
     changed = masked_FM != plain_FM
     assert changed.any()
     mean_FM = np.broadcast_to(plain_FM.mean(0), plain_FM.shape)

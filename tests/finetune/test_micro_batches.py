@@ -13,14 +13,14 @@ from finetune.loop import Step, micro_batches
 from tasks.downstream.translate import Translate
 
 TASK = TOYS["translate"].task
-EXAMPLES = [TASK.labelled(row, TOKENIZER) for row in TOYS["translate"].rows(60)]
+EXAMPLES = [TASK.training_example(row, TOKENIZER) for row in TOYS["translate"].rows(60)]
 ALL = Step(np.arange(60), 0, 1.0, True)
 
 
 def computed(task: Translate, batch: Packed) -> int:
     """The tokens that the encoder sees, and those that the decoder is given."""
     assert batch.decoder_tokens is not None
-    return task.sees(batch)[0].layout.tokens + batch.decoder_tokens.layout.tokens
+    return task.encoder_input(batch)[0].layout.tokens + batch.decoder_tokens.layout.tokens
 
 
 @pytest.mark.parametrize("catch_up", [0.0, 0.3, -0.5])
@@ -29,7 +29,7 @@ def computed(task: Translate, batch: Packed) -> int:
 def test_all_that_is_encoded_counts_every_prefix_too(encoder: str, k: int | tuple[int, ...], catch_up: float) -> None:
     assert isinstance(TASK, Translate)
     task = replace(TASK, encoder=encoder, wait_k=k, catch_up=catch_up)
-    sizes = [task.computed(example) for example in EXAMPLES]
+    sizes = [task.computed_tokens(example) for example in EXAMPLES]
     found = list(micro_batches(EXAMPLES, sizes, ALL, 64))
     assert sorted(row for batch in found for row in batch.samples[:, 1]) == list(range(60))
     assert max(computed(task, batch) for batch in found) <= 64

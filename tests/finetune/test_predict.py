@@ -18,7 +18,7 @@ from processes import started
 
 from ernie.cli import main
 from ernie.config import dump
-from ernie.data.labelled.row import RowOptions
+from ernie.data.labeled.row import RowOptions
 from finetune.config import load
 from finetune.model import FinetunedModel
 

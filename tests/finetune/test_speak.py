@@ -20,8 +20,8 @@ from ernie.audio.voice import VoiceConfig
 from ernie.cli import main
 from ernie.config import dump
 from ernie.data.batch import pack
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import Remark, UserError
 from ernie.model.voice_loss import frame_loss
@@ -266,7 +266,7 @@ class Undotted(Synthesize):
 def test_a_flow_learns_alone_from_the_voice_that_it_is_given(run: Path) -> None:
     toy = TOYS["synthesize"]
     bare = replace(toy.task, vocoder="flow", teacher=run, mean=(), deviation=(), pace=0.0, loudness=0.0)
-    task = bare.learnt_from(toy.rows(3))
+    task = bare.adapted_to(toy.rows(3))
     assert task == replace(
         bare, **{name: getattr(toy.task, name) for name in ("mean", "deviation", "pace", "loudness")}
     )
@@ -289,9 +289,9 @@ def test_a_flow_is_told_by_its_teacher_what_that_tells_where_it_speaks(run: Path
     toy = TOYS["synthesize"]
     task = replace(toy.task, vocoder="flow", teacher=run)
     model = FinetunedModel(tiny_encoder(), task)
-    task.begin(model.ernie, model.head)
+    task.initialize(model.ernie, model.head)
     _set_dropout(model, 0.3)
-    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
     batch = pack(samples, np.array([(0, n, 0) for n in range(4)]))
     model.train()
     learning = model.loss(batch).total
@@ -306,15 +306,15 @@ def _gradients(end_to_end: bool, sound: bool) -> dict[str, np.ndarray]:
     """The gradients that a voice learns by, of the samples or without them; empty ones are left out."""
     toy = TOYS["synthesize"]
     task = replace(toy.task, end_to_end=end_to_end)
-    samples = [task.labelled(row, TOKENIZER).samples[0] for row in toy.rows(4)]
-    batch = task.drawn(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
+    samples = [task.training_example(row, TOKENIZER).samples[0] for row in toy.rows(4)]
+    batch = task.augmented(pack(samples, np.array([(0, n, 0) for n in range(4)])), training=True)
     model = FinetunedModel(tiny_encoder(), task)
     set_weights(model.ernie, arrays(learnt().ernie), "the voice")
     set_weights(model.head, arrays(learnt().head), "the voice")
     model.eval()
     hidden_TD = task.encode(model.ernie, model.head, batch, model.task_id)
     if sound:
-        task.judge(model.head, hidden_TD, batch).total.backward()
+        task.head_loss(model.head, hidden_TD, batch).total.backward()
     else:
         told, text, frames_NFM, steps = task.teacher_forced(model.head, hidden_TD, batch)
         frame_loss(told, text, frames_NFM, steps).backward()
@@ -358,12 +358,12 @@ def test_a_teacher_that_does_not_fit_is_told(run: Path, tmp_path: Path) -> None:
     assert isinstance(task, Synthesize)
     other = replace(task.voice, reduction=4)
     with pytest.raises(UserError, match="a voice of another shape; only `flows` and `flow` may differ"):
-        replace(task, vocoder="flow", teacher=run, voice=other).learnt_from([])
+        replace(task, vocoder="flow", teacher=run, voice=other).adapted_to([])
     with pytest.raises(UserError, match="holds no fine-tuned model"):
-        replace(task, vocoder="flow", teacher=tmp_path).learnt_from([])
+        replace(task, vocoder="flow", teacher=tmp_path).adapted_to([])
     FinetunedModel(tiny_encoder(), TOYS["classify"].task).save(tmp_path / "other" / "model")
     with pytest.raises(UserError, match="is no run of the kind synthesize whose vocoder is wavenet"):
-        replace(task, vocoder="flow", teacher=tmp_path / "other").learnt_from([])
+        replace(task, vocoder="flow", teacher=tmp_path / "other").adapted_to([])
 
 
 def test_a_seed_below_zero_is_a_sentence() -> None:

@@ -10,7 +10,7 @@ import paddle
 import pytest
 from toys import TOKENIZER, TOYS, tiny_encoder
 
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from ernie.text.wordpiece import WordPiece
 from finetune.config import FinetuneConfig, TrainConfig
@@ -42,16 +42,16 @@ def test_a_flow_reads_words_by_its_teachers_dictionary_and_by_no_other(tmp_path:
     voice = FinetunedModel(tiny_encoder(), replace(TOYS["synthesize"].task, dictionary=tmp_path / "own.dict"))
     voice.save(tmp_path / "voice" / "model")
     for given in (None, tmp_path / "same.dict"):
-        task = flow_of(tmp_path / "voice", dictionary=given).learnt_from([])
+        task = flow_of(tmp_path / "voice", dictionary=given).adapted_to([])
         assert isinstance(task, Synthesize)
         assert task.dictionary == tmp_path / "voice" / "model" / "own.dict"
         (sample,) = task.example(Row({"text": "azure"}), TOKENIZER).samples
         assert sample.ids.tolist() == [TOKENIZER.cls_id, *TOKENIZER.encode("blue").ids, TOKENIZER.sep_id]
     with pytest.raises(UserError, match=r"other\.dict differs from what the teacher, .* has learned with, .*own\.dict"):
-        flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").learnt_from([])
+        flow_of(tmp_path / "voice", dictionary=tmp_path / "other.dict").adapted_to([])
     FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(tmp_path / "letters" / "model")
     with pytest.raises(UserError, match="has learned with, which is no dictionary; take the key out"):
-        flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").learnt_from([])
+        flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").adapted_to([])
 
 
 def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path
 
 def test_a_flow_says_no_longer_texts_than_its_teacher_has_learnt(run: Path) -> None:
     with pytest.raises(UserError, match=r"max_len: is 12, and the teacher, .*, has learned texts of 9 tokens at most"):
-        flow_of(run, max_len=12).learnt_from([])
+        flow_of(run, max_len=12).adapted_to([])
 
 
 def test_a_run_of_a_flow_is_another_when_its_teacher_has_learnt_again(tmp_path: Path) -> None:

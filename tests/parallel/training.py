@@ -54,13 +54,13 @@ class TwoTasks(nn.Layer):
         return ["words", "kinds"].index(name)
 
     def loss(self, name: str, batch: Packed) -> Loss:
-        return self.judge(name, self.ernie.encode_packed(batch, self.task_embedding(name)), batch)
+        return self.head_loss(name, self.ernie.encode_packed(batch, self.task_embedding(name)), batch)
 
-    def sees(self, _: str, batch: Packed) -> tuple[Packed, None]:
+    def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, None]:
         """All of a batch."""
         return batch, None
 
-    def judge(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
+    def head_loss(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
         labels = batch.labels["label"]
         if name == "words":
             return self.words.loss(hidden_TD, labels.positions, labels.values)

@@ -220,14 +220,14 @@ def test_a_task_that_yields_nothing_at_all_is_told() -> None:
 
 
 def test_samples_of_which_some_have_other_labels_are_told() -> None:
-    source = Source("own", OfSequences(), [framed(0), framed(1, key="label"), labelled_twice], TOKENIZER, 0, budget=64)
+    source = Source("own", OfSequences(), [framed(0), framed(1, key="label"), labeled_twice], TOKENIZER, 0, budget=64)
     with pytest.raises(
         UserError, match="task 'own': its samples do not all have the same labels: some have label; some"
     ):
         source.batches(0, 0, 3)
 
 
-def labelled_twice(tokenizer: Tokenizer) -> Sample:
+def labeled_twice(tokenizer: Tokenizer) -> Sample:
     return Sample(np.full(4, 7), np.zeros(4, np.int64), {"label": 0, "more": 1})
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import vocabulary
 
 from ernie.data.batch import pack
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.choose import Choose
 
@@ -83,7 +83,7 @@ def test_what_is_no_list_of_at_least_two_texts_is_told(choices: object) -> None:
 
 def test_a_batch_has_one_target_a_row_at_its_first_choice() -> None:
     rows = [Row(CELLS | {"label": 2}), Row({"text": "a mat", "choices": ["cat", "dog"], "label": 1})]
-    labels = pack([s for row in rows for s in Choose().labelled(row, TOKENIZER).samples]).labels["choice"]
+    labels = pack([s for row in rows for s in Choose().training_example(row, TOKENIZER).samples]).labels["choice"]
     assert labels.values.tolist() == [2, 1]
     assert labels.positions is not None
     assert labels.positions.tolist() == [0, 3]

@@ -136,7 +136,7 @@ def test_a_tokenizer_that_does_not_know_a_connective_makes_no_pairs_from_it() ->
 
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl"])
-def test_labelled_pairs_come_from_a_file_whose_labels_are_the_classes(tmp_path: Path, name: str) -> None:
+def test_labeled_pairs_come_from_a_file_whose_labels_are_the_classes(tmp_path: Path, name: str) -> None:
     rows = [("It rained.", REST, label) for label in ("result", "cause", "cause", "none")]
     if name.endswith("tsv"):
         text = "first\tsecond\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows)

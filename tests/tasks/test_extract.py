@@ -10,8 +10,8 @@ from helpers import vocabulary
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from finetune.prepare import prepare
@@ -139,18 +139,18 @@ class TestLearning:
         # Where that is so, the window that shows the beginning best shows all of the answer.
         assume(len(tokens) <= stride // 2 or len(spans) <= 14)
         task = replace(TASK, stride=stride, max_len=20 + max(0, stride - 8), max_answer=len(tokens))
-        answer = read_off(task, task.labelled(row(text, (text[start:end], start)), TOKENIZER))
+        answer = read_off(task, task.training_example(row(text, (text[start:end], start)), TOKENIZER))
         assert (answer["start"], answer["answer"]) == (tokens[0][0], text[tokens[0][0] : tokens[-1][1]])
 
     def test_an_answer_inside_a_token_is_answered_with_all_of_it(self) -> None:
-        answer = read_off(TASK, TASK.labelled(row("the zzz capital", ("z", 5)), TOKENIZER))
+        answer = read_off(TASK, TASK.training_example(row("the zzz capital", ("z", 5)), TOKENIZER))
         assert answer["answer"] == "zzz"
 
     def test_a_window_that_holds_only_a_part_learns_that_it_holds_none(self) -> None:
         words = ["it"] * 24
         words[12:15] = ["Paris", "of", "France"]
         context = " ".join(words)
-        example = TASK.labelled(row(context, ("Paris of France", context.index("Paris"))), TOKENIZER)
+        example = TASK.training_example(row(context, ("Paris of France", context.index("Paris"))), TOKENIZER)
         # 14 tokens a window, 6 of them new: the answer, 12 to 14, is cut by the first window's end (14).
         found = [(sample.labels["start"], sample.labels["end"]) for sample in example.samples]
         assert found == [(0, 0), (12 - 6 + 5, 14 - 6 + 5), (12 - 12 + 5, 14 - 12 + 5)]
@@ -160,17 +160,17 @@ class TestLearning:
         words = ["it"] * 24
         words[at : at + 3] = ["Paris", "of", "France"]
         context = " ".join(words)
-        example = TASK.labelled(row(context, ("Paris of France", context.index("Paris"))), TOKENIZER)
+        example = TASK.training_example(row(context, ("Paris of France", context.index("Paris"))), TOKENIZER)
         assert [i for i, sample in enumerate(example.samples) if sample.labels["start"]] == windows
 
     def test_spaces_at_an_answers_ends_do_not_push_it_out_of_a_window(self) -> None:
         for context, answer in ((" Paris it", " Paris"), ("it Paris ", "Paris ")):
-            example = TASK.labelled(row(context, (answer, context.index(answer))), TOKENIZER)
+            example = TASK.training_example(row(context, (answer, context.index(answer))), TOKENIZER)
             assert read_off(TASK, example)["answer"] == "Paris"
 
     def test_the_first_answer_is_learnt_and_all_are_right(self) -> None:
         asked = row("Paris of France", ("France", 9), ("Paris of France", 0))
-        assert read_off(TASK, TASK.labelled(asked, TOKENIZER))["answer"] == "France"
+        assert read_off(TASK, TASK.training_example(asked, TOKENIZER))["answer"] == "France"
         assert TASK.scores([asked], [{"answer": "paris of france"}]) == {"squad_f1": 1, "squad_exact": 1}
 
     @pytest.mark.parametrize("off", [-3, -2, -1, 1, 2, 3])
@@ -178,7 +178,7 @@ class TestLearning:
         context = "the Paris of France and the Paris of it"
         asked = [row(context, ("Paris", 4)), row(context, ("Paris", 28 + off)), row(context, ("Paris", 28 - off))]
         task = replace(TASK, max_len=40)
-        found = [read_off(task, task.labelled(one, TOKENIZER))["start"] for one in asked]
+        found = [read_off(task, task.training_example(one, TOKENIZER))["start"] for one in asked]
         assert found == [4, 28, 28]
         split = Split("train", [Row(one, Place("squad.json", i)) for i, one in enumerate(asked, 1)])
         assert prepare(task, split, TOKENIZER).remarks == [
@@ -189,16 +189,16 @@ class TestLearning:
     @pytest.mark.parametrize("place", [0, 8, 99])
     def test_an_answer_that_stands_elsewhere_is_an_error_with_its_place(self, place: int) -> None:
         with pytest.raises(UserError, match=f"the answer 'Paris' does not stand at character {place} of the context"):
-            TASK.labelled(row("the   Paris"[2:], ("Paris", place)), TOKENIZER)
+            TASK.training_example(row("the   Paris"[2:], ("Paris", place)), TOKENIZER)
 
     @pytest.mark.parametrize("starts", [{}, {"answer_start": []}, {"answer_start": None}, {"answer_start": [None]}])
     def test_without_a_place_the_first_occurrence_is_meant(self, starts: dict[str, object]) -> None:
         asked = Row(row("it Paris Paris") | {"answers": {"text": ["Paris"], **starts}})
-        example = TASK.labelled(asked, TOKENIZER)
+        example = TASK.training_example(asked, TOKENIZER)
         assert read_off(TASK, example)["start"] == 3
         assert not example.odd
         with pytest.raises(UserError, match=r"the answer 'Paris' does not stand in the context$"):
-            TASK.labelled(Row(asked | {"context": "it"}), TOKENIZER)
+            TASK.training_example(Row(asked | {"context": "it"}), TOKENIZER)
 
     def test_an_answer_longer_than_can_be_given_is_counted(self) -> None:
         split = Split("train", [row("the capital of France is it", ("capital of France is it", 4))])
@@ -213,9 +213,9 @@ class TestWithoutAnAnswer:
     def test_rows_without_an_answer_must_be_allowed(self) -> None:
         for asked in (row("Paris"), row("Paris", ("", 0)), row("Paris", (" ", 0))):
             with pytest.raises(UserError, match="the question has no answer; data with such questions need no_answer"):
-                TASK.labelled(asked, TOKENIZER)
+                TASK.training_example(asked, TOKENIZER)
             assert self.task.truth(asked) == []
-            assert read_off(self.task, self.task.labelled(asked, TOKENIZER))["answer"] == ""
+            assert read_off(self.task, self.task.training_example(asked, TOKENIZER))["answer"] == ""
 
     @pytest.mark.parametrize(("nothing", "answer"), [(3.0, "Paris"), (5.0, "Paris"), (5.1, "")])
     def test_none_is_given_where_its_score_is_higher_by_more_than_the_threshold(

@@ -134,7 +134,7 @@ def test_a_head_begins_at_the_share_that_each_token_has_of_the_text_none_of_them
     counts = np.bincount(np.concatenate([text.ids for text in texts]), minlength=20) + 1
     given: list[np.ndarray] = []
     head = SimpleNamespace(bias=np.zeros(20), initialize_bias=given.append)
-    KnowledgeMasking().begin(head, texts)  # type: ignore[arg-type]
+    KnowledgeMasking().initialize(head, texts)  # type: ignore[arg-type]
     np.testing.assert_allclose(given, [counts / counts.sum()])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from tasks.downstream.base import Example
@@ -56,13 +56,13 @@ class TestLists:
 
 class TestClassify:
     def test_labels_of_rows_become_classes_and_a_number_is_its_digits(self) -> None:
-        task = Classify().learnt_from(rows(10, "9", 10))
+        task = Classify().adapted_to(rows(10, "9", 10))
         assert task.labels == ("9", "10")
         assert [task.truth(row) for row in rows(10, "9")] == [1, 0]
 
     def test_rows_without_a_usable_label_are_named_with_their_places(self) -> None:
         with pytest.raises(UserError, match=r"train\.tsv:3: column 'label': expected text, found nothing") as caught:
-            Classify().learnt_from(rows("a", None, "b", ["a"]))
+            Classify().adapted_to(rows("a", None, "b", ["a"]))
         assert "train.tsv:5: column 'label': expected text, found ['a']" in str(caught.value)
 
     def test_the_likeliest_label_is_answered_with_its_probability(self) -> None:
@@ -77,7 +77,7 @@ class TestClassify:
         with pytest.raises(UserError, match=r"metrics: f1 is that of one of two labels; for 3 there is macro_f1"):
             Classify(labels=("a", "b", "c"), metrics=("f1",))
         with pytest.raises(UserError, match="for 3 there is macro_f1"):
-            Classify(metrics=("accuracy", "f1")).learnt_from(rows("a", "b", "c"))
+            Classify(metrics=("accuracy", "f1")).adapted_to(rows("a", "b", "c"))
 
 
 class TestMultiLabel:
@@ -106,7 +106,7 @@ class TestMultiLabel:
 
     def test_labels_are_collected_from_lists_and_text_alike(self) -> None:
         unaware = replace(self.task, labels=())
-        assert unaware.learnt_from(rows("a;c", ["b", "a"], "")).labels == ("a", "b", "c")
+        assert unaware.adapted_to(rows("a;c", ["b", "a"], "")).labels == ("a", "b", "c")
 
     @pytest.mark.parametrize(("key", "value"), [("threshold", 0.0), ("threshold", 1.0), ("separator", "")])
     def test_settings_without_sense_are_refused(self, key: str, value: object) -> None:
@@ -129,14 +129,14 @@ class TestRegress:
         assert Regress().answer(NOTHING, [np.float32([logit])]) == {"value": logit}
 
     def test_numbers_are_learnt_by_their_distance_from_the_mean_in_deviations(self) -> None:
-        task = Regress().learnt_from(rows(300_000, "not yet known", 100_000, 500_000))
+        task = Regress().adapted_to(rows(300_000, "not yet known", 100_000, 500_000))
         assert task.scale == pytest.approx((300_000, 163_299.316))
         assert [task.target(row) for row in rows(300_000, 100_000)] == pytest.approx([0, -1.224745])
         assert task.answer(NOTHING, [np.float32([-1.2247449])])["value"] == pytest.approx(100_000, rel=1e-6)
-        assert task.learnt_from(rows(1, 2)) == task
+        assert task.adapted_to(rows(1, 2)) == task
 
     def test_a_number_that_is_always_the_same_is_the_mean(self) -> None:
-        task = Regress().learnt_from(rows(7, 7))
+        task = Regress().adapted_to(rows(7, 7))
         assert (task.scale, task.target(rows(7)[0])) == ((7, 1), 0)
 
     def test_small_numbers_are_not_rounded_away(self) -> None:
@@ -174,12 +174,12 @@ def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
             task.truth(Row({"label": [wrong]}))
 
 
-def test_rows_with_an_empty_column_for_the_label_are_not_labelled() -> None:
+def test_rows_with_an_empty_column_for_the_label_are_not_labeled() -> None:
     for empty in ("", " ", None, float("nan")):
-        assert not Classify().is_labelled(rows(empty, empty))
-        assert Classify().is_labelled(rows(empty, "a"))
-        assert Regress().is_labelled(rows(empty, 0.0))
-        assert not MultiLabel().is_labelled(rows(empty, empty))
+        assert not Classify().is_labeled(rows(empty, empty))
+        assert Classify().is_labeled(rows(empty, "a"))
+        assert Regress().is_labeled(rows(empty, 0.0))
+        assert not MultiLabel().is_labeled(rows(empty, empty))
 
 
 def test_a_row_without_a_label_among_others_is_told_with_the_way_out() -> None:

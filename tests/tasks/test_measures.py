@@ -15,7 +15,7 @@ from scipy.fft import dct
 
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.wave import Wave
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from tasks.downstream import measures
 from tasks.downstream.measures import (
     accuracy,

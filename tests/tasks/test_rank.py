@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toys import TOKENIZER
 
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from tasks.downstream.rank import Rank
 
 ROW = Row({"query": "colour", "text": "blue", "label": "1 "})

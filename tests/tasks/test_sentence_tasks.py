@@ -71,7 +71,7 @@ def test_the_classes_are_fewer_different_orders(segments: int, orders: int) -> N
 
 
 @pytest.mark.parametrize("segments", [2, 3, 4])
-def test_undoing_the_labelled_order_gives_back_the_passage(segments: int) -> None:
+def test_undoing_the_labeled_order_gives_back_the_passage(segments: int) -> None:
     text = distinct([3, 5, 2, 4, 6, 1, 3, 5, 4])
     task = SentenceReordering(segments=segments, max_len=24)
     groups: set[tuple[int, ...]] = set()
@@ -120,7 +120,7 @@ def test_an_impossible_number_of_segments_is_a_sentence(segments: int) -> None:
 # ----------------------------------------------------------------------------------------------- distance
 
 
-def test_the_labelled_distance_is_the_true_one() -> None:
+def test_the_labeled_distance_is_the_true_one() -> None:
     here, there = distinct([4] * 9), distinct([5] * 6, offset=1000)
     place = {tuple(s): (0, i) for i, s in enumerate(sentences(here))}
     place |= {tuple(s): (1, i) for i, s in enumerate(sentences(there))}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from toys import TOKENIZER, TOYS
 
-from ernie.data.labelled.read import Split
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.read import Split
+from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from finetune.prepare import prepare
 from tasks.downstream.synthesize import Synthesize
@@ -25,7 +25,7 @@ def row(text: str) -> Row:
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_a_sound_whose_text_is_cut_is_an_error_or_left_out(split: str) -> None:
     """All of the words are said in it, so what is learnt, or judged by, would not be the text."""
-    assert not TASK.labelled(row(LONG.removesuffix(" blue")), TOKENIZER).cut
+    assert not TASK.training_example(row(LONG.removesuffix(" blue")), TOKENIZER).cut
     rows = Split(split, [row("red blue"), row(LONG)])
     with pytest.raises(UserError, match=r"column 'text': the text has 10 tokens, and max_len is 9.*raise max_len"):
         prepare(TASK, rows, TOKENIZER)

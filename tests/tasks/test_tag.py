@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.data.document import IGNORE
-from ernie.data.labelled.row import Row
+from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
 from ernie.errors import UserError
 from tasks.downstream.base import Example
@@ -89,10 +89,10 @@ class TestForms:
 class TestLabels:
     def test_a_type_that_only_begins_or_only_continues_gets_both_tags(self) -> None:
         rows = [Row({"token": ["a", "b"], "tag": ["I-PER", "O"]}), Row({"token": ["a"], "tag": ["B-LOC"]})]
-        assert Tag().learnt_from(rows).labels == LABELS
+        assert Tag().adapted_to(rows).labels == LABELS
 
     def test_other_tags_are_taken_as_they_are(self) -> None:
-        task = Tag(entities=False).learnt_from([Row({"token": ["a", "b"], "tag": ["NN", "VB"]})])
+        task = Tag(entities=False).adapted_to([Row({"token": ["a", "b"], "tag": ["NN", "VB"]})])
         assert task.labels == ("NN", "VB")
         assert task.scored_by == ("accuracy",)
         assert task.scores([Row({"tag": ["NN", "VB"]})], [{"tags": ["NN", "NN"]}]) == {"accuracy": 0.5}
@@ -100,7 +100,7 @@ class TestLabels:
     def test_rows_with_tags_of_another_form_are_named_with_their_places(self) -> None:
         rows = [Row({"token": ["a"], "tag": [tag]}, Place("train.txt", i)) for i, tag in enumerate(["O", "x", "B-A"])]
         with pytest.raises(UserError, match=r"^train\.txt:1: tag 'x' is not"):
-            Tag().learnt_from(rows)
+            Tag().adapted_to(rows)
 
     def test_an_unknown_tag_is_one_of_its_row(self) -> None:
         with pytest.raises(UserError, match="label 'B-ORG' is not one of B-LOC, B-PER"):
@@ -112,7 +112,7 @@ class TestLabels:
 
     def test_as_many_words_as_tags_are_needed(self) -> None:
         with pytest.raises(UserError, match="has 2 words and 1 tags"):
-            TASK.labelled(Row({"token": ["anna", "lives"], "tag": ["O"]}), TOKENIZER)
+            TASK.training_example(Row({"token": ["anna", "lives"], "tag": ["O"]}), TOKENIZER)
 
 
 class TestPieces:
@@ -121,7 +121,7 @@ class TestPieces:
         tags = [LABELS[i % len(LABELS)] for i in range(len(words))]
         task = replace(TASK, entities=False, max_len=8)
         row = Row({"token": words, "tag": tags})
-        example = task.labelled(row, TOKENIZER)
+        example = task.training_example(row, TOKENIZER)
         assert all(len(sample) <= 8 for sample in example.samples)
         learnt = np.concatenate([sample.labels["tag"] for sample in example.samples])
         assert [task.labels[i] for i in learnt[learnt != IGNORE]] == tags
@@ -188,6 +188,6 @@ class TestAnswers:
 def test_rows_to_be_judged_by_need_a_tag_for_each_word_too() -> None:
     task = Tag(labels=("O", "B-X"))
     row = Row({"token": ["a", "b"], "tag": ["O", "B-X"]})
-    assert len(task.judged(row, TOKENIZER).samples) == 1
+    assert len(task.evaluation_example(row, TOKENIZER).samples) == 1
     with pytest.raises(UserError, match="has 3 words and 2 tags"):
-        task.judged(Row(row | {"token": ["a", "b", "c"]}), TOKENIZER)
+        task.evaluation_example(Row(row | {"token": ["a", "b", "c"]}), TOKENIZER)

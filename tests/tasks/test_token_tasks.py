@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 lengths = st.lists(st.integers(min_value=1, max_value=12), min_size=1, max_size=12)
 
 
-def labelled(task: PretrainTask, text: Document) -> list[tuple[list[int], list[int]]]:
+def labeled(task: PretrainTask, text: Document) -> list[tuple[list[int], list[int]]]:
     """Ids and labels of each sample, without the special tokens."""
     samples = task.samples([text], numbered(), RNG)
     return [(s.ids[1:-1].tolist(), np.asarray(s.labels["label"])[1:-1].tolist()) for s in samples]
@@ -27,7 +27,7 @@ def labelled(task: PretrainTask, text: Document) -> list[tuple[list[int], list[i
 # ------------------------------------------------------------------------------------------ capitalization
 
 
-def test_capitals_are_labelled_and_not_seen() -> None:
+def test_capitals_are_labeled_and_not_seen() -> None:
     tokenizer = vocabulary("anna saw nasa ' s 3 rockets in paris 。 中", "##burg")
     text = written(tokenizer, ["Anna saw NASA's 3 rockets in Parisburg 中。"])
     (sample,) = Capitalization().samples([text], tokenizer, RNG)
@@ -70,7 +70,7 @@ def test_a_token_is_positive_exactly_when_another_segment_has_it_too(
     sentences: list[int], vocab_size: int, max_len: int
 ) -> None:
     text = document(sentences, vocab_size=vocab_size)
-    found = labelled(TokenDocument(max_len=max_len), text)
+    found = labeled(TokenDocument(max_len=max_len), text)
     for number, (ids, labels) in enumerate(found):
         others = {token for k, (other, _) in enumerate(found) if k != number for token in other}
         assert labels == [int(token in others) for token in ids]
@@ -79,7 +79,7 @@ def test_a_token_is_positive_exactly_when_another_segment_has_it_too(
 @given(lengths, st.integers(min_value=8, max_value=60))
 def test_the_segments_of_token_document_are_the_whole_document(sentences: list[int], max_len: int) -> None:
     text = document(sentences)
-    found = labelled(TokenDocument(max_len=max_len), text)
+    found = labeled(TokenDocument(max_len=max_len), text)
     if len(sentences) > 1 or sum(sentences) > max_len - 2:
         assert len(found) >= 2
         assert [token for ids, _ in found for token in ids] == text.ids.tolist()
@@ -89,5 +89,5 @@ def test_the_segments_of_token_document_are_the_whole_document(sentences: list[i
 
 def test_a_document_that_fits_one_sample_is_cut_in_two_at_a_sentence_end() -> None:
     text = document([3, 4, 5, 6])
-    assert [len(ids) for ids, _ in labelled(TokenDocument(), text)] == [7, 11]
-    assert [len(ids) for ids, _ in labelled(TokenDocument(), document([5, 1]))] == [5, 1]
+    assert [len(ids) for ids, _ in labeled(TokenDocument(), text)] == [7, 11]
+    assert [len(ids) for ids, _ in labeled(TokenDocument(), document([5, 1]))] == [5, 1]

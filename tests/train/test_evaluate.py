@@ -17,7 +17,7 @@ CLASSES = 3
 
 
 class Guesser(nn.Layer):
-    """Classes of tokens, where they are labelled, or of sequences."""
+    """Classes of tokens, where they are labeled, or of sequences."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -9,9 +9,9 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ernie.data.labelled.lines import read_columns, read_json_rows, read_plain, read_separated
-from ernie.data.labelled.questions import is_questions, load_json, read_questions
-from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.labeled.lines import read_columns, read_json_rows, read_plain, read_separated
+from ernie.data.labeled.questions import is_questions, load_json, read_questions
+from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.reach import offline_unless_reachable
 from ernie.data.read_lines import Line, LineFile, decoded

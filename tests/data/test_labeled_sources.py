@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ernie.data.labelled.read import is_there, read_rows, read_split
-from ernie.data.labelled.row import Row, RowOptions
+from ernie.data.labeled.read import is_there, read_rows, read_split
+from ernie.data.labeled.row import Row, RowOptions
 from ernie.errors import UserError
 
 CONTEXT = "The cat sat on the mat."

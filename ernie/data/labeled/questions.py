@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from ernie.data.labelled.row import Fault, Row
+from ernie.data.labeled.row import Fault, Row
 from ernie.data.raw import Place
 from ernie.errors import UserError, about
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.config import ConfigError, build, from_dict
-from ernie.data.labelled.lines import read_separated
-from ernie.data.labelled.read import read_rows, read_split
-from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.labeled.lines import read_separated
+from ernie.data.labeled.read import read_rows, read_split
+from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line
 from ernie.errors import UserError
 
@@ -324,7 +324,7 @@ def questions(write: Write, **more: Any) -> list[Row]:
     return rows(write("a.json", json.dumps({"data": [{"paragraphs": [{"context": "it was good", "qas": [asked]}]}]})))
 
 
-def test_a_question_without_an_entry_for_its_answers_is_not_labelled_and_an_empty_one_says_that_there_is_none(
+def test_a_question_without_an_entry_for_its_answers_is_not_labeled_and_an_empty_one_says_that_there_is_none(
     write: Write,
 ) -> None:
     assert "answers" not in questions(write)[0]

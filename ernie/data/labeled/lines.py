@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, dropwhile, islice
 
-from ernie.data.labelled.row import Fault, Row, RowOptions
+from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line
 from ernie.errors import UserError, nearest
