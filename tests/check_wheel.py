@@ -1,7 +1,7 @@
-"""Build the wheel, install it into an environment of its own outside the checkout, and use it there for real.
+"""Build the wheel, install it into a separate environment outside the checkout, and use it there.
 
-Not a pytest test: run by `make test`.  The dependencies are those of the environment that runs this, so that Paddle's
-200 MB are not downloaded again; the library itself comes from the wheel.
+Not a pytest test: run by `make test`.  The dependencies come from the current environment, so that Paddle's 200 MB are
+not downloaded again; the library itself comes from the wheel.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> Path:
-    """The wheel, built from a copy of what the checkout tracks or could track."""
+    """Build the wheel from a copy of the files that git tracks or does not ignore."""
     listed = run(["git", "ls-files", "-co", "--exclude-standard"], ROOT) if (ROOT / ".git").exists() else None
     names = listed.splitlines() if listed else [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
     for name in names:
@@ -72,18 +72,18 @@ def build(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """A Python that has the wheel, and sees this environment's other packages behind its own."""
+    """Create a Python that has the wheel and falls back to this environment's packages."""
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
     run([str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)], folder)
-    own = run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
-    # A plain line adds the folder; its own .pth files, the checkout's editable install among them, are not read.
-    (Path(own) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    site_packages = run([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder).strip()
+    # A plain line adds the folder without reading its .pth files, such as that of the checkout's editable install.
+    (Path(site_packages) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return python
 
 
 def use(python: Path, folder: Path) -> None:
-    """From text to an encoder in Python, in an empty folder."""
+    """Go from text to an encoder in Python, in an empty folder."""
     work = folder / "work"
     work.mkdir()
     with (work / "topics.jsonl").open("w", encoding="utf-8") as file:
@@ -121,7 +121,7 @@ def use(python: Path, folder: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """The command's standard output; its whole output and an end when it fails."""
+    """Return the command's standard output; exit with its whole output when it fails."""
     environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:

@@ -1,7 +1,7 @@
-"""Published checkpoints made up on the spot, and what they compute, without any code of the library's.
+"""Checkpoints in the published formats, with random weights, and their outputs, without any code of the library.
 
-A checkpoint is a dictionary of weights under Hugging Face's names.  The writers rename it and write it as each
-framework does; `forward` is BERT written down in NumPy.
+A checkpoint is a dictionary of weights under Hugging Face's names.  The writers rename and write
+them as each framework does; `forward` is BERT in NumPy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TASK = "ernie.embeddings.task_type_embeddings.weight"
 
 
 def weights(seed: int = 0, **changes: Any) -> dict[str, np.ndarray]:
-    """Random weights of the shape of SETTINGS, as ErnieForMaskedLM has them; matrices are (out, in)."""
+    """Random weights of the shape of SETTINGS, named as in ErnieForMaskedLM; matrices are (out, in)."""
     s = {**SETTINGS, **changes}
     D, F, V = s["hidden_size"], s["intermediate_size"], s["vocab_size"]
     shapes: dict[str, tuple[int, ...]] = {
@@ -72,18 +72,18 @@ def weights(seed: int = 0, **changes: Any) -> dict[str, np.ndarray]:
     return {name: 1 + value if name.endswith("LayerNorm.weight") else value for name, value in made.items()}
 
 
-# ------------------------------------------------------------------------------------------------- what it computes
+# ----------------------------------------------------------------------------------------------------- forward pass
 
 
 def forward(w: Weights, s: Mapping[str, Any], batch: Mapping[str, np.ndarray], epsilon: float = 1e-12) -> list[Any]:
-    """Embeddings, each layer (N, L, D), pooler (N, D) and masked tokens' logits (N, L, V): BERT as its paper has it."""
+    """Embeddings, each layer (N, L, D), pooler (N, D) and masked tokens' logits (N, L, V): BERT as in its paper."""
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
-        centred = x - x.mean(-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
+        centered = x - x.mean(-1, keepdims=True)
+        scaled = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon)
         return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
 
     def activate(x: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ def forward(w: Weights, s: Mapping[str, Any], batch: Mapping[str, np.ndarray], e
 
 
 def batch_of(seed: int = 0) -> dict[str, np.ndarray]:
-    """Three padded sequences, the longest one over all positions, with all segments and tasks."""
+    """Three padded sequences with random segments and tasks, the longest one over all positions."""
     rng = np.random.default_rng(seed)
     lengths = np.array([SETTINGS["max_position_embeddings"], 7, 1])
     mask = (np.arange(lengths[0]) < lengths[:, None]).astype(np.int64)
@@ -196,13 +196,13 @@ _TENSORFLOW = (
 
 
 def renamed(w: Weights, rules: tuple[tuple[str, str], ...]) -> dict[str, np.ndarray]:
-    """The weights under other names, their matrices (in, out) as everywhere but in PyTorch."""
+    """The weights under other names, their matrices transposed to (in, out) as everywhere but in PyTorch."""
     out = {}
     for name, value in w.items():
-        turned = value.T if value.ndim == 2 and "embeddings" not in name else value
+        transposed = value.T if value.ndim == 2 and "embeddings" not in name else value
         for pattern, replacement in rules:
             name = re.sub(pattern, replacement, name)
-        out[name] = np.ascontiguousarray(turned)
+        out[name] = np.ascontiguousarray(transposed)
     return out
 
 
@@ -224,7 +224,7 @@ def hugging_face(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
 
 
 def hugging_face_bert_without_head(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
-    """As sentence encoders are saved: no prefix, the buffer of positions."""
+    """As sentence encoders are saved: without the prefix, with the buffer of positions."""
     bare = {name.removeprefix("ernie."): value for name, value in w.items() if not name.startswith("cls.")}
     hugging_face(folder, {**bare, "embeddings.position_ids": np.arange(21)[None]}, s)
 
@@ -240,7 +240,7 @@ def hugging_face_parts(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
 
 
 def hugging_face_old(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
-    """A pytorch_model.bin of before PyTorch 1.6, LayerNorm's parameters spelled as TensorFlow does."""
+    """A pytorch_model.bin from before PyTorch 1.6, with LayerNorm's parameters named as in TensorFlow."""
     write_json(folder / "config.json", s)
     greek = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     old = {re.sub(r"LayerNorm\.\w+$", lambda m: greek[m.group()], name): value for name, value in w.items()}
@@ -258,16 +258,16 @@ def paddlenlp(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
 
 
 def paddlenlp_old(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
-    """Before PaddleNLP 2.5: the encoder's settings inside those of the class with the head."""
+    """As before PaddleNLP 2.5: the encoder's settings nested in those of the class with the head."""
     inner = {**{key: value for key, value in s.items() if key != "model_type"}, "init_class": "ErnieModel"}
     write_json(folder / "model_config.json", {"init_args": [inner], "init_class": "ErnieForMaskedLM"})
     pdparams(folder / "model_state.pdparams", renamed(w, _PADDLENLP), named=True)
 
 
 def official(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
-    """An official release for Paddle 1.x; says nothing of epsilons and inner widths."""
-    left_out = ("model_type", "intermediate_size", "layer_norm_eps", "type_vocab_size")
-    settings = {key: value for key, value in s.items() if key not in left_out}
+    """An official release for Paddle 1.x, whose configuration lacks epsilon and the inner width."""
+    omitted = ("model_type", "intermediate_size", "layer_norm_eps", "type_vocab_size")
+    settings = {key: value for key, value in s.items() if key not in omitted}
     write_json(folder / "ernie_config.json", {**settings, "sent_type_vocab_size": s["type_vocab_size"]})
     (folder / "params").mkdir()
     for name, values in renamed(w, _OFFICIAL).items():
@@ -280,8 +280,8 @@ def official_dynamic(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
 
 
 def tensorflow(folder: Path, w: Weights, s: Mapping[str, Any]) -> None:
-    left_out = ("model_type", "layer_norm_eps", "use_task_id", "task_type_vocab_size")
-    write_json(folder / "bert_config.json", {key: value for key, value in s.items() if key not in left_out})
+    omitted = ("model_type", "layer_norm_eps", "use_task_id", "task_type_vocab_size")
+    write_json(folder / "bert_config.json", {key: value for key, value in s.items() if key not in omitted})
     bundle(folder / "bert_model.ckpt", renamed(w, _TENSORFLOW))
 
 
@@ -303,7 +303,7 @@ FORMATS: dict[str, Callable[[Path, Weights, Mapping[str, Any]], None]] = {
 
 
 def torch_archive(path: Path, w: Weights) -> None:
-    """A file as torch.save writes it since PyTorch 1.6."""
+    """Write a file as torch.save does since PyTorch 1.6."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", _torch_pickle(w, legacy=False))
         archive.writestr("archive/version", "3\n")
@@ -313,7 +313,7 @@ def torch_archive(path: Path, w: Weights) -> None:
 
 
 def torch_legacy(w: Weights) -> bytes:
-    """A file as torch.save wrote it before: five pickles, then the storages."""
+    """The content of a file of an earlier torch.save: five pickles, then the storages."""
     head = [pickle.dumps(x, 2) for x in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})]
     keys = pickle.dumps([str(i) for i in range(len(w))], 2)
     storages = [struct.pack("<q", value.size) + value.tobytes() for value in w.values()]
@@ -321,7 +321,7 @@ def torch_legacy(w: Weights) -> bytes:
 
 
 def _torch_pickle(w: Weights, legacy: bool) -> bytes:
-    """The pickle's own operations: without PyTorch there is nothing whose pickling would give them."""
+    """The pickle, written opcode by opcode, since pickling needs the classes of PyTorch."""
 
     def number(n: int) -> bytes:
         return b"J" + struct.pack("<i", n)
@@ -351,22 +351,22 @@ def _torch_pickle(w: Weights, legacy: bool) -> bytes:
 
 
 def pdparams(path: Path, w: Weights, named: bool = False) -> None:
-    """A file as paddle.save writes it; `named` ones hold each array with its variable's name."""
+    """Write a file as paddle.save does; with `named`, each array comes with its variable's name."""
     values = {name: (f"var_{i}", value) if named else value for i, (name, value) in enumerate(w.items())}
     names = {"StructuredToParameterName@@": {name: f"var_{i}" for i, name in enumerate(w)}}
     path.write_bytes(pickle.dumps({**values, **names}, protocol=2))
 
 
 def fluid_variable(value: np.ndarray) -> bytes:
-    """One variable as Paddle 1.x saves it."""
+    """The content of a file with one variable, as Paddle 1.x saves it."""
     kind = {"float32": 5, "int64": 3, "float16": 4}[value.dtype.name]
-    described = b"\x08" + _varint(kind) + b"".join(b"\x10" + _varint(n) for n in value.shape)
-    head = struct.pack("<IQ", 0, 0) + struct.pack("<Ii", 0, len(described))
-    return head + described + value.tobytes()
+    description = b"\x08" + _varint(kind) + b"".join(b"\x10" + _varint(n) for n in value.shape)
+    head = struct.pack("<IQ", 0, 0) + struct.pack("<Ii", 0, len(description))
+    return head + description + value.tobytes()
 
 
 def bundle(prefix: Path, w: Weights, block_entries: int = 7) -> None:
-    """A checkpoint as TensorFlow 1.x writes it: sorted keys that share their beginnings, in several blocks."""
+    """Write a checkpoint as TensorFlow 1.x does: prefix-compressed sorted keys in several blocks."""
     data, entries = b"", [(b"", b"\x08\x01")]
     for name in sorted(w):
         value = w[name]
@@ -382,23 +382,23 @@ def bundle(prefix: Path, w: Weights, block_entries: int = 7) -> None:
         part = entries[start : start + block_entries]
         handles.append((part[-1][0] + b"~", _append(part, len(index))))
         index += handles[-1][1][1]
-    empty = _append([], len(index))
-    index += empty[1]
+    metaindex = _append([], len(index))
+    index += metaindex[1]
     top = _append([(key, handle) for key, (handle, _) in handles], len(index))
-    footer = (empty[0] + top[0]).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
+    footer = (metaindex[0] + top[0]).ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
     prefix.with_name(f"{prefix.name}.index").write_bytes(index + top[1] + footer)
     prefix.with_name(f"{prefix.name}.data-00000-of-00001").write_bytes(data)
 
 
 def _append(entries: list[tuple[bytes, bytes]], offset: int) -> tuple[bytes, bytes]:
-    """A block to stand at `offset`: (its handle, its bytes with type and checksum)."""
-    body, before = b"", b""
+    """A block at `offset`: (its handle, its bytes with type and checksum)."""
+    body, previous = b"", b""
     for key, value in entries:
         shared = next(
-            (i for i, (a, b) in enumerate(zip(key, before, strict=False)) if a != b), min(len(key), len(before))
+            (i for i, (a, b) in enumerate(zip(key, previous, strict=False)) if a != b), min(len(key), len(previous))
         )
         body += _varint(shared) + _varint(len(key) - shared) + _varint(len(value)) + key[shared:] + value
-        before = key
+        previous = key
     body += struct.pack("<II", 0, 1)
     return _varint(offset) + _varint(len(body)), body + b"\0" + b"\0\0\0\0"
 

@@ -1,4 +1,4 @@
-"""Settings of all tests."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 
 from hypothesis import settings
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and with them the programs that they start.
+# A shell that starts the tests in the background makes them, and the programs that they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # `nohup` does so with the end of the terminal: for us alone
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # by `nohup`: ignore it here, but not in child processes
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
-# Machines that run other things as well may take any time for an example.
+# No deadlines: an example may take any time on a busy machine.
 settings.register_profile("ernie", deadline=None)
 settings.load_profile("ernie")

@@ -1,4 +1,4 @@
-"""What several tests need: plain vocabularies, small documents, distributions installed on the spot."""
+"""Helpers of several tests: plain vocabularies, small documents, fake installed distributions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def numbered(size: int = 1000) -> WordPiece:
 
 
 def document(lengths: Sequence[int], *, seed: int = 0, vocab_size: int = 1000, marks: Sequence[int] = ()) -> Document:
-    """A document of random ordinary tokens with sentences of these lengths; flags such as a corpus has."""
+    """A document of random ordinary tokens with sentences of these lengths and random flags."""
     rng = np.random.default_rng(seed)
     n = sum(lengths)
     return Document(
@@ -43,7 +43,7 @@ def document(lengths: Sequence[int], *, seed: int = 0, vocab_size: int = 1000, m
 
 
 def random_flags(n: int, rng: np.random.Generator) -> np.ndarray:
-    """Words of one or more tokens, some of them cased, capitalized, in phrases or in entities."""
+    """Flags of words of one or more tokens, some of them cased, capitalized, in phrases or in entities."""
     continues = rng.random(n) < 0.2
     continues[:1] = False
     cased = rng.random(n) < 0.8
@@ -60,15 +60,14 @@ def random_flags(n: int, rng: np.random.Generator) -> np.ndarray:
     return flags.astype(np.uint8)
 
 
-def written(
+def document_from(
     tokenizer: Tokenizer, sentences: Sequence[str], *, index: int = 0, marks: Sequence[int] | None = None
 ) -> Document:
     """A document of these sentences, its words flagged as the corpus builder flags them.
 
-    A sentence that begins with "# " is a heading, with "= " the title; the others begin no paragraph unless `marks`
-    say so.
+    A sentence that begins with "# " is a heading, with "= " the title; `marks` replaces these marks.
     """
-    found = [Mark.HEADING if s.startswith("# ") else Mark.TITLE if s.startswith("= ") else 0 for s in sentences]
+    detected = [Mark.HEADING if s.startswith("# ") else Mark.TITLE if s.startswith("= ") else 0 for s in sentences]
     ids: list[int] = []
     flags: list[int] = []
     ends = []
@@ -84,7 +83,7 @@ def written(
         ids=np.array(ids, np.int64),
         flags=np.array(flags, np.uint8),
         ends=np.array(ends, np.int64),
-        marks=np.array(found if marks is None else marks, np.uint8),
+        marks=np.array(detected if marks is None else marks, np.uint8),
     )
 
 
@@ -111,12 +110,12 @@ def articles(number: int = 12, seed: int = 0) -> tuple[WordPiece, list[Document]
             for _ in range(rng.integers(1, 4))
         ]
         lines = [f"= {rng.choice(NOUNS)} {rng.choice(NOUNS)}", *(line for section in sections for line in section)]
-        documents.append(written(tokenizer, lines, index=index))
+        documents.append(document_from(tokenizer, lines, index=index))
     return tokenizer, documents
 
 
 def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None:
-    """Make a distribution with these entry points that is found when `folder` is on the Python path."""
+    """Write the metadata of a distribution with these entry points; `folder` has to be put on the Python path."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -125,7 +124,7 @@ def install(folder: Path, name: str, group: str, points: dict[str, str]) -> None
 
 
 def python(*arguments: str, cwd: Path = ROOT, path: Sequence[Path] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a fresh Python with the project, and before it `path`, on its path."""
+    """Run a fresh Python with `path` and then the project on its Python path."""
     joined = os.pathsep.join(str(entry) for entry in [*path, ROOT])
     return subprocess.run(
         [sys.executable, *arguments],

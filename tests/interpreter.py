@@ -1,4 +1,4 @@
-"""A tiny translator that has learnt three words of German."""
+"""A tiny translator trained on three words of German."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from finetune.prepare import prepare
 
 
 @cache
-def learnt() -> FinetunedModel:
-    """The model, learnt once for all tests of a process."""
+def trained_translator() -> FinetunedModel:
+    """The model, trained once per test process."""
     toy = TOYS["translate"]
     train, dev = (
         prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, for tests of signals and pipes."""
+"""Run commands in separate processes, for tests of signals and pipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers import ROOT
 
 
 def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`ernie` with these words, run to its end in a folder, whose modules it finds."""
+    """Run `ernie` with these words to its end in a folder that is on its Python path."""
     return subprocess.run(
         [sys.executable, "-m", "ernie.cli", *words],
         cwd=folder,
@@ -27,8 +27,8 @@ def run_ernie(words: list[str], folder: Path, **environment: str) -> subprocess.
 
 
 @contextmanager
-def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`ernie` with these words, its three streams being pipes of bytes; what hangs is ended after a minute."""
+def start_ernie(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `ernie` with these words and pipes of bytes for its three streams; it is killed after a minute."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ernie.cli", *words],
         cwd=folder,
@@ -37,17 +37,17 @@ def started(words: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    ending = Timer(60, process.kill)
-    ending.start()
+    timer = Timer(60, process.kill)
+    timer.start()
     try:
         with process:
             yield process
     finally:
-        ending.cancel()
+        timer.cancel()
 
 
-def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait until something is true, which a process that goes on shall bring about."""
-    while not true():
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait until the condition holds, failing if the process exits before."""
+    while not condition():
         assert process.poll() is None, process.communicate()[1].decode()
         time.sleep(0.05)

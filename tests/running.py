@@ -1,4 +1,4 @@
-"""What tests of whole runs need: a corpus built by the commands that users type, and a tiny run's configuration."""
+"""Helpers for tests of whole runs: a corpus built with the command line, and the configuration of a tiny run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ probe: {{batches: 2}}
 
 
 def build_corpus(text: Path, folder: Path) -> Path:
-    """Train a tokenizer on a text file and build a corpus of it, a tenth held out."""
+    """Train a tokenizer on a text file and build a corpus from the file, a tenth held out."""
     tokenizer, output = str(folder / "tokenizer"), folder / "corpus"
     assert main(["tokenizer", "train", "--input", str(text), "--output", tokenizer, "--vocab-size", "1000"]) == 0
     build = ["data", "build", "--input", str(text), "--tokenizer", tokenizer, "--output", str(output)]
@@ -32,7 +32,7 @@ def build_corpus(text: Path, folder: Path) -> Path:
 
 
 def made_up_text(file: Path) -> Path:
-    """Sixty documents of random sentences: the same on every machine and Python."""
+    """Write sixty documents of random sentences: the same on every machine and Python."""
     rng = random.Random(0)
     nouns = "river stone bird garden letter window engine teacher winter market island doctor".split()
     verbs = "sees finds follows carries leaves paints remembers mends crosses watches".split()

@@ -1,4 +1,4 @@
-"""Arguments that several commands share."""
+"""Command line arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ernie.errors import UserError, about
 
 
 def actions() -> dict[str, dict[str, Any]]:
-    """Flag -> command -> what argparse does with it, for all commands of the library."""
+    """Flag -> command -> (action, type) in argparse, for all commands of the library."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for point in metadata.entry_points(group=GROUP):
         parser = argparse.ArgumentParser()
@@ -28,12 +28,12 @@ def actions() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("flag", ["config", "set", "seed", "quiet", "overwrite", "output"])
-def test_a_flag_means_the_same_in_every_command(flag: str) -> None:
+def test_a_flag_has_the_same_type_in_every_command(flag: str) -> None:
     kinds = set(actions()[flag].values())
     assert len(kinds) == 1, actions()[flag]
 
 
-def test_an_option_that_takes_several_values_may_be_given_several_times() -> None:
+def test_an_option_with_several_values_can_be_repeated() -> None:
     for point in metadata.entry_points(group=GROUP):
         parser = argparse.ArgumentParser()
         import_module(point.value).add_arguments(parser)
@@ -48,7 +48,7 @@ class Settings:
     seed: int = 7
 
 
-def test_what_the_command_line_leaves_out_stays_as_the_configuration_says() -> None:
+def test_omitted_arguments_keep_the_values_of_the_configuration() -> None:
     parser = argparse.ArgumentParser()
     arguments.add_output(parser)
     arguments.add_seed(parser)
@@ -58,7 +58,7 @@ def test_what_the_command_line_leaves_out_stays_as_the_configuration_says() -> N
     assert arguments.overridden(Settings(Path("a")), given, "output", "seed") == Settings(Path("a"), 0)
 
 
-def test_an_output_with_a_help_of_its_own_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_with_its_own_help_text_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     arguments.add_output(parser, "folder to write to")
     with pytest.raises(SystemExit):
@@ -66,7 +66,7 @@ def test_an_output_with_a_help_of_its_own_must_be_given(capsys: pytest.CaptureFi
     assert "--output" in capsys.readouterr().err
 
 
-def test_about_names_the_place_of_an_error_and_leaves_others_alone() -> None:
+def test_about_prefixes_user_errors_and_leaves_others_unchanged() -> None:
     with pytest.raises(UserError, match=r"^a\.txt: no words$"), about("a.txt"):
         raise UserError("no words")
     with pytest.raises(KeyError), about("a.txt"):

@@ -1,4 +1,4 @@
-"""The command line: what it says, where it says it, and its exit status."""
+"""The command line: its output, error messages and exit status."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_command_from_another_distribution_runs(greeter: Path, capsys: pytest.
         (["greet", "file"], "/no/such/file: No such file or directory"),
     ],
 )
-def test_what_the_user_can_mend_is_one_sentence_and_status_2(
+def test_a_user_error_prints_one_message_and_exits_with_status_2(
     greeter: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -98,27 +98,25 @@ def test_what_the_user_can_mend_is_one_sentence_and_status_2(
     assert shown.err.startswith(f"ernie: error: {message}")
 
 
-def test_an_interrupt_is_status_130(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_exits_with_status_130(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["greet", "stop"]) == 130
     assert capsys.readouterr().err == "ernie: interrupted\n"
 
 
-def test_the_end_of_a_terminal_ends_a_command_as_sigterm_does(
-    greeter: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sighup_ends_a_command_like_sigterm(greeter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["greet", "hang up"]) == 143
     assert capsys.readouterr().err == "ernie: terminated\n"
 
 
-@pytest.mark.parametrize(("name", "status", "said"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
-def test_what_a_signal_ends_in_the_middle_of_other_s_code_ends_without_a_traceback(
-    greeter: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, said: str
+@pytest.mark.parametrize(("name", "status", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+def test_a_signal_inside_native_code_prints_no_traceback(
+    greeter: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, word: str
 ) -> None:
     assert main(["greet", name]) == status
-    assert capsys.readouterr().err == f"ernie: {said}\n"
+    assert capsys.readouterr().err == f"ernie: {word}\n"
 
 
-def test_two_distributions_cannot_bring_the_same_command(
+def test_a_command_provided_by_two_distributions_is_an_error(
     greeter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(tmp_path, "rival", GROUP, {"greet": "rival_command"})
@@ -130,7 +128,7 @@ def test_two_distributions_cannot_bring_the_same_command(
 
 
 @pytest.mark.parametrize("name", ["you", "many"])
-def test_a_reader_who_goes_away_gets_no_traceback(greeter: Path, name: str) -> None:
+def test_a_closed_pipe_causes_no_traceback(greeter: Path, name: str) -> None:
     code = f"import os, sys; os.close(0); sys.path.insert(0, {str(greeter)!r}); "
     code += f"from ernie.cli import main; sys.exit(main(['greet', {name!r}]))"
     with subprocess.Popen(
@@ -143,7 +141,7 @@ def test_a_reader_who_goes_away_gets_no_traceback(greeter: Path, name: str) -> N
     assert process.returncode == 141
 
 
-def test_a_closed_standard_output_is_a_sentence() -> None:
+def test_a_closed_standard_output_is_a_user_error() -> None:
     shell = f"exec {shlex.quote(sys.executable)} -m ernie.cli --version >&-"
     done = subprocess.run(["sh", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -151,7 +149,7 @@ def test_a_closed_standard_output_is_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("inside", ["tasks.py", "tasks/__init__.py"])
-def test_a_module_that_hides_one_of_our_packages_is_named(tmp_path: Path, inside: str) -> None:
+def test_a_module_that_shadows_a_library_package_is_named(tmp_path: Path, inside: str) -> None:
     stray = tmp_path / inside
     stray.parent.mkdir(exist_ok=True)
     stray.write_text("")
@@ -160,7 +158,7 @@ def test_a_module_that_hides_one_of_our_packages_is_named(tmp_path: Path, inside
     assert done.stderr.startswith(f"ernie: error: {stray.resolve()} hides ernie's own package 'tasks'")
 
 
-def test_a_module_in_a_folder_beside_our_packages_does_not_pass_for_one_of_them(tmp_path: Path) -> None:
+def test_a_shadowing_module_next_to_the_library_packages_is_named(tmp_path: Path) -> None:
     for name in ("ernie", "tasks", "pretrain", "finetune"):
         shutil.copytree(ROOT / name, tmp_path / name)
     stray = tmp_path / "examples" / "tasks.py"

@@ -1,4 +1,4 @@
-"""Configuration: what YAML means here, what a mistake says, and that a configuration survives being written down."""
+"""Configuration: how YAML is read, what error messages say, and that configurations survive a round trip."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Shape:
-    """Base of the variants below: the key, or `task:`, says which."""
+    """Base of the variants below: the key, or `task:`, selects one."""
 
     variant_name: ClassVar[str] = ""
 
@@ -75,15 +75,15 @@ def write(folder: Path, text: str, name: str = "run.yaml") -> Path:
 
 
 def mistakes(folder: Path, text: str, *overrides: str) -> list[str]:
-    """The mistakes of a run.yaml, without its folder."""
+    """The errors of a run.yaml, without its folder."""
     with pytest.raises(ConfigError) as caught:
         load(Config, write(folder, text), overrides)
     return [line.removeprefix(f"{folder}/") for line in caught.value.mistakes]
 
 
 @dataclass(frozen=True)
-class OfAStranger:
-    """A class of somebody who does not know this library's errors."""
+class ThirdParty:
+    """A class that raises a plain ValueError instead of this library's errors."""
 
     share: float = 0.1
 
@@ -92,16 +92,16 @@ class OfAStranger:
             raise ValueError("share must not be negative")
 
 
-def test_a_check_that_raises_a_plain_value_error_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_plain_value_error_is_reported_with_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run\.yaml:1: share must not be negative$"):
-        load(OfAStranger, write(tmp_path, "share: -1"))
+        load(ThirdParty, write(tmp_path, "share: -1"))
 
 
-# ------------------------------------------------------------------------------------------ what YAML means
+# ----------------------------------------------------------------------------------------- how YAML is read
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("5e-5", 5e-5),
         ("1E3", 1000.0),
@@ -127,10 +127,10 @@ def test_a_check_that_raises_a_plain_value_error_is_told_with_its_place(tmp_path
         ("1.2.3", "1.2.3"),
     ],
 )
-def test_scalars_mean_what_they_look_like(tmp_path: Path, written: str, meant: object) -> None:
+def test_scalars_are_read_as_they_look(tmp_path: Path, written: str, expected: object) -> None:
     value = read(write(tmp_path, f"key: {written}")).get("key")
-    assert value == meant
-    assert type(value) is type(meant)
+    assert value == expected
+    assert type(value) is type(expected)
 
 
 def test_an_empty_file_and_no_file_are_empty_configurations(tmp_path: Path) -> None:
@@ -138,25 +138,25 @@ def test_an_empty_file_and_no_file_are_empty_configurations(tmp_path: Path) -> N
     assert read(None).plain() == {}
 
 
-def test_a_block_without_content_means_its_defaults(tmp_path: Path) -> None:
+def test_an_empty_block_takes_its_defaults(tmp_path: Path) -> None:
     assert load(Config, write(tmp_path, "corpus: c\nrate:\n")).rate == Rate()
 
 
-def test_whole_numbers_are_welcome_where_fractions_are(tmp_path: Path) -> None:
+def test_an_integer_is_accepted_for_a_float(tmp_path: Path) -> None:
     config = load(Config, write(tmp_path, "corpus: c\nrate: {peak: 1}"))
     assert config.rate.peak == 1.0
     assert isinstance(config.rate.peak, float)
 
 
 @pytest.mark.parametrize("written", ["0", "007", "1.50", "true", "False", "-3e2"])
-def test_in_lists_of_texts_a_number_is_what_stands_in_the_file(tmp_path: Path, written: str) -> None:
+def test_a_number_in_a_list_of_texts_is_kept_as_written(tmp_path: Path, written: str) -> None:
     (tmp_path / "run.yaml").write_text(f"corpus: c\nunits: [{written}, word]", encoding="utf-8")
     loaded = load(Config, tmp_path / "run.yaml")
     assert loaded.units == (written, "word")
     assert build(Config, from_dict({"corpus": "c", "units": [0, True]})).units == ("0", "true")
 
 
-# ------------------------------------------------------------------------------------------------ mistakes
+# -------------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_in_lists_of_texts_a_number_is_what_stands_in_the_file(tmp_path: Path, w
         ("corpus: " + "[" * 2000, "run.yaml: is nested too deeply"),
     ],
 )
-def test_a_mistake_names_file_line_key_and_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
+def test_an_error_names_file_line_key_and_expected_value(tmp_path: Path, text: str, message: str) -> None:
     found = mistakes(tmp_path, text)
     assert len(found) == 1
     assert found[0].startswith(message)
 
 
-def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     found = mistakes(tmp_path, "sede: 1\nrate: {peak: fast, epoch: 1}\nunits: [[3]]\nshapes: {star: {}}")
     places = [line.split(": ")[1] for line in found]
     assert sorted(places) == ["corpus", "rate.epoch", "rate.peak", "sede", "shapes.star", "units[0]"]
@@ -222,7 +222,7 @@ def test_every_duplicate_key_is_reported_with_its_first_line(tmp_path: Path) -> 
     ]
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes("näme: x".encode("latin-1"))
     for name, reason in (
         ("none.yaml", "there is no such file"),
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_an_error_survives_the_way_between_processes() -> None:
+def test_an_error_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(ConfigError(["a: wrong", "b: wrong"])))
     assert str(error) == "a: wrong\nb: wrong"
     assert error.mistakes == ["a: wrong", "b: wrong"]
@@ -243,7 +243,7 @@ def test_an_error_survives_the_way_between_processes() -> None:
 # ------------------------------------------------------------------------------------------------- include
 
 
-def test_local_keys_win_over_included_ones_and_mappings_merge(tmp_path: Path) -> None:
+def test_local_keys_override_included_ones_and_mappings_merge(tmp_path: Path) -> None:
     write(tmp_path, "corpus: c\nseed: 1\nrate: {peak: 1, decay: cosine}\nstages: [{a: 1}, {b: 2}]", "base.yaml")
     config = load(Config, write(tmp_path, "include: base.yaml\nseed: 2\nrate: {peak: 3}\nstages: [{c: 3}]"))
     assert (config.corpus, config.seed) == (Path("c"), 2)
@@ -251,14 +251,14 @@ def test_local_keys_win_over_included_ones_and_mappings_merge(tmp_path: Path) ->
     assert config.stages == [{"c": 3}]  # a list is replaced as a whole
 
 
-def test_of_several_included_files_the_later_one_wins(tmp_path: Path) -> None:
+def test_a_later_included_file_overrides_an_earlier_one(tmp_path: Path) -> None:
     write(tmp_path, "corpus: a\nseed: 1\nname: first", "a.yaml")
     write(tmp_path, "corpus: b\nseed: 2", "b.yaml")
     config = load(Config, write(tmp_path, "include: [a.yaml, b.yaml]"))
     assert (config.corpus, config.seed, config.name) == (Path("b"), 2, "first")
 
 
-def test_includes_are_relative_to_the_file_that_includes(tmp_path: Path) -> None:
+def test_includes_are_relative_to_the_including_file(tmp_path: Path) -> None:
     write(tmp_path, "include: deeper/base.yaml", "configs/middle.yaml")
     write(tmp_path, "include: ../../top.yaml\nseed: 5", "configs/deeper/base.yaml")
     write(tmp_path, "corpus: top", "top.yaml")
@@ -274,20 +274,20 @@ def test_two_files_may_include_the_same_third(tmp_path: Path) -> None:
     assert (config.seed, config.name) == (1, "b")
 
 
-def test_a_circle_of_includes_is_shown(tmp_path: Path) -> None:
+def test_circular_includes_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "include: run.yaml", "other.yaml")
     found = mistakes(tmp_path, "include: other.yaml")
     assert "include each other in a circle" in found[0]
     assert found[0].endswith(f"{tmp_path}/run.yaml -> {tmp_path}/other.yaml -> {tmp_path}/run.yaml")
 
 
-def test_a_missing_include_is_reported_where_it_is_named(tmp_path: Path) -> None:
+def test_a_missing_include_is_reported_with_the_including_line(tmp_path: Path) -> None:
     found = mistakes(tmp_path, "corpus: c\ninclude: nowhere.yaml")
     assert found == [f"run.yaml:2: include: there is no file {tmp_path}/nowhere.yaml"]
     assert mistakes(tmp_path, "include: {a: b}") == ["run.yaml:1: include: expected a file name or a list of them"]
 
 
-def test_a_mistake_in_an_included_file_names_that_file(tmp_path: Path) -> None:
+def test_an_error_in_an_included_file_names_that_file(tmp_path: Path) -> None:
     write(tmp_path, "corpus: c\nseed: many", "base.yaml")
     assert mistakes(tmp_path, "include: base.yaml") == ["base.yaml:2: seed: expected a whole number, found 'many'"]
 
@@ -295,7 +295,7 @@ def test_a_mistake_in_an_included_file_names_that_file(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------- --set
 
 
-def test_set_overrides_keys_at_any_depth_with_the_types_of_yaml(tmp_path: Path) -> None:
+def test_set_overrides_keys_at_any_depth_with_yaml_types(tmp_path: Path) -> None:
     path = write(tmp_path, "corpus: c\nrate: {peak: 1, decay: cosine}\nshapes: {square: {side: 1}}")
     overrides = ["rate.peak=5e-5", "shapes.square.side=3", "shapes.round={task: circle}", "units=[a, b]", "name=a=b"]
     config = load(Config, path, overrides)
@@ -311,7 +311,7 @@ def test_the_last_of_two_overrides_wins_and_an_empty_one_is_null(tmp_path: Path)
     assert config.folder is None
 
 
-def test_options_win_over_the_file_and_overrides_over_both(tmp_path: Path) -> None:
+def test_options_override_the_file_and_set_overrides_both(tmp_path: Path) -> None:
     path, options = write(tmp_path, "corpus: c\nseed: 0\nfolder: there"), {"seed": 1, "folder": "bad\udcff: #"}
     config = build(Config, read(path, ["seed=2"], options))
     assert (config.corpus, config.seed, config.folder) == (Path("c"), 2, Path("bad\udcff: #"))
@@ -329,7 +329,7 @@ def test_options_win_over_the_file_and_overrides_over_both(tmp_path: Path) -> No
         ("units=[a", "--set units:1: is not valid YAML"),
     ],
 )
-def test_a_wrong_override_is_reported_as_such(tmp_path: Path, override: str, message: str) -> None:
+def test_an_invalid_override_is_reported_with_its_key(tmp_path: Path, override: str, message: str) -> None:
     (found,) = mistakes(tmp_path, "corpus: c", override)
     assert found.startswith(message)
 
@@ -337,12 +337,12 @@ def test_a_wrong_override_is_reported_as_such(tmp_path: Path, override: str, mes
 # ---------------------------------------------------------------------------------- variants and round trip
 
 
-def test_a_variant_is_chosen_by_its_key_or_by_task(tmp_path: Path) -> None:
+def test_a_variant_is_selected_by_its_key_or_by_task(tmp_path: Path) -> None:
     config = load(Config, write(tmp_path, "corpus: c\nshapes: {square: {side: 2}, wheel: {task: circle}, circle: }"))
     assert config.shapes == {"square": Square(2), "wheel": Circle(), "circle": Circle()}
 
 
-# PyYAML itself loses the three line ends that only Unicode knows.
+# PyYAML itself loses the three line separators that only Unicode defines.
 names = st.text(
     st.characters(exclude_categories=["Cs", "Zl", "Zp"], exclude_characters="\x85"), min_size=1, max_size=12
 )
@@ -365,7 +365,7 @@ configs = st.builds(
 
 
 @given(configs)
-def test_a_configuration_equals_what_it_is_written_down_as(config: Config) -> None:
+def test_a_configuration_survives_a_dictionary(config: Config) -> None:
     assert build(Config, from_dict(to_dict(config))) == config
 
 
@@ -374,10 +374,10 @@ def test_a_configuration_survives_a_yaml_file(tmp_path_factory: pytest.TempPathF
     path = tmp_path_factory.getbasetemp() / "dumped.yaml"
     path.write_text(dump(config), encoding="utf-8", newline="")
     assert load(Config, path) == config
-    assert yaml.safe_load(dump(config)) == to_dict(config)  # and other readers find the same in it
+    assert yaml.safe_load(dump(config)) == to_dict(config)  # other YAML readers agree
 
 
-def test_differences_are_named_by_their_key_path() -> None:
+def test_differences_are_keyed_by_their_path() -> None:
     old = to_dict(Config(Path("a"), rate=Rate(1.0), shapes={"square": Square(1)}))
     new = to_dict(Config(Path("a"), rate=Rate(2.0), shapes={"circle": Circle()}))
     assert differences(old, new) == {

@@ -1,4 +1,4 @@
-"""Every YAML file that ships is one that runs."""
+"""Every shipped YAML file loads."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_a_configuration_loads_and_its_schedule_builds(file: Path) -> None:
     )
 
 
-def test_the_papers_batch_is_393216_tokens() -> None:
+def test_the_batch_of_the_paper_has_393216_tokens() -> None:
     config = load(CONFIGS / "ernie2-en.yaml")
     assert config.data.batch_tokens * config.train.micro_batches == 393_216
 
 
-def test_the_three_schedules_of_the_ablation_train_every_task_equally_long() -> None:
+def test_all_ablation_schedules_train_each_task_for_1000_steps() -> None:
     totals = []
     for method in ("continual", "sequential", "joint"):
         counts: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Every block of code in the README and the docs is run (console, python) or built (yaml)."""
+"""Every code block in the README and the docs runs (console, python) or builds (yaml)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROO
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-_NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with its file's name is that file
-_UNRUN = ("text", "ini", "make")  # shown, not run: other programs' files, and the targets that run this test
+_NAMED = re.compile(r"# (\S+\.yaml)\n")  # a block that begins with a file name is written to that file
+_NOT_RUN = ("text", "ini", "make")  # files of other programs, and make targets that run this very test
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -35,7 +35,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages take for granted: texts, rows, the examples, a configuration of that name (a tiny one), a run."""
+    """What the pages assume: texts, rows, the examples, a (tiny) configuration of that name, and a run."""
     folder = tmp_path_factory.mktemp("docs")
     (folder / "texts").mkdir()
     made_up_text(folder / "texts" / "stories.txt")
@@ -53,7 +53,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(command: str, folder: Path) -> None:
     bin_folder = Path(sys.executable).parent
-    # What is measured of the machine is the reader's own; the kernels need not be compiled again.
+    # A separate cache, so that measurements of the machine are not shared; only the compiled kernels are reused.
     cache = folder / ".cache" / "ernie-continual"
     if not cache.is_dir():
         cache.mkdir(parents=True)
@@ -65,17 +65,17 @@ def run(command: str, folder: Path) -> None:
 
 
 def commands(block: str) -> str:
-    """The lines behind `$ `, with what follows a line that goes on (a here-document)."""
+    """The lines after `$ `; all lines of a block with a here-document."""
     lines = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ") or "END" in block]
     return "\n".join(lines)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_of_a_page_run_in_the_order_they_stand(page: Path, prepared: Path, tmp_path: Path) -> None:
+def test_blocks_of_a_page_run_in_order(page: Path, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "reader"
     shutil.copytree(prepared, folder)
     for language, block in blocks(page):
-        assert language in ("console", "python", "yaml", *_UNRUN), f"{page}: what is a '{language}' block?\n{block}"
+        assert language in ("console", "python", "yaml", *_NOT_RUN), f"{page}: what is a '{language}' block?\n{block}"
         if language == "console":
             run(commands(block), folder)
         elif language == "yaml" and (named := _NAMED.match(block)):
@@ -86,7 +86,7 @@ def test_blocks_of_a_page_run_in_the_order_they_stand(page: Path, prepared: Path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_of_a_page_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+def test_links_of_a_page_lead_to_existing_files_and_headings(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     for link in _LINK.findall(text):
         if link.startswith(("https://", "http://")):
@@ -99,7 +99,7 @@ def test_links_of_a_page_lead_to_files_and_headings_that_are_there(page: Path) -
 
 
 def anchor(heading: str) -> str:
-    """The name that a heading has in links: lower case, hyphens for spaces, no punctuation."""
+    """The anchor of a heading: lower case, hyphens for spaces, no punctuation."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 
@@ -118,13 +118,13 @@ def test_yaml_of_a_page_builds(page: Path, tmp_path: Path, monkeypatch: pytest.M
             finetune.config.load(tmp_path / "task.yaml")
             continue
         data = {"corpus": "corpus", "schedule": {"stages": [{"knowledge_masking": 1}]}, **yaml.safe_load(block)}
-        data.pop("include", None)  # of a file that stands where the page's commands run
+        data.pop("include", None)  # of a file in the folder where the page's commands run
         file = tmp_path / "block.yaml"
         file.write_text(yaml.safe_dump(data), encoding="utf-8")
         load(file)
 
 
-def test_the_documented_defaults_are_the_defaults() -> None:
+def test_the_documented_defaults_are_correct() -> None:
     (block,) = [
         b for language, b in blocks(ROOT / "docs" / "pretraining.md") if language == "yaml" and "tensorboard" in b
     ]
@@ -136,16 +136,16 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         keys = shown[section]
         default = getattr(documented, section)
         for key, value in keys.items():
-            have = getattr(default, key)
+            actual = getattr(default, key)
             if isinstance(value, dict):
                 for name, inner in value.items():
                     assert (
-                        getattr(have, name) == pytest.approx(float(inner))
+                        getattr(actual, name) == pytest.approx(float(inner))
                         if _is_number(inner)
-                        else getattr(have, name) == inner
+                        else getattr(actual, name) == inner
                     )
             else:
-                assert have == value, f"{section}.{key}"
+                assert actual == value, f"{section}.{key}"
 
 
 def test_the_documented_layout_is_the_default() -> None:

@@ -1,4 +1,4 @@
-"""The short examples run anywhere, without a model and with one; the quickstart has a test of its own."""
+"""The short examples run in any folder, without a model and with one; the quickstart has its own test."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def run(name: str, cwd: Path, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs_without_a_model_and_says_what_it_uses(name: str, tmp_path: Path) -> None:
+def test_an_example_without_a_model_reports_that_it_is_untrained(name: str, tmp_path: Path) -> None:
     output = run(name, tmp_path)
     assert "untrained" in output
     assert EXAMPLES[name] in output
 
 
 @pytest.mark.parametrize("name", ["embeddings", "fill_mask"])
-def test_an_example_uses_the_model_it_is_given(name: str, tmp_path: Path) -> None:
+def test_an_example_uses_the_given_model(name: str, tmp_path: Path) -> None:
     tokenizer = WordPiece([*SPECIAL_TOKENS, "return", "the", "of", "a", "list", "numbers", ".", "only"])
     model = ErnieModel(EncoderConfig(tokenizer.vocab_size, 16, 1, 2, 32))
     model.tokenizer, model.masked_head = tokenizer, MaskedTokenHead(model)

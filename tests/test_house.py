@@ -1,4 +1,4 @@
-"""The house's plan: which package may import which, read from the source, and what needs no Paddle."""
+"""The architecture: which package may import which, read from the source, and which modules need no Paddle."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from helpers import ROOT, python
 
 PACKAGES = ("ernie", "tasks", "pretrain", "finetune")
-# Which packages a package may import, itself aside.
-ABOVE = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "finetune": ("ernie", "tasks")}
-# The floors inside ernie, from the ground up; the command line and the package's own face are the roof.
-FLOORS = (
+# Which packages a package may import, besides itself.
+ALLOWED = {"ernie": (), "tasks": ("ernie",), "pretrain": ("ernie", "tasks"), "finetune": ("ernie", "tasks")}
+# The layers inside ernie, from the lowest up; the command line and the package's __init__ are on top.
+LAYERS = (
     ("errors", "registry", "tree", "config", "metrics", "runtime", "arguments", "atomic", "saved", "shipped"),
     ("report",),
     ("text", "audio"),
@@ -29,7 +29,7 @@ FLOORS = (
     ("commands",),
     ("cli", ""),
 )
-# What data workers and the reading of configurations import.
+# What data workers import, and what reads configurations.
 WITHOUT_PADDLE = (
     "ernie.cli",
     "ernie.config",
@@ -41,7 +41,7 @@ WITHOUT_PADDLE = (
     "ernie.data",
     "tasks",
 )
-WITHOUT_PADDLE_TOO = (
+MORE_WITHOUT_PADDLE = (
     "ernie.model.pretrained",
     "ernie.parallel.layout",
     "ernie.train.settings",
@@ -60,7 +60,7 @@ SOURCES = {module_name(path): path for name in PACKAGES for path in sorted((ROOT
 
 
 def imports(node: ast.AST) -> Iterator[str]:
-    """The modules that a piece of source imports at run time, also inside functions."""
+    """The modules that a syntax tree imports at run time, also inside functions."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in child.orelse:
@@ -76,77 +76,77 @@ def imports(node: ast.AST) -> Iterator[str]:
             yield from imports(child)
 
 
-ARROWS = {
+IMPORTS = {
     module: sorted({name for name in imports(ast.parse(path.read_text(encoding="utf-8"))) if name in SOURCES})
     for module, path in SOURCES.items()
 }
 
 
-def floor(module: str) -> int:
-    room = [*module.split("."), ""][1]
-    return next(level for level, rooms in enumerate(FLOORS) if room in rooms)
+def layer(module: str) -> int:
+    part = [*module.split("."), ""][1]
+    return next(level for level, parts in enumerate(LAYERS) if part in parts)
 
 
-def test_every_room_has_a_floor() -> None:
+def test_every_module_of_ernie_belongs_to_a_layer() -> None:
     assert len(SOURCES) > 60
     for module in SOURCES:
         if module.split(".")[0] == "ernie":
-            assert any(room in [*module.split("."), ""][1:2] for rooms in FLOORS for room in rooms), module
+            assert any(part in [*module.split("."), ""][1:2] for parts in LAYERS for part in parts), module
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
-    allowed = (package, *ABOVE[package])
+def test_a_package_imports_only_allowed_packages(package: str) -> None:
+    allowed = (package, *ALLOWED[package])
     wrong = [
         f"{module} imports {name}"
-        for module, names in ARROWS.items()
+        for module, names in IMPORTS.items()
         for name in names
         if module.split(".")[0] == package and name.split(".")[0] not in allowed
     ]
     assert not wrong
 
 
-def test_inside_ernie_no_floor_imports_one_above_it() -> None:
+def test_no_layer_of_ernie_imports_a_higher_one() -> None:
     wrong = [
         f"{module} imports {name}"
-        for module, names in ARROWS.items()
+        for module, names in IMPORTS.items()
         for name in names
-        # `from ernie import runtime` reads the package's own face only in passing: Python does so for any import.
-        if module.startswith("ernie.") and name.startswith("ernie.") and floor(name) > floor(module)
+        # `from ernie import runtime` does not count as an import of the package's __init__, which any import runs.
+        if module.startswith("ernie.") and name.startswith("ernie.") and layer(name) > layer(module)
     ]
     assert not wrong
 
 
 def test_nothing_imports_the_command_line() -> None:
-    assert [module for module, names in ARROWS.items() if "ernie.cli" in names] == []
+    assert [module for module, names in IMPORTS.items() if "ernie.cli" in names] == []
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    # A package's __init__ that gathers its own modules is no circle as long as they do not import it back.
+def test_there_are_no_circular_imports() -> None:
+    # An __init__ that imports the package's modules makes no cycle unless they import it back.
     try:
-        TopologicalSorter(ARROWS).prepare()
+        TopologicalSorter(IMPORTS).prepare()
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_the_data_side_imports_no_paddle() -> None:
+def test_data_and_configuration_modules_do_not_import_paddle() -> None:
     modules = [
         module
         for module in SOURCES
-        if module in WITHOUT_PADDLE_TOO or any(f"{module}.".startswith(f"{name}.") for name in WITHOUT_PADDLE)
+        if module in MORE_WITHOUT_PADDLE or any(f"{module}.".startswith(f"{name}.") for name in WITHOUT_PADDLE)
     ]
     assert len(modules) > 30
     done = python("-c", f"import sys; import {', '.join(modules)}; sys.exit('paddle' in sys.modules)")
     assert done.returncode == 0, done.stderr or "paddle was imported"
 
 
-def test_fine_tuning_begins_without_what_draws_and_measures() -> None:
-    late = "{'matplotlib', 'scipy', 'sklearn'} & set(sys.modules)"
-    done = python("-c", f"import sys, finetune.run; sys.exit({late} or 0)")
+def test_fine_tuning_does_not_import_plotting_and_metric_libraries() -> None:
+    unwanted = "{'matplotlib', 'scipy', 'sklearn'} & set(sys.modules)"
+    done = python("-c", f"import sys, finetune.run; sys.exit({unwanted} or 0)")
     assert done.returncode == 0, done.stderr
 
 
-def test_the_wheel_brings_every_package() -> None:
+def test_the_wheel_contains_every_package() -> None:
     listed = configparser.ConfigParser()
     listed.read(ROOT / "setup.cfg", encoding="utf-8")
     packages = {module_name(path) for path in SOURCES.values() if path.name == "__init__.py"}

@@ -1,4 +1,4 @@
-"""Metrics: hand-worked values, their baselines, and intervals that cover."""
+"""Metrics: hand-computed values, majority baselines, and the coverage of confidence intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOSSES = np.log(np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0]))
         ("perplexity", 2.0),
     ],
 )
-def test_metrics_equal_hand_worked_values(name: str, value: float) -> None:
+def test_metrics_equal_hand_computed_values(name: str, value: float) -> None:
     found = score(name, PREDICTED, LABELS, LOSSES)
     assert found.value == pytest.approx(value)
     assert found.count == 6
@@ -35,27 +35,27 @@ def test_metrics_equal_hand_worked_values(name: str, value: float) -> None:
     ("name", "majority"),
     [
         ("accuracy", 0.7),
-        ("f1", 2 * 0.3 / 1.3),  # always answering class 1, though class 0 is more frequent
+        ("f1", 2 * 0.3 / 1.3),  # always predicting class 1, though class 0 is more frequent
         ("macro_f1", 0.5 * 2 * 0.7 / 1.7),
         ("perplexity", math.exp(-0.7 * math.log(0.7) - 0.3 * math.log(0.3))),
     ],
 )
-def test_the_majority_is_what_a_model_without_input_scores(name: str, majority: float) -> None:
+def test_the_majority_is_the_score_of_a_model_without_input(name: str, majority: float) -> None:
     labels = np.array([0] * 7 + [1] * 3)
     assert score(name, labels, labels, np.ones(10)).majority == pytest.approx(majority)
 
 
-def test_a_class_that_is_answered_and_never_right_costs_the_others_alone() -> None:
-    # Of class 0: one found, one missed; class 1: found.  Class 2, no label's, has no F1 of its own.
+def test_a_predicted_class_without_labels_lowers_only_the_other_classes() -> None:
+    # Class 0: one found, one missed; class 1: found.  Class 2 is no label, so it has no F1.
     assert score("macro_f1", np.array([0, 2, 1]), np.array([0, 0, 1]), np.ones(3)).value == pytest.approx(5 / 6)
 
 
-def test_a_class_that_is_never_right_counts_as_zero() -> None:
+def test_f1_without_true_positives_is_zero() -> None:
     assert score("f1", np.zeros(4, int), np.zeros(4, int), np.ones(4)).value == 0.0
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_the_interval_holds_the_value_and_is_the_same_every_time(name: str) -> None:
+def test_the_interval_contains_the_value_and_is_deterministic(name: str) -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(3, size=300)
     predicted = np.where(rng.random(300) < 0.6, labels, rng.integers(3, size=300))
@@ -64,7 +64,7 @@ def test_the_interval_holds_the_value_and_is_the_same_every_time(name: str) -> N
     assert first.low < first.value < first.high
 
 
-def test_an_interval_leaves_out_one_draw_in_forty_on_either_side() -> None:
+def test_the_interval_excludes_one_draw_in_forty_on_each_side() -> None:
     found = score("perplexity", LABELS, LABELS, np.random.default_rng(1).random(6))
     draws = sorted(found.draws)
     assert len(draws) == 200
@@ -72,18 +72,18 @@ def test_an_interval_leaves_out_one_draw_in_forty_on_either_side() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("accuracy", (0.025, 0.975)), ("perplexity", (-0.975, -0.025))])
-def test_how_much_better_a_score_is_than_another_is_told_draw_by_draw(name: str, expected: tuple) -> None:
+def test_an_improvement_is_computed_per_draw(name: str, expected: tuple) -> None:
     other = replace(score(name, LABELS, LABELS, LOSSES), draws=np.linspace(3, 9, 201))
     assert replace(other, draws=np.linspace(3, 10, 201)).improvement_over(other) == pytest.approx(expected)
 
 
-def test_the_interval_of_a_single_item_is_over_its_targets() -> None:
-    alone, without = (score("accuracy", PREDICTED, LABELS, LOSSES, items) for items in (np.full(6, 7), None))
-    assert alone == without
-    assert alone.low < alone.value < alone.high
+def test_the_interval_of_a_single_item_resamples_its_targets() -> None:
+    single, none = (score("accuracy", PREDICTED, LABELS, LOSSES, items) for items in (np.full(6, 7), None))
+    assert single == none
+    assert single.low < single.value < single.high
 
 
-def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:
+def test_95_percent_of_the_intervals_cover_the_true_value() -> None:
     rng = np.random.default_rng(2)
     right = rng.random((200, 400)) < 0.8
     scores = [score("accuracy", row.astype(int), np.ones(400, int), np.ones(400)) for row in right]
@@ -91,22 +91,22 @@ def test_nineteen_of_twenty_intervals_cover_the_truth() -> None:
     assert 180 <= covered <= 198  # binomial(200, 0.95): 190 with a deviation of 3
 
 
-def test_targets_of_one_document_are_alike_and_the_interval_knows_it() -> None:
+def test_the_interval_accounts_for_correlated_targets_in_a_document() -> None:
     """Documents of 50 targets each, some easier than others: an interval over targets would cover one time in two."""
     rng = np.random.default_rng(3)
     documents = np.repeat(np.arange(40), 50)
     covered = {"documents": 0, "targets": 0}
     for _ in range(200):
-        ease = rng.beta(8, 2, 40)  # 0.8 in the mean
+        ease = rng.beta(8, 2, 40)  # 0.8 on average
         right = (rng.random(2000) < ease[documents]).astype(int)
-        for how, items in (("documents", documents), ("targets", None)):
+        for unit, items in (("documents", documents), ("targets", None)):
             found = score("accuracy", right, np.ones(2000, int), np.ones(2000), items)
-            covered[how] += found.low <= 0.8 <= found.high
+            covered[unit] += found.low <= 0.8 <= found.high
     assert covered["documents"] >= 180
     assert covered["targets"] <= 140
 
 
-def test_the_order_of_the_targets_changes_no_interval() -> None:
+def test_the_interval_does_not_depend_on_the_order_of_targets() -> None:
     rng = np.random.default_rng(4)
     labels, documents = rng.integers(3, size=300), rng.integers(7, size=300)
     predicted = np.where(rng.random(300) < 0.6, labels, 0)
@@ -116,25 +116,25 @@ def test_the_order_of_the_targets_changes_no_interval() -> None:
     assert first == second
 
 
-def test_a_score_is_worse_than_another_where_nearly_all_draws_are() -> None:
+def test_a_score_is_worse_if_nearly_all_of_its_draws_are() -> None:
     rng = np.random.default_rng(5)
     documents, hard = np.repeat(np.arange(20), 10), rng.random(200) < 0.3
     labels, right = np.ones(200, int), np.where(hard, 0, 1)
     lost = right.copy()
     lost[::10] = 0  # one target of each document
-    better, worse = (score("accuracy", given, labels, np.ones(200), documents) for given in (right, lost))
+    better, worse = (score("accuracy", correct, labels, np.ones(200), documents) for correct in (right, lost))
     assert worse.high > better.low
     assert worse.is_worse_than(better)
     assert not better.is_worse_than(worse)
     assert not better.is_worse_than(better)
 
 
-def test_an_unknown_metric_is_a_sentence() -> None:
+def test_an_unknown_metric_is_a_user_error() -> None:
     with pytest.raises(UserError, match=r"there is no metric 'acuracy'. Did you mean 'accuracy'\?"):
         score("acuracy", LABELS, LABELS, LOSSES)
 
 
-def test_goodness_rises_with_every_metric_and_is_one_for_a_perfect_model() -> None:
+def test_goodness_is_one_for_a_perfect_model_and_lower_for_a_poor_one() -> None:
     for name in METRICS:
         right, wrong = np.zeros(4), np.full(4, 3.0)
         perfect = score(name, LABELS[:4], LABELS[:4], right)

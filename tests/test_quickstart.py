@@ -1,4 +1,4 @@
-"""The quickstart, whole."""
+"""The quickstart example, end to end."""
 
 from __future__ import annotations
 

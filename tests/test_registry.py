@@ -1,4 +1,4 @@
-"""Registries: they remember places, help with wrong names, and swallow nothing."""
+"""Registries: where an item was registered, suggestions for unknown names, and errors that are never swallowed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ernie.errors import UserError, nearest
 from ernie.registry import Registry, import_plugins, plugin_sources
 
 
-def test_what_was_registered_is_found_with_its_place() -> None:
+def test_an_item_is_found_with_its_place_of_registration() -> None:
     registry: Registry[type] = Registry("colour")
 
     @registry.register("red")
@@ -27,7 +27,7 @@ def test_what_was_registered_is_found_with_its_place() -> None:
     assert re.fullmatch(rf"{re.escape(__file__)}:\d+", registry.place("red"))
 
 
-def test_names_come_sorted() -> None:
+def test_names_are_sorted() -> None:
     registry: Registry[str] = Registry("colour")
     for name in ("red", "blue", "green"):
         registry.register(name)(name)
@@ -52,21 +52,21 @@ def test_a_name_registered_twice_is_an_error_that_names_both_places() -> None:
 
 
 @pytest.mark.parametrize("name", [type("Red", (), {}), 7, "", "dark.red"])
-def test_what_is_no_name_is_told_where_it_registers(name: Any) -> None:
+def test_an_invalid_name_is_rejected_on_registration(name: Any) -> None:
     registry: Registry[type] = Registry("colour")
     with pytest.raises(UserError, match=r"^colour: expected a name to register it by, a text without a dot, found "):
         registry.register(name)
 
 
-@pytest.mark.parametrize("item", [int, test_names_come_sorted])
-def test_what_is_no_subclass_is_told_where_it_registers(item: Any) -> None:
+@pytest.mark.parametrize("item", [int, test_names_are_sorted])
+def test_an_item_that_is_no_subclass_is_rejected_on_registration(item: Any) -> None:
     registry: Registry[type[ABC]] = Registry("shape", base=ABC)
     with pytest.raises(UserError, match=r"^shape 'blob' \(.*\): expected a subclass of ABC$"):
         registry.register("blob")(item)
     assert "blob" not in registry
 
 
-def test_the_same_definition_may_be_registered_again() -> None:
+def test_the_same_definition_can_be_registered_again() -> None:
     registry: Registry[type] = Registry("colour")
     for _ in range(2):  # as when a module is imported under two names
 
@@ -81,7 +81,7 @@ def test_the_same_definition_may_be_registered_again() -> None:
     ("wrong", "hint"),
     [("gren", "Did you mean 'green'?"), ("xyz", "Known: blue, green."), (None, "Known: blue, green."), ([1], "Known:")],
 )
-def test_a_wrong_name_gets_the_nearest_one_or_all_of_them(wrong: str, hint: str) -> None:
+def test_an_unknown_name_suggests_the_nearest_one_or_lists_all(wrong: str, hint: str) -> None:
     registry: Registry[str] = Registry("colour")
     for name in ("blue", "green"):
         registry.register(name)(name)
@@ -90,7 +90,7 @@ def test_a_wrong_name_gets_the_nearest_one_or_all_of_them(wrong: str, hint: str)
     assert str(caught.value).startswith(f"no colour is called '{wrong}'.")
 
 
-def test_where_others_can_add_their_own_a_wrong_name_is_told_how() -> None:
+def test_an_unknown_name_explains_how_to_add_a_plugin() -> None:
     registry: Registry[str] = Registry("colour", group="nobody.adds.colours")
     with pytest.raises(UserError, match=r"'red'\. For one of your own, list its module under `plugins`\.$"):
         registry["red"]
@@ -100,7 +100,7 @@ def test_an_empty_registry_gives_no_hint() -> None:
     assert nearest("red", []) == ""
 
 
-def test_another_distribution_adds_its_own_through_an_entry_point(
+def test_another_distribution_registers_items_through_an_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry: Registry[str] = Registry("colour", group="test.colours")
@@ -135,28 +135,28 @@ def test_plugins_are_imported_and_a_broken_one_is_an_error(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("import json\n\ndef halve(\n", r"SyntaxError: .*\. See .*plugin_with_a_slip\.py:3$"),
         ("import json\n\njson.loads('{')\n", r"JSONDecodeError: .*\. See .*plugin_with_a_slip\.py:3$"),
     ],
 )
-def test_a_slip_in_a_plugin_is_told_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, said: str
+def test_an_error_in_a_plugin_is_reported_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
     (tmp_path / "plugin_with_a_slip.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         import_plugins(["plugin_with_a_slip"])
 
 
 @pytest.mark.parametrize("file", ["own_colours.py", "lab/own_colours.py", "/lab/own_colours"])
-def test_a_plugin_given_as_a_file_is_told_as_what_it_is_imported(file: str) -> None:
+def test_a_plugin_given_as_a_file_is_an_error_that_names_the_module(file: str) -> None:
     with pytest.raises(UserError, match=r"Give its name as an import does, not its file: 'own_colours', with"):
         import_plugins([file])
 
 
-def test_a_class_that_lacks_methods_is_told_where_it_registers() -> None:
+def test_a_class_that_lacks_methods_is_rejected_on_registration() -> None:
     registry: Registry[type[ABC]] = Registry("shape")
 
     class Shape(ABC):
@@ -170,9 +170,7 @@ def test_a_class_that_lacks_methods_is_told_where_it_registers() -> None:
             pass
 
 
-def test_the_source_of_a_plugin_has_another_fingerprint_when_any_of_it_is_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_editing_any_file_of_a_plugin_changes_its_fingerprint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "one_file.py").write_text("rate = 1\n")
     (tmp_path / "whole_lab" / "words").mkdir(parents=True)
@@ -182,7 +180,7 @@ def test_the_source_of_a_plugin_has_another_fingerprint_when_any_of_it_is_edited
     import_plugins(names)
     before = plugin_sources(names)
     assert plugin_sources(names) == before
-    (tmp_path / "whole_lab" / "words" / "phrases.py").write_text("longest = 4\n")  # which nothing has imported yet
+    (tmp_path / "whole_lab" / "words" / "phrases.py").write_text("longest = 4\n")  # not imported by anything yet
     after = plugin_sources(names)
     assert after["one_file"] == before["one_file"]
     assert after["whole_lab"] != before["whole_lab"]

@@ -1,4 +1,4 @@
-"""The set-up of threads, whoever imports Paddle first."""
+"""The number of threads, whether Paddle or the library is imported first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from ernie import runtime
 
-ASKED = """
+PRINT_THREADS = """
 from ernie.kernels.cpu.library import library
 found = library()
 print(ernie.runtime.threads(), found and found.handle.ernie_kernels_max_threads())
@@ -20,10 +20,10 @@ print(ernie.runtime.threads(), found and found.handle.ernie_kernels_max_threads(
 
 
 def threads(imports: str, **environment: str) -> tuple[str, str]:
-    """What a fresh process says: the threads that were chosen, and those of the kernels (None without kernels)."""
+    """The chosen number of threads in a fresh process, and that of the kernels (None without kernels)."""
     kept = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", f"{imports}\n{ASKED}"],
+        [sys.executable, "-W", "ignore", "-c", f"{imports}\n{PRINT_THREADS}"],
         env={**kept, **environment},
         capture_output=True,
         text=True,
@@ -38,7 +38,7 @@ def threads(imports: str, **environment: str) -> tuple[str, str]:
     ("environment", "wanted"),
     [({}, None), ({"OMP_NUM_THREADS": "1"}, "1"), ({"OMP_NUM_THREADS": "3"}, "3"), ({"MKL_NUM_THREADS": "1"}, "1")],
 )
-def test_as_many_threads_as_the_user_says_or_else_as_there_are_cores(
+def test_the_number_of_threads_is_the_users_or_the_number_of_cores(
     imports: str, environment: dict[str, str], wanted: str | None
 ) -> None:
     chosen, used = threads(imports, **environment)
@@ -47,7 +47,7 @@ def test_as_many_threads_as_the_user_says_or_else_as_there_are_cores(
 
 
 @pytest.mark.parametrize(("given", "used"), [("3,2", "3"), ("", None), ("many", None), ("0", None)])
-def test_a_list_of_threads_counts_by_its_first_and_nonsense_not_at_all(given: str, used: str | None) -> None:
+def test_the_first_of_a_list_of_threads_counts_and_invalid_values_are_ignored(given: str, used: str | None) -> None:
     assert threads("import ernie", OMP_NUM_THREADS=given)[0] == (used or str(runtime.cores()))
 
 
@@ -62,7 +62,7 @@ def test_a_list_of_threads_counts_by_its_first_and_nonsense_not_at_all(given: st
         ({}, math.inf),
     ],
 )
-def test_the_limit_of_a_container_is_read_in_both_versions_of_control_groups(
+def test_the_cpu_limit_is_read_from_both_versions_of_control_groups(
     files: dict[str, str], cores: float, tmp_path: Path
 ) -> None:
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Files that the library wrote and reads back."""
+"""Reading back JSON files that the library has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ernie.saved import read_json
 KEYS = {"step": (int,), "score": (float, type(None)), "files": (dict,)}
 
 
-def test_what_was_written_is_read_with_keys_of_other_versions(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back_with_keys_of_other_versions(tmp_path: Path) -> None:
     content = {"step": 3, "score": None, "files": {"a": 1}, "later": True}
     (tmp_path / "a.json").write_text(json.dumps(content))
     assert read_json(tmp_path / "a.json", KEYS, "") == content
@@ -35,7 +35,7 @@ def test_what_was_written_is_read_with_keys_of_other_versions(tmp_path: Path) ->
         (None, "cannot be read: No such file or directory"),
     ],
 )
-def test_anything_else_is_a_sentence_with_the_way_out(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_any_other_content_is_an_error_with_a_remedy(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "a.json"
     if content is not None:
         file.write_bytes(content)
@@ -51,7 +51,7 @@ anything = st.recursive(
 
 
 @given(anything)
-def test_no_content_is_more_than_a_sentence(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
+def test_arbitrary_content_raises_only_user_errors(tmp_path_factory: pytest.TempPathFactory, content: object) -> None:
     file = tmp_path_factory.getbasetemp() / "saved.json"
     file.write_text(json.dumps(content))
     try:

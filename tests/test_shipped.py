@@ -1,4 +1,4 @@
-"""Configurations go by name, wherever the library is installed."""
+"""Shipped configurations are found by name, wherever the library is installed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from finetune.config import load as load_finetune
 from pretrain.config import load as load_pretrain
 
 
-def test_a_name_is_that_of_a_shipped_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_configuration_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert find_config("glue/sst2", "finetune") == ROOT / "configs" / "finetune" / "glue" / "sst2.yaml"
     assert load_finetune(Path("glue/sst2")).submission.files == {"test": "SST-2.tsv"}
     assert load_pretrain("ernie2-en").data.max_len == 512
 
 
-def test_a_file_on_the_disk_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_on_disk_takes_precedence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "squad2").write_text("task: {kind: regress}\n", encoding="utf-8")
     assert load_finetune(Path("squad2")).task.variant_name == "regress"
 
 
-def test_an_unknown_name_is_told_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_suggests_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="Did you mean 'glue/sst2'"):
         find_config("glue/sst-2", "finetune")

@@ -1,4 +1,4 @@
-"""A small task of each kind that a tiny encoder can learn: what the kinds are held to their contract with."""
+"""A small task of each kind that a tiny encoder can learn, for the contract tests."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tasks.downstream.tag import Tag
 from tasks.downstream.transcribe import Transcribe
 from tasks.downstream.translate import Translate
 
-COLOURS = ("blue", "green", "red")
-FARBEN = {"blue": "blau", "green": "gruen", "red": "rot"}
+COLORS = ("blue", "green", "red")
+GERMAN = {"blue": "blau", "green": "gruen", "red": "rot"}
 FILLERS = "a film it the very was".split()
 GRADES = {"poor": 0.0, "fair": 1.5, "great": 3.0}
 PEOPLE, PLACES = ("anna", "paul"), ("paris", "london")
 TOKENIZER = vocabulary(
-    " ".join([*COLOURS, *FILLERS, *GRADES, *PEOPLE, *PLACES, "q0 q1 q2 new who ? .", *FARBEN.values()])
+    " ".join([*COLORS, *FILLERS, *GRADES, *PEOPLE, *PLACES, "q0 q1 q2 new who ? .", *GERMAN.values()])
 )
 
 Write = Callable[[np.random.Generator], dict[str, Any]]
@@ -41,30 +41,30 @@ Write = Callable[[np.random.Generator], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Toy:
-    """A task, rows of it, and what is known of them.
+    """A task with a generator of its rows and what the tests need to know about them.
 
-    `write` makes the cells of a row, `perfect` the answer that is right for one.  `wrong` is a cell that the column
-    with what is right must not have, of which a message quotes `quoted`.  `needs` are the columns that are read,
-    `nothing` are cells in which there is no token, `unaware` the fields as they are before labels are learnt, `lessons`
-    how many rows it takes to learn the task, `taught` the encoder's table that learns it, and `good` what the score is
-    to reach, where that is not 0.15 from the best.
+    `write` returns the cells of a random row, `perfect` the correct answer for a row.  `invalid` is a cell that the
+    answer column must reject with a message that quotes `quoted`.  `needs` are the input columns, `empty` cells without
+    a token, `unadapted` the task's fields before it adapts to its rows, `train_rows` how many rows suffice to learn it,
+    `trained_weight` the embedding matrix that it trains, and `good_score` the score to reach where that is not
+    0.15 from the best.
     """
 
     task: FinetuneTask
     write: Write
     perfect: Callable[[Row], Answer]
-    wrong: Any
+    invalid: Any
     quoted: str
     needs: tuple[str, ...] = ("text",)
-    nothing: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
-    unaware: dict[str, Any] = field(default_factory=dict)
-    lessons: int = 160
-    taught: str = "ernie.embedding.token.weight"
-    good: float | None = None
+    empty: dict[str, Any] = field(default_factory=lambda: {"text": " \u200b"})
+    unadapted: dict[str, Any] = field(default_factory=dict)
+    train_rows: int = 160
+    trained_weight: str = "ernie.embedding.token.weight"
+    good_score: float | None = None
 
     @property
-    def right(self) -> str:
-        """The column with what is right."""
+    def answer_column(self) -> str:
+        """The column with the correct answer."""
         return getattr(self.task, self.task.answer_field)
 
     def rows(self, count: int, seed: int = 0) -> list[Row]:
@@ -72,18 +72,18 @@ class Toy:
         return [Row(self.write(rng)) for _ in range(count)]
 
 
-def _words(rng: np.random.Generator, *telling: str, most: int = 6) -> list[str]:
-    words = [*rng.choice(FILLERS, rng.integers(1, most + 1)), *telling]
+def _words(rng: np.random.Generator, *keywords: str, most: int = 6) -> list[str]:
+    words = [*rng.choice(FILLERS, rng.integers(1, most + 1)), *keywords]
     return [str(word) for word in rng.permutation(words)]
 
 
 def _classify(rng: np.random.Generator) -> dict[str, Any]:
     label = int(rng.integers(2))
-    return {"text": " ".join(_words(rng, COLOURS[label])), "label": COLOURS[label]}
+    return {"text": " ".join(_words(rng, COLORS[label])), "label": COLORS[label]}
 
 
 def _multilabel(rng: np.random.Generator) -> dict[str, Any]:
-    chosen = [colour for colour in COLOURS if rng.random() < 0.5]
+    chosen = [color for color in COLORS if rng.random() < 0.5]
     return {"text": " ".join(_words(rng, *chosen)), "label": ", ".join(chosen)}
 
 
@@ -100,9 +100,9 @@ def _rank(rng: np.random.Generator) -> dict[str, Any]:
 
 def _choose(rng: np.random.Generator) -> dict[str, Any]:
     count = int(rng.integers(2, 5))
-    right = int(rng.integers(count))
-    choices = [" ".join(_words(rng, "great" if i == right else "poor", most=2)) for i in range(count)]
-    return {"text": " ".join(_words(rng)), "choices": choices, "label": right}
+    correct = int(rng.integers(count))
+    choices = [" ".join(_words(rng, "great" if i == correct else "poor", most=2)) for i in range(count)]
+    return {"text": " ".join(_words(rng)), "choices": choices, "label": correct}
 
 
 def _tag(rng: np.random.Generator) -> dict[str, Any]:
@@ -120,29 +120,29 @@ def _extract(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _translate(rng: np.random.Generator) -> dict[str, Any]:
-    colours = [str(colour) for colour in rng.choice(COLOURS, rng.integers(1, 6))]
-    return {"source": " ".join(colours), "target": " ".join(FARBEN[colour] for colour in colours)}
+    colors = [str(color) for color in rng.choice(COLORS, rng.integers(1, 6))]
+    return {"source": " ".join(colors), "target": " ".join(GERMAN[color] for color in colors)}
 
 
 def _transcribe(rng: np.random.Generator) -> dict[str, Any]:
-    spoken = [str(colour) for colour in rng.choice(COLOURS, 3, replace=False)]
-    return {"audio": said(spoken, rng), "text": " ".join(spoken)}
+    spoken = [str(color) for color in rng.choice(COLORS, 3, replace=False)]
+    return {"audio": tones(spoken, rng), "text": " ".join(spoken)}
 
 
-def said(colours: Sequence[str], rng: np.random.Generator, samples: int = 800) -> dict[str, Any]:
-    """A tone for each colour, each its own, with some noise."""
+def tones(colors: Sequence[str], rng: np.random.Generator, samples: int = 800) -> dict[str, Any]:
+    """A tone per color, each at its own frequency, with some noise."""
     time = np.arange(samples) / 8000
-    tones = [np.sin(2 * np.pi * 500 * (1 + 2 * COLOURS.index(colour)) * time) for colour in colours]
-    sound = np.concatenate([0.3 * tone * np.hanning(samples) for tone in tones])
+    waves = [np.sin(2 * np.pi * 500 * (1 + 2 * COLORS.index(color)) * time) for color in colors]
+    sound = np.concatenate([0.3 * wave * np.hanning(samples) for wave in waves])
     return {"array": (sound + rng.normal(0, 0.01, len(sound))).round(4).tolist(), "sampling_rate": 8000}
 
 
 def _synthesize(rng: np.random.Generator) -> dict[str, Any]:
-    spoken = [str(colour) for colour in rng.choice(COLOURS, 2, replace=False)]
-    return {"text": " ".join(spoken), "audio": said(spoken, rng, samples=400)}
+    spoken = [str(color) for color in rng.choice(COLORS, 2, replace=False)]
+    return {"text": " ".join(spoken), "audio": tones(spoken, rng, samples=400)}
 
 
-# Twenty steps of a sound of a tenth of a second, and a network that sees four samples.
+# Twenty frames for a sound of a tenth of a second, and a network with a receptive field of four samples.
 VOICE = VoiceConfig(
     reduction=2,
     conditioner=12,
@@ -150,7 +150,7 @@ VOICE = VoiceConfig(
     flows=2,
     flow=WaveNetConfig(channels=6, stacks=1, depth=2),
 )
-SPEAKS = Synthesize(
+SYNTHESIZE = Synthesize(
     max_len=9, features=FeatureConfig(window=0.01, hop=0.005, bins=20), voice=VOICE, crop=0.05, dither=0.3
 )
 
@@ -158,43 +158,43 @@ SPEAKS = Synthesize(
 TOYS = {
     "choose": Toy(
         Choose(max_len=16, first=1),
-        lambda rng: (made := _choose(rng)) | {"label": made["label"] + 1},
+        lambda rng: (row := _choose(rng)) | {"label": row["label"] + 1},
         lambda row: {"choice": row["label"]},
-        wrong=9,
+        invalid=9,
         quoted="9",
         needs=("text", "choices"),
-        nothing={"choices": ["great", "\u200b"]},
+        empty={"choices": ["great", "\u200b"]},
     ),
     "classify": Toy(
-        Classify(max_len=16, labels=COLOURS[:2], metrics=("accuracy", "macro_f1", "matthews")),
+        Classify(max_len=16, labels=COLORS[:2], metrics=("accuracy", "macro_f1", "matthews")),
         _classify,
         lambda row: {"label": row["label"]},
-        wrong="pink",
+        invalid="pink",
         quoted="pink",
-        unaware={"labels": ()},
+        unadapted={"labels": ()},
     ),
     "extract": Toy(
         Extract(max_len=16, stride=2, max_question=3, max_answer=3),
         _extract,
         lambda row: {"answer": row["answers"]["text"][0]},
-        wrong={"text": ["nowhere"], "answer_start": [0]},
+        invalid={"text": ["nowhere"], "answer_start": [0]},
         quoted="nowhere",
         needs=("question", "context"),
-        nothing={"context": " \u200b"},
+        empty={"context": " \u200b"},
     ),
     "multilabel": Toy(
-        MultiLabel(max_len=16, labels=COLOURS),
+        MultiLabel(max_len=16, labels=COLORS),
         _multilabel,
         lambda row: {"labels": [label for label in row["label"].split(", ") if label]},
-        wrong="red, pink",
+        invalid="red, pink",
         quoted="pink",
-        unaware={"labels": ()},
+        unadapted={"labels": ()},
     ),
     "rank": Toy(
         Rank(max_len=16),
         _rank,
         lambda row: {"score": float(row["label"])},
-        wrong="2",
+        invalid="2",
         quoted="2",
         needs=("query", "text"),
     ),
@@ -202,60 +202,60 @@ TOYS = {
         Regress(max_len=16, limits=(0.0, 3.0), metrics=("pearson", "spearman", "mean_squared_error")),
         _regress,
         lambda row: {"value": row["label"]},
-        wrong="much",
+        invalid="much",
         quoted="much",
-        unaware={"scale": None},
+        unadapted={"scale": None},
     ),
     "synthesize": Toy(
-        SPEAKS,  # with what it learns from its rows, see below
+        SYNTHESIZE,  # adapted to its rows below
         _synthesize,
         lambda row: {"audio": row["audio"]},
-        wrong={"array": "x", "sampling_rate": 8000},
+        invalid={"array": "x", "sampling_rate": 8000},
         quoted="audio",
-        unaware={"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0},
-        lessons=240,
-        good=28.0,  # decibels: other words have 46, noise 33, the same words said again 10
+        unadapted={"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0},
+        train_rows=240,
+        good_score=28.0,  # decibels: different words score 46, noise 33, another rendition of the same words 10
     ),
     "tag": Toy(
         Tag(max_len=9, labels=("B-LOC", "B-PER", "I-LOC", "I-PER", "O")),
         _tag,
         lambda row: {"tags": row["tag"]},
-        wrong=["B-DOG"] * 3,
+        invalid=["B-DOG"] * 3,
         quoted="B-DOG",
         needs=("token",),
-        nothing={"token": []},
-        unaware={"labels": ()},
+        empty={"token": []},
+        unadapted={"labels": ()},
     ),
     "transcribe": Toy(
         Transcribe(max_len=9, features=FeatureConfig(bins=20, normalize="utterance")),
         _transcribe,
         lambda row: {"transcript": row["text"]},
-        wrong="pink",
+        invalid="pink",
         quoted="pink",
         needs=("audio",),
-        nothing={"audio": {"array": [0.0] * 2400, "sampling_rate": 8000}},
-        lessons=320,
-        taught="ernie.embedding.position.weight",
+        empty={"audio": {"array": [0.0] * 2400, "sampling_rate": 8000}},
+        train_rows=320,
+        trained_weight="ernie.embedding.position.weight",
     ),
     "translate": Toy(
         Translate(max_len=16, wait_k=(2, 1), smoothing=0.0, layers=1),
         _translate,
         lambda row: {"translation": row["target"]},
-        wrong=" ",
+        invalid=" ",
         quoted="target",
         needs=("source",),
-        nothing={"source": " \u200b"},
-        lessons=480,
+        empty={"source": " \u200b"},
+        train_rows=480,
     ),
 }
 
 TOYS["regress"] = replace(TOYS["regress"], task=TOYS["regress"].task.adapted_to(TOYS["regress"].rows(60)))
-TOYS["synthesize"] = replace(TOYS["synthesize"], task=SPEAKS.adapted_to(TOYS["synthesize"].rows(60)))
+TOYS["synthesize"] = replace(TOYS["synthesize"], task=SYNTHESIZE.adapted_to(TOYS["synthesize"].rows(60)))
 
-# A kind that the library does not know, in a module of its own.
-OUTSIDE = "warning"
-OUTSIDE_MODULE = '''
-"""Warnings: how likely a text is one."""
+# A task kind from a plug-in, in its own module.
+PLUGIN = "warning"
+PLUGIN_MODULE = '''
+"""Warnings: how likely a text is to be one."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ from tasks.downstream.measures import accuracy
 @finetune_task("warning")
 @dataclass(frozen=True, kw_only=True)
 class Warning(TextTask):
-    """Whether a text is a warning, which the word `sign` says of a row."""
+    """Whether a text is a warning: the label of such a row is `sign`."""
 
     sign: str = "yes"
 
@@ -307,19 +307,19 @@ def tiny_encoder(positions: int = 64) -> ErnieModel:
     """An encoder that can learn the toys."""
     paddle.seed(1)
     sizes = {"hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 64, "max_positions": positions}
-    still = {"dropout": 0.0, "attention_dropout": 0.0}
-    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **still, initializer_range=0.1))
+    no_dropout = {"dropout": 0.0, "attention_dropout": 0.0}
+    model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, **sizes, **no_dropout, initializer_range=0.1))
     model.tokenizer = TOKENIZER
     return model
 
 
-def outside_toy(kind: type[FinetuneTask]) -> Toy:
-    """The toy of the kind from outside."""
+def plugin_toy(kind: type[FinetuneTask]) -> Toy:
+    """The toy of the kind that the plug-in adds."""
     assert issubclass(kind, TextTask)
     return Toy(
         kind(max_len=16),
-        lambda rng: (made := _classify(rng)) | {"label": "yes" if made["label"] == "blue" else "-"},
+        lambda rng: (row := _classify(rng)) | {"label": "yes" if row["label"] == "blue" else "-"},
         lambda row: {"chance": float(row["label"] == "yes")},
-        wrong="perhaps",
+        invalid="perhaps",
         quoted="perhaps",
     )

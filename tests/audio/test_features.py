@@ -1,4 +1,4 @@
-"""Features of sound: the same bits whole or in pieces, the right bands, normalized as asked."""
+"""Audio features: the same bits whole or in pieces, the right bands, normalized as configured."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ def in_pieces(stream: FeatureStream, pieces: list[np.ndarray]) -> np.ndarray:
     st.lists(st.integers(0, 700), min_size=1, max_size=12),
     st.integers(0, 10**6),
 )
-def test_sound_in_any_pieces_has_the_features_of_the_whole_to_the_bit(kind, normalize, window, sizes, seed) -> None:
+def test_features_of_pieces_equal_those_of_the_whole_bit_for_bit(kind, normalize, window, sizes, seed) -> None:
     config = FeatureConfig(kind=kind, normalize=normalize, window=window[0], hop=window[1], bins=20)
     samples = noise(sum(sizes), seed)
-    around = Statistics.of(features(replace(config, normalize="none"), noise(4000, 1)))
+    statistics = Statistics.of(features(replace(config, normalize="none"), noise(4000, 1)))
     pieces = np.split(samples, np.cumsum(sizes)[:-1])
-    whole = features(config, samples, around)
+    whole = features(config, samples, statistics)
     assert whole.shape == (config.frames(len(samples)), config.features)
-    np.testing.assert_array_equal(in_pieces(FeatureStream(config, around), pieces), whole)
+    np.testing.assert_array_equal(in_pieces(FeatureStream(config, statistics), pieces), whole)
 
 
-def test_a_state_comes_back_from_its_arrays() -> None:
+def test_a_state_is_restored_from_its_arrays() -> None:
     config = FeatureConfig(normalize="streaming")
     stream, samples = FeatureStream(config), noise(3000)
     state, early = stream.push(FeatureState(), samples[:1234])
-    kept = FeatureState.of_arrays(state.arrays())
+    restored = FeatureState.of_arrays(state.arrays())
     np.testing.assert_array_equal(
-        np.concatenate([early, stream.push(kept, samples[1234:])[1]]), features(config, samples)
+        np.concatenate([early, stream.push(restored, samples[1234:])[1]]), features(config, samples)
     )
 
 
 @pytest.mark.parametrize("frequency", [300.0, 1000.0, 2500.0])
-def test_a_tone_is_loudest_in_the_band_it_lies_in(frequency: float) -> None:
+def test_a_tone_is_loudest_in_its_band(frequency: float) -> None:
     config = FeatureConfig(normalize="none", bins=20)
     loudest = features(config, tone(frequency)).mean(0).argmax()
     peaks = np.fft.rfftfreq(256, 1 / 8000)[np.asarray(mel_bank(8000, 256, 20).todense()).argmax(1)]
@@ -74,39 +74,41 @@ def test_a_linear_spectrum_has_every_frequency() -> None:
     assert features(config, tone(1000.0)).mean(0).argmax() == 32  # of 129 up to 4,000 Hz
 
 
-def test_twice_the_amplitude_is_four_times_the_power() -> None:
+def test_doubling_the_amplitude_quadruples_the_power() -> None:
     config = FeatureConfig(normalize="none")
     quiet, loud = features(config, noise(2000)), features(config, 2 * noise(2000))
     np.testing.assert_allclose(loud - quiet, np.log(4), rtol=1e-4)
 
 
-def test_an_utterance_or_a_set_of_them_is_normalized_to_mean_zero_and_deviation_one() -> None:
-    own = features(FeatureConfig(normalize="utterance"), noise(8000))
+def test_utterance_and_global_normalization_give_mean_zero_and_deviation_one() -> None:
+    utterance = features(FeatureConfig(normalize="utterance"), noise(8000))
     raw = [features(FeatureConfig(normalize="none"), noise(8000, seed)) for seed in (1, 2)]
-    around = Statistics.of(raw[0]).merge(Statistics.of(raw[1]))
-    both = np.concatenate([features(FeatureConfig(), noise(8000, seed), around) for seed in (1, 2)])
-    for found in (own, both):
+    statistics = Statistics.of(raw[0]).merge(Statistics.of(raw[1]))
+    corpus = np.concatenate([features(FeatureConfig(), noise(8000, seed), statistics) for seed in (1, 2)])
+    for found in (utterance, corpus):
         np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
         np.testing.assert_allclose(found.std(0), 1, atol=1e-3)
 
 
-def test_streaming_normalization_ends_at_the_mean_of_all_that_was_heard() -> None:
+def test_streaming_normalization_ends_with_the_statistics_of_the_whole() -> None:
     raw = features(FeatureConfig(normalize="none"), noise(8000))
-    heard = features(FeatureConfig(normalize="streaming"), noise(8000))
-    np.testing.assert_allclose(heard[-1], (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-3)
+    normalized = features(FeatureConfig(normalize="streaming"), noise(8000))
+    np.testing.assert_allclose(normalized[-1], (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3, atol=1e-3)
 
 
-def test_what_was_always_the_same_is_blown_up_no_more_over_a_training_set_than_as_it_comes_in() -> None:
+def test_constant_features_are_scaled_alike_by_global_and_streaming_normalization() -> None:
     raw_FM = features(FeatureConfig(normalize="none"), noise(200)).astype(np.float64)
     count = 10**7
     known = Statistics(count, count * (raw_FM[0] - 0.5), count * (raw_FM[0] - 0.5) ** 2)
-    over_all = features(FeatureConfig(), noise(200), known)
-    _, as_heard = FeatureStream(FeatureConfig(normalize="streaming")).push(FeatureState(statistics=known), noise(200))
-    for found_FM in (over_all, as_heard):
+    global_FM = features(FeatureConfig(), noise(200), known)
+    _, streaming_FM = FeatureStream(FeatureConfig(normalize="streaming")).push(
+        FeatureState(statistics=known), noise(200)
+    )
+    for found_FM in (global_FM, streaming_FM):
         np.testing.assert_allclose(found_FM, np.full((1, 40), 5.0), rtol=1e-3)
 
 
-def test_every_band_of_a_fine_bank_hears_something() -> None:
+def test_every_band_of_a_fine_filter_bank_has_weight() -> None:
     assert (np.asarray(mel_bank(16000, 512, 80).sum(1)) > 0).all()
 
 
@@ -119,12 +121,12 @@ def test_every_band_of_a_fine_bank_hears_something() -> None:
         ({"bins": 100}, "bins: expected 1 to 64"),
     ],
 )
-def test_what_cannot_be_computed_is_a_sentence(changes: dict, message: str) -> None:
+def test_invalid_feature_settings_raise_a_user_error(changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         FeatureConfig(**changes)
 
 
-def test_masks_blank_out_stretches_and_bands_and_nothing_else() -> None:
+def test_masks_zero_out_time_spans_and_bands_and_nothing_else() -> None:
     config = AugmentConfig(time_masks=2, time=10, bands=1, band=6)
     before = np.ones((100, 40), np.float32)
     after = mask_spectrum(before, config, np.random.default_rng(3))
@@ -142,7 +144,7 @@ def test_masks_leave_most_of_a_short_sound() -> None:
         assert after.sum() >= 9 * 20 * 4 / 9 - 1e-6
 
 
-def test_a_speed_that_would_change_nothing_is_a_sentence() -> None:
+def test_a_speed_that_would_change_nothing_raises_a_user_error() -> None:
     with pytest.raises(UserError, match=r"speed: is counted in hundredths, and 0\.004 is less than one; give 0\.01"):
         AugmentConfig(speed=0.004)
     assert AugmentConfig(speed=0.01).hundredths == 1

@@ -1,4 +1,4 @@
-"""Sound files: read as they are, made one channel at one rate, and refused in sentences."""
+"""Sound files: decoding, mixing to one channel, resampling, and errors."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def tone(rate: int, seconds: float = 0.25) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["tone.wav", "tone.flac"])
-def test_a_file_comes_as_it_was_written(tmp_path: Path, name: str) -> None:
+def test_a_file_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
     soundfile.write(tmp_path / name, tone(8000), 8000)
     wave = read_wave(tmp_path / name, 8000)
     np.testing.assert_allclose(wave.samples, tone(8000), atol=1e-4)
     assert (wave.rate, wave.seconds, wave.remarks) == (8000, 0.25, ())
 
 
-def test_channels_are_mixed_and_another_rate_is_resampled_and_both_are_said(tmp_path: Path) -> None:
+def test_mixing_channels_and_resampling_are_reported(tmp_path: Path) -> None:
     both = np.stack([tone(16000), np.zeros(4000)], 1)
     soundfile.write(tmp_path / "both.wav", both, 16000)
     wave = read_wave(tmp_path / "both.wav", 8000)
@@ -38,11 +38,11 @@ def test_channels_are_mixed_and_another_rate_is_resampled_and_both_are_said(tmp_
     np.testing.assert_allclose(wave.samples[200:-200], tone(8000)[200:-200] / 2, atol=5e-3)
 
 
-def test_sound_is_read_from_an_open_file_too(tmp_path: Path) -> None:
-    held = io.BytesIO()
-    soundfile.write(held, tone(8000), 8000, format="WAV")
-    held.seek(0)
-    assert len(read_wave(held, 8000).samples) == 2000
+def test_sound_is_read_from_an_open_file(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, tone(8000), 8000, format="WAV")
+    buffer.seek(0)
+    assert len(read_wave(buffer, 8000).samples) == 2000
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_sound_is_read_from_an_open_file_too(tmp_path: Path) -> None:
         (lambda file: soundfile.write(file, np.full(9, np.nan), 8000, "FLOAT"), "samples that are not numbers"),
     ],
 )
-def test_what_is_no_sound_is_a_sentence_that_names_the_file(tmp_path: Path, make, message: str) -> None:
+def test_a_file_without_sound_raises_an_error_that_names_it(tmp_path: Path, make, message: str) -> None:
     file = tmp_path / "sound.wav"
     make(file)
     with pytest.raises(UserError, match=f"sound.wav: .*{message}"):
         read_wave(file, 8000)
 
 
-def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
+def test_silence_and_clipping_are_reported(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "silent.wav", np.zeros(800), 8000)
     soundfile.write(tmp_path / "clipped.wav", np.clip(4 * tone(8000), -1, 1), 8000)
     assert read_wave(tmp_path / "silent.wav", 8000).remarks == ("is silent",)
@@ -73,21 +73,21 @@ def test_silence_and_clipping_are_remarked(tmp_path: Path) -> None:
     ("name", "subtype"),
     [("a.wav", "PCM_U8"), ("a.aiff", "PCM_S8"), ("a.wav", "ULAW"), ("a.au", "ALAW"), ("a.wav", "PCM_16")],
 )
-def test_clipping_is_remarked_where_full_scale_is_less_than_one(tmp_path: Path, name: str, subtype: str) -> None:
+def test_clipping_is_reported_where_full_scale_is_less_than_one(tmp_path: Path, name: str, subtype: str) -> None:
     for peak, remarks in ((4, ("is clipped",)), (1.9, ())):
         samples = np.clip(peak * np.abs(tone(8000)), 0, 1)  # above zero: below it some formats reach one
         soundfile.write(tmp_path / name, samples, 8000, subtype)
         assert read_wave(tmp_path / name, 8000).remarks == remarks
 
 
-def test_one_clipped_channel_is_enough(tmp_path: Path) -> None:
+def test_clipping_of_a_single_channel_is_reported(tmp_path: Path) -> None:
     quiet, loud = tone(8000) / 4, np.clip(4 * tone(8000), -1, 1)
     soundfile.write(tmp_path / "both.wav", np.stack([quiet, loud], 1), 8000)
     assert read_wave(tmp_path / "both.wav", 8000).remarks == ("was mixed from 2 channels", "is clipped")
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
+def test_silence_and_clipping_are_detected_in_pieces_as_in_the_whole(size: int) -> None:
     for samples, remarks in (
         (np.clip(4 * tone(8000), -1, 1), ["is clipped"]),
         (np.zeros(800), ["is silent"]),
@@ -108,7 +108,7 @@ def test_sound_in_pieces_is_as_odd_as_it_is_as_a_whole(size: int) -> None:
         ("opus.ogg", "OGG", "OPUS"),
     ],
 )
-def test_a_file_that_ends_before_it_should_is_read_as_far_as_it_goes_and_remarked(
+def test_a_truncated_file_is_read_as_far_as_possible_and_reported(
     tmp_path: Path, name: str, kind: str, subtype: str | None, share: float
 ) -> None:
     file, noise = tmp_path / name, np.random.default_rng(0).normal(0, 0.02, 80_000)
@@ -124,18 +124,18 @@ def test_a_file_that_ends_before_it_should_is_read_as_far_as_it_goes_and_remarke
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
-@pytest.mark.parametrize(("samples", "behind"), [(4800, b""), (80_000, b""), (80_000, b"TAG" + bytes(125))])
-def test_an_ogg_file_that_is_whole_is_not_cut_off_however_short_it_is(
-    tmp_path: Path, subtype: str, samples: int, behind: bytes
+@pytest.mark.parametrize(("samples", "suffix"), [(4800, b""), (80_000, b""), (80_000, b"TAG" + bytes(125))])
+def test_a_complete_ogg_file_of_any_length_is_not_reported_as_cut_off(
+    tmp_path: Path, subtype: str, samples: int, suffix: bytes
 ) -> None:
     file = tmp_path / "tone.ogg"
     soundfile.write(file, tone(8000, samples / 8000), 8000, subtype)
-    file.write_bytes(file.read_bytes() + behind)
+    file.write_bytes(file.read_bytes() + suffix)
     wave = read_wave(file, 8000)
     assert (len(wave.samples), wave.remarks) == (samples, ())
 
 
-def test_an_ogg_file_that_ends_with_a_page_and_not_the_last_one_is_cut_off(tmp_path: Path) -> None:
+def test_an_ogg_file_without_its_last_page_is_reported_as_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "tone.ogg"
     soundfile.write(file, tone(8000, seconds=10) + np.random.default_rng(0).normal(0, 0.02, 80_000), 8000)
     written = file.read_bytes()
@@ -143,7 +143,7 @@ def test_an_ogg_file_that_ends_with_a_page_and_not_the_last_one_is_cut_off(tmp_p
     assert read_wave(file, 8000).remarks == ("is cut off: its file ends too early",)
 
 
-def test_flac_of_which_nothing_can_be_decoded_is_a_sentence(tmp_path: Path) -> None:
+def test_a_flac_file_that_cannot_be_decoded_raises_a_user_error(tmp_path: Path) -> None:
     file = tmp_path / "tone.flac"
     soundfile.write(file, tone(8000), 8000)
     file.write_bytes(file.read_bytes()[:200])
@@ -152,22 +152,22 @@ def test_flac_of_which_nothing_can_be_decoded_is_a_sentence(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("named", [0xFFFFFFFF, 0x7FFFFFFF - 36])
-def test_a_file_whose_writer_did_not_know_its_length_is_not_cut_off(tmp_path: Path, named: int) -> None:
+def test_a_file_with_unknown_length_is_not_reported_as_cut_off(tmp_path: Path, named: int) -> None:
     file = tmp_path / "piped.wav"
     soundfile.write(file, tone(8000), 8000)
     written = bytearray(file.read_bytes())
-    written[40:44] = struct.pack("<I", named)  # the bytes of the samples, behind the word "data"
+    written[40:44] = struct.pack("<I", named)  # the size of the samples in bytes, after the word "data"
     file.write_bytes(written)
     wave = read_wave(file, 8000)
     assert (len(wave.samples), wave.remarks) == (2000, ())
 
 
 @pytest.mark.parametrize("samples", [20_000, 5 * 4096])
-def test_flac_that_was_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
+def test_flac_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
     file = tmp_path / "piped.flac"
     soundfile.write(file, tone(8000, samples / 8000), 8000)
     written = bytearray(file.read_bytes())
-    written[21] &= 0xF0  # 36 bits of the header that name its samples
+    written[21] &= 0xF0  # the 36 bits of the header that hold the number of samples
     written[22:26] = bytes(4)
     file.write_bytes(written)
     for given in (file, io.BytesIO(written)):
@@ -185,24 +185,24 @@ def test_a_single_sample_at_full_scale_is_not_clipping() -> None:
 
 
 @pytest.mark.parametrize("kind", ["WAV", "WAVEX", "RF64", "W64", "FLAC", "OGG", "AIFF", "AU", "CAF"])
-def test_a_sound_file_is_known_by_its_first_bytes(kind: str) -> None:
-    held = io.BytesIO()
-    soundfile.write(held, tone(8000), 8000, format=kind)
-    assert is_sound_file(held.getvalue()[:4])
+def test_a_sound_file_is_recognized_by_its_first_bytes(kind: str) -> None:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, tone(8000), 8000, format=kind)
+    assert is_sound_file(buffer.getvalue()[:4])
     assert is_sound_file(b"ID3\4")  # as an MP3 file with a title
     for samples in (tone(8000), np.zeros(8), np.ones(8), -np.ones(8)):
         assert not is_sound_file((32767 * samples).astype("<i2").tobytes())
     assert not is_sound_file(b"")
 
 
-def test_pieces_are_the_whole() -> None:
+def test_the_pieces_add_up_to_the_whole() -> None:
     wave = Wave(np.arange(25, dtype=np.float32), 10)
     parts = list(pieces(wave, 0.7))
     assert [len(part) for part in parts] == [7, 7, 7, 4]
     np.testing.assert_array_equal(np.concatenate(parts), wave.samples)
 
 
-def test_a_file_that_is_missing_or_says_not_what_it_holds_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_or_headerless_file_raises_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no\.wav: there is no such file"):
         read_wave(tmp_path / "no.wav", 8000)
     (tmp_path / "said.raw").write_bytes(bytes(100))
@@ -210,7 +210,7 @@ def test_a_file_that_is_missing_or_says_not_what_it_holds_is_a_sentence(tmp_path
         read_wave(tmp_path / "said.raw", 8000)
 
 
-def test_a_sound_of_which_resampling_leaves_nothing_is_a_sentence(tmp_path: Path) -> None:
+def test_a_sound_too_short_to_resample_raises_a_user_error(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "one.wav", np.zeros(1), 44100)
     with pytest.raises(UserError, match="is shorter than a sample at 8,000"):
         read_wave(tmp_path / "one.wav", 8000)
@@ -227,19 +227,19 @@ def test_a_sound_of_which_resampling_leaves_nothing_is_a_sentence(tmp_path: Path
         (np.array([9830.0, -3.0]), "between -1 and 1, found 9,830; divide them by 32,768"),
     ],
 )
-def test_what_are_no_samples_is_a_sentence(given: object, message: str) -> None:
+def test_invalid_samples_raise_a_user_error(given: object, message: str) -> None:
     with pytest.raises(UserError, match=message):
         as_samples(given)
 
 
-def test_samples_may_be_a_list_and_none(tmp_path: Path) -> None:
+def test_samples_may_be_a_list_empty_or_zero(tmp_path: Path) -> None:
     assert as_samples([0.5, -0.5]).tolist() == [0.5, -0.5]
     assert as_samples([]).shape == (0,)
     assert as_samples([0, 1]).tolist() == as_samples(np.array([0.0, 1.0])).tolist() == [0.0, 1.0]
     assert as_samples(np.zeros(3, np.int16)).tolist() == [0.0] * 3
 
 
-def test_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
+def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", tone(8000), 8000)
     os.mkfifo(tmp_path / "pipe.wav")
     writer = threading.Thread(target=lambda: (tmp_path / "pipe.wav").write_bytes((tmp_path / "a.wav").read_bytes()))

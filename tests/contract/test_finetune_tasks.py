@@ -1,5 +1,5 @@
-"""What every kind of fine-tuning task promises.  Runs over all that are registered, and over one from a user's module;
-a new kind needs a toy in tests/toys.py to be held to this."""
+"""The contract of fine-tuning tasks.  Runs over every registered kind and over one from a user's module; a new kind
+needs a toy in tests/toys.py to be tested against it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toys import OUTSIDE, OUTSIDE_MODULE, TOKENIZER, TOYS, Toy, outside_toy, tiny_encoder
+from toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
 
 import tasks.downstream
 from ernie.config import build, from_dict, to_dict
@@ -40,23 +40,23 @@ CELLS += [{"text": []}, {"text": ["a"], "answer_start": 3}, {"text": [""], "answ
 CELLS += [{"text": ["a"], "answer_start": ["x"]}, {"text": [None], "answer_start": [0]}]
 
 
-@pytest.fixture(scope="module", params=[*OURS, OUTSIDE])
+@pytest.fixture(scope="module", params=[*OURS, PLUGIN])
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
-    if request.param != OUTSIDE:
+    if request.param != PLUGIN:
         assert request.param in TOYS, f"tests/toys.py has no toy for the kind {request.param}"
         yield TOYS[request.param]
         return
     folder = tmp_path_factory.mktemp("outside")
-    (folder / "my_warnings.py").write_text(OUTSIDE_MODULE, encoding="utf-8")
+    (folder / "my_warnings.py").write_text(PLUGIN_MODULE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         import_plugins(["my_warnings"])
-        yield outside_toy(finetune_tasks[OUTSIDE])
+        yield plugin_toy(finetune_tasks[PLUGIN])
 
 
-def plain(example: Example, hears: bool = True) -> list[Any]:
-    """What the model sees: sounds too, where they are not what is right."""
-    sounds = [str(sample.sound() if hears and sample.sound else None) for sample in example.samples]
+def plain(example: Example, with_sound: bool = True) -> list[Any]:
+    """The model's input as plain data, with the sound unless that is the target."""
+    sounds = [str(sample.sound() if with_sound and sample.sound else None) for sample in example.samples]
     return [
         [sample.ids.tolist(), sample.segments.tolist(), sound]
         for sample, sound in zip(example.samples, sounds, strict=True)
@@ -64,31 +64,31 @@ def plain(example: Example, hears: bool = True) -> list[Any]:
 
 
 def unlabeled(toy: Toy, row: Row) -> Row:
-    return Row({column: cell for column, cell in row.items() if column != toy.right})
+    return Row({column: cell for column, cell in row.items() if column != toy.answer_column})
 
 
 def labeled_samples(toy: Toy, rows: list[Row]) -> list[Sample]:
     return [sample for row in rows for sample in toy.task.training_example(row, TOKENIZER).samples]
 
 
-# -------------------------------------------------------------------------------------------- the class as such
+# -------------------------------------------------------------------------------------------- the class itself
 
 
 def test_every_field_is_documented_where_it_is_defined_first(toy: Toy) -> None:
     for cls in type(toy.task).__mro__:
         fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
-        told = " ".join(base.__doc__ or "" for base in cls.__mro__)
+        documented = " ".join(base.__doc__ or "" for base in cls.__mro__)
         for name in fields.intersection(inspect.get_annotations(cls)):
-            assert re.search(f"`{name}[`:]", told), f"{cls.__name__}.{name}"
+            assert re.search(f"`{name}[`:]", documented), f"{cls.__name__}.{name}"
 
 
-def test_the_class_says_in_its_first_sentence_what_is_answered(toy: Toy) -> None:
+def test_the_class_docstring_begins_with_a_summary(toy: Toy) -> None:
     first = (inspect.getdoc(type(toy.task)) or "").split("\n\n")[0]
     assert "." in first
     assert len(first) > 20
 
 
-def test_it_is_scored_by_measures_it_has(toy: Toy) -> None:
+def test_it_is_scored_by_its_own_measures(toy: Toy) -> None:
     assert toy.task.scored_by
     assert set(toy.task.scored_by) <= set(toy.task.measures)
     assert toy.task.answer_field in {field.name for field in dataclasses.fields(toy.task)}
@@ -96,9 +96,9 @@ def test_it_is_scored_by_measures_it_has(toy: Toy) -> None:
         assert dataclasses.replace(toy.task, metrics=(name,)).scored_by == (name,)
 
 
-def test_it_is_what_it_is_written_down_as(toy: Toy) -> None:
-    written_down = json.loads(json.dumps({"task": to_dict(toy.task)}))
-    assert build(Holder, from_dict(written_down)).task == toy.task
+def test_it_survives_a_round_trip_through_its_configuration(toy: Toy) -> None:
+    serialized = json.loads(json.dumps({"task": to_dict(toy.task)}))
+    assert build(Holder, from_dict(serialized)).task == toy.task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Holder:
 
 
 def test_reading_rows_needs_no_paddle(toy: Toy) -> None:
-    """Imports of Paddle, and of what needs it, stand inside the methods of the model's side, or under TYPE_CHECKING."""
+    """Paddle, and modules that need it, are imported only inside methods for the model, or under TYPE_CHECKING."""
     module = inspect.getmodule(type(toy.task))
     assert module is not None
     for node in ast.parse(inspect.getsource(module)).body:
@@ -120,7 +120,7 @@ def test_reading_rows_needs_no_paddle(toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("max_len", [9, 13, 64])
-def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -> None:
+def test_samples_are_well_formed_and_at_most_max_len_long(toy: Toy, max_len: int) -> None:
     task = dataclasses.replace(toy.task, max_len=max_len)
     for row in toy.rows(40):
         example = task.training_example(row, TOKENIZER)
@@ -138,16 +138,16 @@ def test_samples_are_well_formed_and_keep_to_the_limit(toy: Toy, max_len: int) -
             assert sample.labels or sample.decoder_ids is not None
 
 
-def test_what_is_right_changes_nothing_of_what_the_model_sees(toy: Toy) -> None:
+def test_the_answer_does_not_change_the_models_input(toy: Toy) -> None:
     for row in toy.rows(40):
         example = toy.task.example(unlabeled(toy, row), TOKENIZER)
         labeled = toy.task.training_example(row, TOKENIZER)
-        assert plain(example) == plain(labeled, hears=toy.right != getattr(toy.task, "audio", ""))
+        assert plain(example) == plain(labeled, with_sound=toy.answer_column != getattr(toy.task, "audio", ""))
         assert example.cut == labeled.cut
         assert not any(sample.labels for sample in example.samples)
 
 
-def test_rows_are_left_as_they_are(toy: Toy) -> None:
+def test_rows_are_not_modified(toy: Toy) -> None:
     row = toy.rows(1)[0]
     before = copy.deepcopy(dict(row))
     toy.task.training_example(row, TOKENIZER)
@@ -155,35 +155,35 @@ def test_rows_are_left_as_they_are(toy: Toy) -> None:
     assert row == before
 
 
-def test_rows_are_labeled_when_any_has_the_column_for_it(toy: Toy) -> None:
+def test_rows_are_labeled_if_any_has_an_answer(toy: Toy) -> None:
     row = toy.rows(1)[0]
     assert not toy.task.is_labeled([unlabeled(toy, row)])
-    assert not toy.task.is_labeled([Row(row | {toy.right: None})])
+    assert not toy.task.is_labeled([Row(row | {toy.answer_column: None})])
     assert toy.task.is_labeled([unlabeled(toy, row), row])
 
 
-def test_a_missing_column_is_named_and_the_columns_there_are_told(toy: Toy) -> None:
+def test_a_missing_column_is_reported_with_the_existing_ones(toy: Toy) -> None:
     row = toy.rows(1)[0]
     for column in toy.needs:
         without = Row({f"my_{key}" if key == column else key: cell for key, cell in row.items()})
         for make in (toy.task.example, toy.task.training_example):
             with pytest.raises(UserError, match=rf"there is no column '{column}'\..*my_{column}"):
                 make(without, TOKENIZER)
-    with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
+    with pytest.raises(UserError, match=f"there is no column '{toy.answer_column}'"):
         toy.task.truth(unlabeled(toy, row))
-    with pytest.raises(UserError, match=f"there is no column '{toy.right}'"):
+    with pytest.raises(UserError, match=f"there is no column '{toy.answer_column}'"):
         toy.task.training_example(unlabeled(toy, row), TOKENIZER)
 
 
-def test_what_is_right_but_unknown_is_quoted(toy: Toy) -> None:
-    row = Row(toy.rows(1)[0] | {toy.right: toy.wrong})
+def test_an_invalid_answer_is_quoted(toy: Toy) -> None:
+    row = Row(toy.rows(1)[0] | {toy.answer_column: toy.invalid})
     with pytest.raises(UserError, match=f"'{toy.quoted}'"):
         toy.task.training_example(row, TOKENIZER)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=repr)
-def test_any_cell_gives_an_example_or_a_sentence(toy: Toy, cell: Any) -> None:
-    for column in (*toy.needs, toy.right):
+def test_any_cell_gives_an_example_or_a_user_error(toy: Toy, cell: Any) -> None:
+    for column in (*toy.needs, toy.answer_column):
         row = Row(toy.rows(1)[0] | {column: cell})
         for make in (toy.task.example, toy.task.training_example):
             try:
@@ -193,14 +193,14 @@ def test_any_cell_gives_an_example_or_a_sentence(toy: Toy, cell: Any) -> None:
                 assert str(error)
 
 
-def test_labels_are_learnt_from_the_rows_in_any_order(toy: Toy) -> None:
-    unaware = dataclasses.replace(toy.task, **toy.unaware)
+def test_labels_are_collected_from_the_rows_in_any_order(toy: Toy) -> None:
+    unadapted = dataclasses.replace(toy.task, **toy.unadapted)
     rows = toy.rows(60)
-    assert unaware.adapted_to(rows) == unaware.adapted_to(rows[::-1]) == toy.task
+    assert unadapted.adapted_to(rows) == unadapted.adapted_to(rows[::-1]) == toy.task
     assert toy.task.adapted_to(rows[:1]) == toy.task
 
 
-def test_right_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
+def test_correct_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
     task = dataclasses.replace(toy.task, metrics=tuple(toy.task.measures))
     rows = toy.rows(40)
     best = task.scores(rows, [toy.perfect(row) for row in rows])
@@ -211,21 +211,21 @@ def test_right_answers_have_the_best_score_of_every_measure(toy: Toy) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Learnt:
-    """What fine-tuning on a toy gave."""
+class Trained:
+    """The result of fine-tuning on a toy."""
 
     model: FinetunedModel
     evaluations: list[Evaluation]
 
 
 @pytest.fixture(scope="module")
-def learnt(toy: Toy) -> Learnt:
+def trained(toy: Toy) -> Trained:
     train, dev = (
         prepare(toy.task, Split(name, toy.rows(count, seed)), TOKENIZER)
-        for name, count, seed in (("train", toy.lessons, 0), ("dev", 40, 1))
+        for name, count, seed in (("train", toy.train_rows, 0), ("dev", 40, 1))
     )
     settings = TrainConfig(epochs=10, batch=16, rate=RateConfig(peak=4e-3))
-    return Learnt(*finetune(tiny_encoder(), toy.task, train, dev, settings))
+    return Trained(*finetune(tiny_encoder(), toy.task, train, dev, settings))
 
 
 @pytest.fixture(scope="module")
@@ -235,18 +235,18 @@ def fresh(toy: Toy) -> FinetunedModel:
     return model
 
 
-def test_the_loss_teaches_the_whole_head_and_the_encoder(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(toy: Toy, fresh: FinetunedModel) -> None:
     fresh.clear_gradients()
     fresh.loss(pack(labeled_samples(toy, toy.rows(30)))).total.backward()
-    taught = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
+    with_gradient = {key for key, p in fresh.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
     head = {key for key, _ in fresh.named_parameters() if key.startswith("head.")}
     assert head
-    assert head <= taught
-    assert {toy.taught, "ernie.encoder.layers.0.v.weight"} <= taught
+    assert head <= with_gradient
+    assert {toy.trained_weight, "ernie.encoder.layers.0.v.weight"} <= with_gradient
     fresh.clear_gradients()
 
 
-def test_the_loss_of_a_batch_is_the_sum_over_its_parts(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: FinetunedModel) -> None:
     rows = toy.rows(12)
     whole = fresh.loss(pack(labeled_samples(toy, rows)))
     parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
@@ -254,60 +254,60 @@ def test_the_loss_of_a_batch_is_the_sum_over_its_parts(toy: Toy, fresh: Finetune
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
 
-def test_logits_look_at_no_other_tokens_than_the_task_says(toy: Toy, fresh: FinetunedModel) -> None:
+def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(toy: Toy, fresh: FinetunedModel) -> None:
     if not isinstance(toy.task, LogitsTask):
         pytest.skip("a kind without logits")
     batch = pack(labeled_samples(toy, toy.rows(12)))
-    all_computed = toy.task.logits(fresh.head, fresh.ernie.encode_packed(batch, fresh.task_id), batch.layout)
-    assert len(all_computed) == (batch.layout.tokens if toy.task.per_token else batch.layout.sequences)
-    expected = float(toy.task.loss(all_computed, batch).total)
+    all_logits = toy.task.logits(fresh.head, fresh.ernie.encode_packed(batch, fresh.task_id), batch.layout)
+    assert len(all_logits) == (batch.layout.tokens if toy.task.per_token else batch.layout.sequences)
+    expected = float(toy.task.loss(all_logits, batch).total)
     assert float(fresh.loss(batch).total) == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_tiny_encoder_learns_it(toy: Toy, learnt: Learnt) -> None:
-    losses = [evaluation.loss for evaluation in learnt.evaluations]
+def test_a_tiny_encoder_learns_it(toy: Toy, trained: Trained) -> None:
+    losses = [evaluation.loss for evaluation in trained.evaluations]
     assert min(losses[1:]) < losses[0] / 2
-    best = learnt.evaluations[best_of(toy.task, learnt.evaluations)].headline
+    best = trained.evaluations[best_of(toy.task, trained.evaluations)].headline
     if toy.task.scored_by[0] in LOWER_IS_BETTER:
-        assert best < (0.15 if toy.good is None else toy.good)
+        assert best < (0.15 if toy.good_score is None else toy.good_score)
     else:
         assert best > 0.85
 
 
 @pytest.mark.parametrize("budget", [1, 40, 100_000])
-def test_answers_are_those_to_each_row_alone_whatever_the_batch(toy: Toy, learnt: Learnt, budget: int) -> None:
+def test_predictions_do_not_depend_on_the_batch(toy: Toy, trained: Trained, budget: int) -> None:
     rows = [unlabeled(toy, row) for row in toy.rows(30, seed=2)]
-    alone = [next(learnt.model.predict([row])) for row in rows]
-    together = list(learnt.model.predict(rows, batch_tokens=budget))
+    alone = [next(trained.model.predict([row])) for row in rows]
+    together = list(trained.model.predict(rows, batch_tokens=budget))
     assert len(together) == len(rows)
-    for one, other in zip(alone, together, strict=True):
-        assert one.keys() == other.keys()
-        for key in one:
+    for single, batched in zip(alone, together, strict=True):
+        assert single.keys() == batched.keys()
+        for key in single:
             if key in ("probability", "probabilities", "score", "value", "chance"):
-                assert other[key] == pytest.approx(one[key], abs=1e-5)
+                assert batched[key] == pytest.approx(single[key], abs=1e-5)
             else:
-                assert other[key] == one[key]
+                assert batched[key] == single[key]
 
 
-def test_answers_are_plain_data_and_begin_with_the_answer_itself(toy: Toy, learnt: Learnt) -> None:
+def test_predictions_are_json_data_and_the_prediction_itself_comes_first(toy: Toy, trained: Trained) -> None:
     rows = toy.rows(10, seed=3)
-    for row, answer in zip(rows, learnt.model.predict(rows), strict=True):
+    for row, answer in zip(rows, trained.model.predict(rows), strict=True):
         assert json.loads(json.dumps(answer, allow_nan=False)) == answer
         assert next(iter(answer)) == next(iter(toy.perfect(row)))
         assert toy.task.prediction(answer) is not None
 
 
-def test_rows_with_nothing_in_them_are_remarked_and_answered(toy: Toy, learnt: Learnt) -> None:
-    row = Row(unlabeled(toy, toy.rows(1)[0]) | toy.nothing)
+def test_rows_without_content_are_flagged_and_still_get_a_prediction(toy: Toy, trained: Trained) -> None:
+    row = Row(unlabeled(toy, toy.rows(1)[0]) | toy.empty)
     example = toy.task.example(row, TOKENIZER)
     assert example.empty or example.odd == ("sound that is silent",)
-    (answer,) = learnt.model.answers([example])
+    (answer,) = trained.model.answers([example])
     assert answer.keys() >= toy.perfect(toy.rows(1)[0]).keys()
 
 
-def test_answers_are_the_same_after_saving_and_loading(toy: Toy, learnt: Learnt, tmp_path: Path) -> None:
+def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Trained, tmp_path: Path) -> None:
     rows = toy.rows(20, seed=4)
-    learnt.model.save(tmp_path)
+    trained.model.save(tmp_path)
     again = FinetunedModel.load(tmp_path)
     assert again.task == toy.task
-    assert list(again.predict(rows)) == list(learnt.model.predict(rows))
+    assert list(again.predict(rows)) == list(trained.model.predict(rows))

@@ -1,5 +1,4 @@
-"""What every pretraining task promises.  Runs over all that are registered; a new one needs no test of its own to be
-held to this."""
+"""The contract of pretraining tasks.  Runs over every registered task; a new one is tested without further code."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from helpers import articles, document, written
+from helpers import articles, document, document_from
 
 import tasks.objectives  # noqa: F401 - registers the tasks
 from ernie.config import build, from_dict, to_dict
@@ -26,7 +25,7 @@ from tasks.base import ClassifierTask, PretrainTask, pretrain_tasks
 
 TOKENIZER, DOCUMENTS = articles()
 LENGTHS = (SHORTEST_MAX_LEN, 16, 40, 128)
-UNKNOWN = written(TOKENIZER, ["xyzzy plugh qux ."] * 6)
+UNKNOWN = document_from(TOKENIZER, ["xyzzy plugh qux ."] * 6)
 DEGENERATE = {
     "empty": document([], vocab_size=TOKENIZER.vocab_size),
     "one token": document([1], vocab_size=TOKENIZER.vocab_size),
@@ -46,17 +45,17 @@ every_length = pytest.mark.parametrize("max_len", LENGTHS)
 
 
 def samples(task: PretrainTask, documents: Sequence[Document], seed: int = 0) -> list[Sample]:
-    """All samples of these documents, each window closed in a ring as a stream does."""
+    """All samples of these documents, with windows that wrap around at the end as in a stream."""
     items = task.items(documents, held_out=False)
-    found: list[Sample] = []
+    all_samples: list[Sample] = []
     for i in range(len(items)):
         window = [items[(i + k) % len(items)] for k in range(task.window)]
-        found += task.samples(window, TOKENIZER, np.random.default_rng((seed, i)))
-    return found
+        all_samples += task.samples(window, TOKENIZER, np.random.default_rng((seed, i)))
+    return all_samples
 
 
 def check(task: PretrainTask, sample: Sample) -> None:
-    """What holds for any sample of any task."""
+    """Assert what holds for any sample of any task."""
     assert 2 < len(sample) <= task.length
     assert sample.ids[0] == TOKENIZER.cls_id
     assert sample.ids[-1] == TOKENIZER.sep_id
@@ -71,7 +70,7 @@ def check(task: PretrainTask, sample: Sample) -> None:
         if isinstance(label, np.ndarray):
             assert label.shape == sample.ids.shape
             assert label[0] == label[-1] == IGNORE
-            assert (label != IGNORE).any(), "a sample from which nothing can be learnt"
+            assert (label != IGNORE).any(), "a sample from which nothing can be learned"
         values = np.atleast_1d(label)
         values = values[values != IGNORE]
         assert ((values >= 0) & (values < classes)).all()
@@ -104,7 +103,7 @@ def test_articles_give_samples(name: str) -> None:
 @every_task
 @every_length
 @pytest.mark.parametrize("kind", DEGENERATE)
-def test_degenerate_documents_give_good_samples_or_none(name: str, max_len: int, kind: str) -> None:
+def test_degenerate_documents_give_well_formed_samples_or_none(name: str, max_len: int, kind: str) -> None:
     task = pretrain_tasks[name](max_len=max_len)
     odd = DEGENERATE[kind]
     for documents in ([odd, DOCUMENTS[0]], [odd, odd]):
@@ -119,12 +118,12 @@ def test_every_class_occurs(name: str) -> None:
         labels = [
             np.atleast_1d(sample.labels["label"]) for seed in range(8) for sample in samples(task, DOCUMENTS, seed)
         ]
-        found = set(np.concatenate(labels).tolist()) - {IGNORE}
-        assert found == set(range(task.class_count()))
+        classes = set(np.concatenate(labels).tolist()) - {IGNORE}
+        assert classes == set(range(task.class_count()))
 
 
 @every_task
-def test_samples_depend_on_the_items_and_the_generator_and_on_nothing_else(name: str) -> None:
+def test_samples_depend_only_on_the_items_and_the_generator(name: str) -> None:
     task = pretrain_tasks[name]()
     before = (random.getstate(), np.random.get_state()[1].tolist())  # type: ignore[index]
     first = [plain(sample) for sample in samples(task, DOCUMENTS)]
@@ -133,7 +132,7 @@ def test_samples_depend_on_the_items_and_the_generator_and_on_nothing_else(name:
 
 
 @every_task
-def test_a_task_that_draws_random_numbers_gives_other_samples_with_others(name: str) -> None:
+def test_a_task_that_uses_random_numbers_gives_different_samples_per_seed(name: str) -> None:
     task = pretrain_tasks[name]()
     rng = np.random.default_rng(0)
     window = DOCUMENTS[: task.window]
@@ -145,7 +144,7 @@ def test_a_task_that_draws_random_numbers_gives_other_samples_with_others(name: 
 
 
 @every_task
-def test_documents_are_left_as_they_are(name: str) -> None:
+def test_documents_are_not_modified(name: str) -> None:
     def content() -> list[Any]:
         return [[field.tolist() for field in (d.ids, d.flags, d.ends, d.marks)] for d in DOCUMENTS]
 
@@ -158,7 +157,7 @@ def test_documents_are_left_as_they_are(name: str) -> None:
     assert content() == before
 
 
-# ------------------------------------------------------------------------------------- the class as such
+# ------------------------------------------------------------------------------------- the class itself
 
 
 def own_fields(cls: type) -> list[str]:
@@ -174,30 +173,30 @@ def test_every_field_is_documented_where_it_is_defined(name: str) -> None:
 
 
 @every_task
-def test_the_class_says_in_its_first_sentence_what_is_learnt(name: str) -> None:
+def test_the_class_docstring_begins_with_a_summary(name: str) -> None:
     first = (inspect.getdoc(pretrain_tasks[name]) or "").splitlines()[0]
     assert first.endswith((".", "?"))
     assert len(first) > 20
 
 
 @every_task
-def test_metrics_are_ones_that_exist(name: str) -> None:
+def test_metrics_exist(name: str) -> None:
     metrics = pretrain_tasks[name].metrics
     assert metrics
     assert set(metrics) <= set(METRICS)
 
 
 @every_task
-def test_a_task_travels_to_worker_processes(name: str) -> None:
+def test_a_task_can_be_pickled(name: str) -> None:
     task = pretrain_tasks[name](max_len=40)
     assert pickle.loads(pickle.dumps(task)) == task
 
 
 @every_task
-def test_a_task_is_what_it_is_written_down_as(name: str) -> None:
+def test_a_task_survives_a_round_trip_through_its_configuration(name: str) -> None:
     task = pretrain_tasks[name](max_len=40)
-    written_down = from_dict({"objective": to_dict(task)})
-    assert build(Holder, written_down).objective == task
+    serialized = from_dict({"objective": to_dict(task)})
+    assert build(Holder, serialized).objective == task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,7 +206,7 @@ class Holder:
 
 @every_task
 def test_making_samples_needs_no_paddle(name: str) -> None:
-    """Imports of Paddle, and of what needs it, stand inside `head` and `loss`, or under TYPE_CHECKING."""
+    """Paddle, and modules that need it, are imported only inside `head` and `loss`, or under TYPE_CHECKING."""
     tree = ast.parse(inspect.getsource(inspect.getmodule(pretrain_tasks[name])))  # type: ignore[arg-type]
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -237,7 +236,9 @@ def model() -> Iterator[Any]:
 
 
 @every_task
-def test_the_loss_of_an_untrained_model_is_that_of_guessing(name: str, model: Any, batches: dict[str, Packed]) -> None:
+def test_the_loss_of_an_untrained_model_is_that_of_random_guessing(
+    name: str, model: Any, batches: dict[str, Packed]
+) -> None:
     import paddle
 
     task, batch = pretrain_tasks[name](), batches[name]
@@ -251,26 +252,32 @@ def test_the_loss_of_an_untrained_model_is_that_of_guessing(name: str, model: An
 
 
 @every_task
-def test_the_loss_looks_at_no_other_tokens_than_the_task_says(
+def test_the_loss_from_selected_tokens_equals_that_from_all_tokens(
     name: str, model: Any, batches: dict[str, Packed]
 ) -> None:
     import paddle
 
     task, batch = pretrain_tasks[name](max_len=40), batches[name]
     with paddle.no_grad():
-        all_computed = task.loss(model.heads[name], model.ernie.encode_packed(batch, model.task_ids[name]), batch)
+        from_all_tokens = task.loss(model.heads[name], model.ernie.encode_packed(batch, model.task_ids[name]), batch)
         found = float(model.loss(name, batch).total)
-    assert found == pytest.approx(float(all_computed.total), rel=1e-5)
+    assert found == pytest.approx(float(from_all_tokens.total), rel=1e-5)
 
 
 @every_task
-def test_the_loss_teaches_the_whole_head_and_the_encoder(name: str, model: Any, batches: dict[str, Packed]) -> None:
+def test_the_loss_has_gradients_for_the_whole_head_and_the_encoder(
+    name: str, model: Any, batches: dict[str, Packed]
+) -> None:
     model.clear_gradients()
     model.loss(name, batches[name]).total.backward()
-    taught = {key for key, p in model.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
+    with_gradient = {key for key, p in model.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
     own = {f"heads.{name}.{key}" for key, _ in model.heads[name].named_parameters()}
     assert own
-    assert own <= taught
-    assert not {key for key in taught if key.startswith("heads.")} - own
-    assert {"ernie.embedding.token.weight", "ernie.embedding.task.weight", "ernie.encoder.layers.0.v.weight"} <= taught
+    assert own <= with_gradient
+    assert not {key for key in with_gradient if key.startswith("heads.")} - own
+    assert {
+        "ernie.embedding.token.weight",
+        "ernie.embedding.task.weight",
+        "ernie.encoder.layers.0.v.weight",
+    } <= with_gradient
     model.clear_gradients()

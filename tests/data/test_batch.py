@@ -1,4 +1,4 @@
-"""Packing: every sample once, never over budget, and every index points where it says."""
+"""Packing: every sample appears once, no batch exceeds its budget, and every index is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ seeds = st.integers(min_value=0, max_value=2**32)
 
 
 def sample(length: int, seed: int = 0) -> Sample:
-    """Random ids and segments, one label a sequence and one a token."""
+    """A sample of random ids and segments, with a sequence label and token labels."""
     rng = np.random.default_rng((length, seed))
     token_labels = np.where(rng.random(length) < 0.4, rng.integers(9, size=length), IGNORE)
     labels: dict[str, int | np.ndarray] = {"sequence": int(rng.integers(5)), "token": token_labels}
@@ -30,7 +30,7 @@ def tokens(batches: list[np.ndarray], sizes: list[int]) -> list[int]:
 
 
 @given(lengths, st.integers(min_value=40, max_value=200), seeds)
-def test_each_sample_stands_in_exactly_one_batch_and_no_batch_exceeds_its_budget(
+def test_each_sample_is_in_exactly_one_batch_and_no_batch_exceeds_its_budget(
     sizes: list[int], budget: int, seed: int
 ) -> None:
     batches = plan(sizes, budget, np.random.default_rng(seed))
@@ -65,10 +65,10 @@ def test_batches_of_equal_samples_are_full_but_for_the_last_two() -> None:
     [
         ([10] * 12, {(60, 60)}),
         ([95, 20], {(20, 95)}),
-        ([10, 90, 40], {(40, 100), (50, 90)}),  # where 90 is in the middle, it must go with 10
+        ([10, 90, 40], {(40, 100), (50, 90)}),  # where 90 comes second, it must share a batch with 10
     ],
 )
-def test_two_batches_are_as_even_as_the_budget_lets_them_be(sizes: list[int], held: set[tuple[int, int]]) -> None:
+def test_two_batches_are_as_even_as_the_budget_allows(sizes: list[int], held: set[tuple[int, int]]) -> None:
     plans = [plan(sizes, 100, np.random.default_rng(seed)) for seed in range(60)]
     assert {tuple(sorted(tokens(batches, sizes))) for batches in plans} == held
 
@@ -85,7 +85,7 @@ def test_the_smaller_batches_do_not_always_come_last() -> None:
 
 
 @given(lengths, st.integers(min_value=1, max_value=200))
-def test_batches_by_length_hold_neighbours_in_length_each_sample_once(sizes: list[int], budget: int) -> None:
+def test_batches_by_length_hold_neighbors_in_length_and_each_sample_once(sizes: list[int], budget: int) -> None:
     batches = plan_by_length(sizes, budget)
     order = np.concatenate(batches)
     assert sorted(order.tolist()) == list(range(len(sizes)))
@@ -102,7 +102,7 @@ def test_no_samples_make_no_batches() -> None:
 
 
 @given(lengths)
-def test_a_layout_tells_where_every_token_belongs(sizes: list[int]) -> None:
+def test_a_layout_gives_the_sequence_and_position_of_every_token(sizes: list[int]) -> None:
     layout = Layout.of_lengths(sizes)
     assert layout.sequences == len(sizes)
     assert layout.tokens == sum(sizes)
@@ -115,7 +115,7 @@ def test_a_layout_tells_where_every_token_belongs(sizes: list[int]) -> None:
     assert layout.sequences_of(np.arange(sum(sizes))).tolist() == [n for n, _ in places]
     assert layout.sequences_of(None).tolist() == list(range(len(sizes)))
     assert layout.followed_by(Layout.of_lengths(sizes[::-1])).lengths.tolist() == [
-        one + other for one, other in zip(sizes, sizes[::-1], strict=True)
+        first + second for first, second in zip(sizes, sizes[::-1], strict=True)
     ]
     assert layout.is_rectangular == (len(set(sizes)) == 1)
 
@@ -124,13 +124,13 @@ def test_a_layout_tells_where_every_token_belongs(sizes: list[int]) -> None:
 
 
 @given(lengths, seeds)
-def test_a_packed_batch_holds_every_sample_as_it_was(sizes: list[int], seed: int) -> None:
+def test_a_packed_batch_holds_every_sample_unchanged(sizes: list[int], seed: int) -> None:
     samples = [sample(size, seed + i) for i, size in enumerate(sizes)]
     batch = pack(samples)
-    for i, one in enumerate(samples):
+    for i, original in enumerate(samples):
         start, stop = batch.layout.offsets[i : i + 2]
-        assert batch.ids[start:stop].tolist() == one.ids.tolist()
-        assert batch.segments[start:stop].tolist() == one.segments.tolist()
+        assert batch.ids[start:stop].tolist() == original.ids.tolist()
+        assert batch.segments[start:stop].tolist() == original.segments.tolist()
     assert batch.padding == pytest.approx(1 - sum(sizes) / (len(sizes) * max(sizes)))
 
 
@@ -139,11 +139,11 @@ def test_labels_point_at_the_tokens_and_sequences_they_belong_to(sizes: list[int
     samples = [sample(size, seed + i) for i, size in enumerate(sizes)]
     batch = pack(samples)
     assert batch.labels["sequence"].positions is None
-    assert batch.labels["sequence"].values.tolist() == [one.labels["sequence"] for one in samples]
+    assert batch.labels["sequence"].values.tolist() == [original.labels["sequence"] for original in samples]
     unpacked = np.full(batch.layout.tokens, IGNORE)
     token_labels = batch.labels["token"]
     unpacked[token_labels.positions] = token_labels.values
-    assert unpacked.tolist() == np.concatenate([one.labels["token"] for one in samples]).tolist()
+    assert unpacked.tolist() == np.concatenate([original.labels["token"] for original in samples]).tolist()
     assert batch.targets == len(samples) + len(token_labels.values)
 
 
@@ -152,20 +152,20 @@ def test_samples_keep_their_names() -> None:
     assert pack([sample(3), sample(4)], names).samples.tolist() == names.tolist()
 
 
-def test_labels_are_whole_numbers_of_64_bits_whatever_the_task_gave() -> None:
-    ids, ones = np.arange(3, dtype=np.uint16), np.zeros(3, np.uint8)
-    batch = pack([Sample(ids, ones, {"label": np.array([IGNORE, 2, 1], np.int8)})])
+def test_labels_are_int64_whatever_type_the_task_gave() -> None:
+    ids, segments = np.arange(3, dtype=np.uint16), np.zeros(3, np.uint8)
+    batch = pack([Sample(ids, segments, {"label": np.array([IGNORE, 2, 1], np.int8)})])
     assert batch.labels["label"] == Labels(*(pytest.approx(np.array(expected)) for expected in ([2, 1], [1, 2])))
     assert {batch.ids.dtype, batch.segments.dtype, batch.labels["label"].values.dtype} == {np.dtype(np.int64)}
 
 
-def test_a_number_that_numpy_holds_as_an_array_is_one_label_a_sequence() -> None:
+def test_a_zero_dimensional_array_is_one_label_per_sequence() -> None:
     ids = np.arange(3)
     labels = pack([Sample(ids, ids, {"label": np.array(4)}), Sample(ids, ids, {"label": 5})]).labels["label"]
     assert (labels.values.tolist(), labels.positions) == ([4, 5], None)
 
 
-def test_sequences_without_a_label_are_left_out_and_numbers_and_rows_of_labels_are_kept_whole() -> None:
+def test_unlabeled_sequences_are_left_out_and_numbers_and_rows_of_labels_are_kept_whole() -> None:
     ids = np.arange(3)
 
     def packed(*labels: object) -> Labels:
@@ -173,20 +173,23 @@ def test_sequences_without_a_label_are_left_out_and_numbers_and_rows_of_labels_a
 
     some = packed(2, IGNORE, 0)
     assert (some.values.tolist(), some.positions.tolist()) == ([2, 0], [0, 2])  # type: ignore[union-attr]
-    numbers = packed(0.5, -1.0, 2.0)  # of numbers, IGNORE is one like others
+    numbers = packed(0.5, -1.0, 2.0)  # among numbers, IGNORE is an ordinary value
     assert (numbers.values.tolist(), numbers.positions, numbers.values.dtype) == ([0.5, -1.0, 2.0], None, np.float32)
     rows = packed(np.array([[1, 0, 1]]), np.array([[0, 0, 1]]))
     assert (rows.values.tolist(), rows.positions) == ([[1, 0, 1], [0, 0, 1]], None)
 
 
-def test_what_is_to_be_written_is_given_shifted_by_one() -> None:
-    ids = [np.array([5, 6]), np.array([7, 8, 9])]
-    texts = [np.array([1, 10, 11, 2]), np.array([1, 12, 2])]
-    samples = [Sample(own, np.zeros_like(own), decoder_ids=text) for own, text in zip(ids, texts, strict=True)]
+def test_decoder_inputs_and_targets_are_shifted_by_one() -> None:
+    sources = [np.array([5, 6]), np.array([7, 8, 9])]
+    targets = [np.array([1, 10, 11, 2]), np.array([1, 12, 2])]
+    samples = [
+        Sample(source, np.zeros_like(source), decoder_ids=target)
+        for source, target in zip(sources, targets, strict=True)
+    ]
     packed = pack(samples)
     assert packed.decoder_tokens is not None
     assert packed.decoder_tokens.ids.tolist() == [1, 10, 11, 1, 12]
     assert packed.decoder_tokens.next.tolist() == [10, 11, 2, 12, 2]
     assert packed.decoder_tokens.layout.lengths.tolist() == [3, 2]
     assert (packed.targets, packed.layout.tokens, [sample.size for sample in samples]) == (5, 5, [5, 5])
-    assert pack([Sample(ids[0], ids[0])]).decoder_tokens is None
+    assert pack([Sample(sources[0], sources[0])]).decoder_tokens is None

@@ -1,4 +1,4 @@
-"""Rows of JSON documents, questions on passages, Parquet and saved data sets; and what options make of rows."""
+"""Rows of JSON documents, questions on passages, Parquet and saved data sets; and how options change rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows(source: str, **options: Any) -> list[Row]:
     return read_split("train", [source], RowOptions(**options)).rows
 
 
-def written(content: Any, name: str = "a.json", indent: int | None = None) -> str:
+def write_json(content: Any, name: str = "a.json", indent: int | None = None) -> str:
     Path(name).write_text(json.dumps(content, indent=indent, ensure_ascii=False), encoding="utf-8")
     return name
 
@@ -40,14 +40,14 @@ def squad(*questions: Any, context: Any = CONTEXT) -> dict[str, Any]:
 class TestJsonDocuments:
     @pytest.mark.parametrize("indent", [None, 2])
     def test_a_list_of_objects_is_rows_numbered_from_1(self, indent: int | None) -> None:
-        name = written([{"text": "a"}, {"text": "b"}], indent=indent)
+        name = write_json([{"text": "a"}, {"text": "b"}], indent=indent)
         assert [(row["text"], str(row.place)) for row in rows(name)] == [("a", "a.json:1"), ("b", "a.json:2")]
 
-    def test_what_is_no_object_in_a_list_is_named_by_its_number(self) -> None:
+    def test_a_list_item_that_is_not_an_object_is_named_by_its_number(self) -> None:
         with pytest.raises(UserError, match=r"^a\.json:2: is not an object$"):
-            rows(written([{"text": "a"}, "b", {"text": "c"}], indent=1))
+            rows(write_json([{"text": "a"}, "b", {"text": "c"}], indent=1))
 
-    def test_lines_of_json_are_told_from_a_document(self) -> None:
+    def test_json_lines_are_distinguished_from_a_document(self) -> None:
         Path("a.json").write_text('{"data": 1}\n{"data": 2}\n')
         assert [row["data"] for row in rows("a.json")] == [1, 2]
         Path("a.json").write_text('{"text": "one line"}')
@@ -66,7 +66,7 @@ class TestJsonDocuments:
             ('{"data": []}', "there are no rows"),
         ],
     )
-    def test_another_document_is_told_what_it_lacks(self, content: str, message: str) -> None:
+    def test_the_error_of_an_unusable_document_says_what_it_lacks(self, content: str, message: str) -> None:
         Path("a.json").write_text(content)
         with pytest.raises(UserError, match=rf"^a\.json: {message}$"):
             rows("a.json")
@@ -77,7 +77,7 @@ class TestQuestions:
         answers = [{"text": "The cat", "answer_start": 0}, {"text": "cat", "answer_start": 4}]
         first = {"id": "q1", "question": "Who?", "answers": answers}
         second = {"id": "q2", "question": "When?", "answers": [], "is_impossible": True}
-        assert rows(written(squad(first, second))) == [
+        assert rows(write_json(squad(first, second))) == [
             {
                 "id": "q1",
                 "context": CONTEXT,
@@ -87,9 +87,9 @@ class TestQuestions:
             {"id": "q2", "context": CONTEXT, "question": "When?", "answers": {"text": [], "answer_start": []}},
         ]
 
-    def test_cmrcs_own_layout_names_no_places_and_the_first_occurrence_is_meant(self) -> None:
-        asked = {"query_id": 7, "query_text": "哪里？", "answers": ["北京", "中国", "上海"]}
-        name = written([{"context_id": "T", "context_text": "他在中国北京。", "qas": [asked], "title": "他"}])
+    def test_cmrc_answers_have_no_offsets_and_get_that_of_the_first_occurrence(self) -> None:
+        question = {"query_id": 7, "query_text": "哪里？", "answers": ["北京", "中国", "上海"]}
+        name = write_json([{"context_id": "T", "context_text": "他在中国北京。", "qas": [question], "title": "他"}])
         assert rows(name) == [
             {
                 "id": "7",
@@ -108,27 +108,27 @@ class TestQuestions:
             (squad({"question": "Who?", "answers": [{"answer_start": 1}]}), "an answer has no text"),
         ],
     )
-    def test_a_torn_question_is_named_by_its_number(self, document: Any, message: str) -> None:
+    def test_a_malformed_question_is_named_by_its_number(self, document: Any, message: str) -> None:
         with pytest.raises(UserError, match=rf"^a\.json:1: question 1: {message}$"):
-            rows(written(document))
+            rows(write_json(document))
 
-    def test_questions_under_another_name_need_the_format(self) -> None:
-        name = written(squad({"id": "q", "question": "Who?", "answers": []}), "dev.v2")
+    def test_questions_in_a_file_with_another_suffix_need_a_format(self) -> None:
+        name = write_json(squad({"id": "q", "question": "Who?", "answers": []}), "dev.v2")
         assert rows(name, format="squad")[0]["question"] == "Who?"
 
     @pytest.mark.parametrize(
         ("article", "key"),
         [("x", "paragraphs"), ({"text": "a"}, "paragraphs"), ({"paragraphs": ["x"]}, "qas")],
     )
-    def test_other_things_where_passages_belong_are_an_error_and_not_left_out(self, article: Any, key: str) -> None:
+    def test_malformed_articles_are_an_error_and_not_skipped(self, article: Any, key: str) -> None:
         document = squad({"id": "q", "question": "Who?", "answers": []})
         document["data"].append(article)
         with pytest.raises(UserError, match=rf"^a\.json: expected questions on passages, with a list under '{key}'"):
-            rows(written(document))
+            rows(write_json(document))
 
 
 class TestParquet:
-    def test_rows_are_numbered_from_1_and_nothing_is_none(self) -> None:
+    def test_rows_are_numbered_from_1_and_null_becomes_none(self) -> None:
         pq.write_table(pa.table({"text": ["a", None], "tags": [["x"], []]}), "a.parquet")
         assert rows("a.parquet") == [{"text": "a", "tags": ["x"]}, {"text": None, "tags": []}]
         assert [row.place.line for row in rows("a.parquet")] == [1, 2]
@@ -147,7 +147,7 @@ class TestParquet:
         with pytest.raises(UserError, match="there are no rows"):
             rows("a.parquet")
 
-    def test_what_is_no_parquet_file_is_named(self) -> None:
+    def test_a_file_that_is_not_parquet_is_named(self) -> None:
         Path("a.parquet").write_text("text\nno\n")
         with pytest.raises(UserError, match=r"^a\.parquet: cannot be read as a Parquet file: "):
             rows("a.parquet")
@@ -165,7 +165,7 @@ class TestSavedDataSets:
         {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [], [-1]]}, features=features
     )
 
-    def test_class_numbers_become_names_and_minus_1_nothing(self) -> None:
+    def test_class_numbers_become_names_and_minus_1_becomes_none(self) -> None:
         self.saved.save_to_disk("saved")
         found = rows("saved")
         assert [row["label"] for row in found] == ["good", "bad", None]
@@ -189,7 +189,7 @@ class TestSavedDataSets:
         self.saved.save_to_disk("saved")
         assert [row["gold"] for row in rows("saved", rename={"gold": "label"})] == ["good", "bad", None]
 
-    def test_a_split_of_several_is_named_behind_the_folder(self) -> None:
+    def test_one_of_several_splits_is_named_after_the_folder(self) -> None:
         datasets.DatasetDict({"train": self.saved, "dev": self.saved.select([1])}).save_to_disk("saved")
         assert [row["text"] for row in rows("saved:dev")] == ["b"]
         assert [row["text"] for row in rows("saved:train[1:]")] == ["b", "c"]
@@ -197,12 +197,12 @@ class TestSavedDataSets:
             with pytest.raises(UserError, match=r"^saved: has the splits train, dev; name one: saved:train$"):
                 rows(source)
 
-    def test_a_split_of_one_without_splits_is_refused(self) -> None:
+    def test_a_split_of_a_data_set_without_splits_is_rejected(self) -> None:
         self.saved.save_to_disk("saved")
         with pytest.raises(UserError, match="saved: is one data set without splits; give it without ':dev'"):
             rows("saved:dev")
 
-    def test_another_folder_is_told_to_be_none(self) -> None:
+    def test_a_folder_that_is_not_a_data_set_is_reported(self) -> None:
         Path("empty").mkdir()
         with pytest.raises(UserError, match="empty: cannot be read as a saved data set: "):
             rows("empty")
@@ -210,7 +210,7 @@ class TestSavedDataSets:
 
 class TestHub:
     @pytest.mark.parametrize("source", ["hf:glue", "hf:", "hf:glue::train", "hf:a:b:c:d"])
-    def test_a_source_of_another_form_is_told_the_form(self, source: str) -> None:
+    def test_the_error_of_a_malformed_source_names_the_expected_form(self, source: str) -> None:
         with pytest.raises(UserError, match=f"^{source}: expected hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT"):
             rows(source)
 
@@ -221,17 +221,17 @@ class TestOptions:
     def adapted(self, **options: Any) -> Row | None:
         return RowOptions(**options).adapt(self.row)
 
-    def test_a_renamed_column_keeps_its_own_name_too(self) -> None:
+    def test_a_renamed_column_also_keeps_its_own_name(self) -> None:
         made = self.adapted(rename={"text": "one", "label": "two"})
         assert made == {"one": "a", "two": 2, "tags": ["x", "y"], "label": 2, "text": "a"}
         with pytest.raises(UserError, match=r"there is no column 'on'\. Did you mean 'one'\?"):
             self.adapted(rename={"text": "on"})
 
-    def test_values_replace_cells_items_of_lists_and_numbers_by_their_digits(self) -> None:
+    def test_values_replace_cells_and_list_items_and_match_numbers_by_their_digits(self) -> None:
         table = {"label": {"0": "no"}, "two": {"2": "yes"}, "tags": {"x": "z"}, "away": {"a": "b"}}
         assert self.adapted(values=table) == {"one": "a", "two": "yes", "tags": ["z", "y"], "label": "no"}
 
-    def test_rows_are_skipped_by_their_replaced_cells_under_their_new_names(self) -> None:
+    def test_rows_are_skipped_by_replaced_cells_and_new_column_names(self) -> None:
         assert self.adapted(rename={"gold": "label"}, values={"gold": {"0": "-"}}, skip={"gold": ("-",)}) is None
         assert self.adapted(rename={"gold": "label"}, skip={"gold": ("-",)}) is not None
         assert self.adapted(skip={"two": ("2",)}) is None
@@ -243,37 +243,37 @@ class TestOptions:
         assert made is not None
         assert (made["tags"], made["both"]) == ("x+y", "found")
 
-    def test_the_row_that_was_read_stays_as_it_is(self) -> None:
+    def test_adapting_does_not_change_the_original_row(self) -> None:
         before = dict(self.row)
         self.adapted(rename={"text": "one"}, values={"tags": {"x": "z"}}, join={"tags": "-"})
         assert self.row == before
 
-    def test_a_split_counts_skipped_rows_and_says_so_when_none_is_left(self) -> None:
+    def test_a_split_counts_skipped_rows_and_reports_when_none_is_left(self) -> None:
         Path("a.tsv").write_text("text\tlabel\na\t-\nb\tx\nc\t-\n")
         split = read_split("train", ["a.tsv"], RowOptions(skip={"label": ("-",)}))
         assert ([row["text"] for row in split.rows], split.skipped) == (["b"], 2)
         with pytest.raises(UserError, match=r"a\.tsv: there are no rows \(3 were skipped, see 'skip' and 'faulty'\)"):
             read_split("train", ["a.tsv"], RowOptions(skip={"label": ("-", "x")}))
 
-    def test_what_cannot_be_adapted_is_a_fault_of_its_row(self) -> None:
+    def test_a_row_that_cannot_be_adapted_is_a_fault(self) -> None:
         Path("a.jsonl").write_text('{"a": 1}\n{"b": 1}\n')
         with pytest.raises(UserError, match=r"^a\.jsonl:2: there is no column 'a'\. Known: b\.$"):
             rows("a.jsonl", rename={"text": "a"})
 
-    def test_rows_are_read_only_as_far_as_a_slice_goes(self) -> None:
+    def test_reading_stops_at_the_end_of_a_slice(self) -> None:
         Path("a.jsonl").write_text('{"a": 1}\nbroken\n')
         assert list(read_rows("a.jsonl[:1]", RowOptions())) == [{"a": 1}]
 
 
-class TestTwins:
-    """Two files whose lines belong together, named by braces."""
+class TestParallelFiles:
+    """Two files whose lines correspond, named with braces."""
 
     def write(self, folder: Path, **texts: str) -> str:
         for name, text in texts.items():
             (folder / f"train.{name}").write_text(text, encoding="utf-8")
         return f"{folder}/train.{{{','.join(texts)}}}"
 
-    def test_lines_at_the_same_place_are_a_row(self, tmp_path: Path) -> None:
+    def test_lines_with_the_same_number_form_a_row(self, tmp_path: Path) -> None:
         source = self.write(tmp_path, de="ein Apfel\n\nzwei\n", en="an apple\nnothing\ntwo\n")
         found = read_split("train", [source], RowOptions()).rows
         assert found == [
@@ -284,7 +284,7 @@ class TestTwins:
         assert str(found[2].place) == f"{tmp_path}/train.de:3"
         assert read_split("train", [f"{source}[1:2]"], RowOptions()).rows == found[1:2]
 
-    def test_a_file_with_more_lines_is_told_with_both_counts(self, tmp_path: Path) -> None:
+    def test_files_of_different_lengths_are_reported_with_both_counts(self, tmp_path: Path) -> None:
         source = self.write(tmp_path, de="a\nb\nc\n", en="a\nb\n")
         with pytest.raises(UserError, match=r"train\.de has 3 lines, .*train\.en has 2 lines"):
             read_split("train", [source], RowOptions())
@@ -297,7 +297,7 @@ class TestTwins:
         (tmp_path / "train.en").write_text("a\n")
         assert is_there(source)
 
-    def test_a_line_that_is_no_text_is_a_fault_of_its_row(self, tmp_path: Path) -> None:
+    def test_a_line_that_is_not_utf8_is_a_fault_of_its_row(self, tmp_path: Path) -> None:
         source = self.write(tmp_path, de="a\nb\n", en="a\nb\n")
         (tmp_path / "train.en").write_bytes(b"a\n\xff\n")
         with pytest.raises(UserError, match=r"train\.de:2"):

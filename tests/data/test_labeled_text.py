@@ -1,4 +1,4 @@
-"""Rows of text files: separated values, JSON lines, columns of words, plain lines; and what is wrong with a file."""
+"""Rows of text files: separated values, JSON lines, word columns and plain lines; and how faults are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a file of the working folder and returns its name."""
+    """Return a function that writes a file in the working folder and returns its name."""
     monkeypatch.chdir(tmp_path)
 
     def write(name: str, content: str | bytes) -> str:
@@ -53,63 +53,59 @@ FILES = {
 
 class TestAnyFormat:
     @pytest.mark.parametrize("zipped", ["", ".gz"])
-    @pytest.mark.parametrize("form", FILES)
-    def test_rows_have_the_places_of_their_lines_also_in_gzipped_files(
-        self, write: Write, form: str, zipped: str
-    ) -> None:
-        name = write(f"a.{form}{zipped}", FILES[form])
+    @pytest.mark.parametrize("suffix", FILES)
+    def test_rows_have_their_line_numbers_also_in_gzipped_files(self, write: Write, suffix: str, zipped: str) -> None:
+        name = write(f"a.{suffix}{zipped}", FILES[suffix])
         assert rows(name) == [{"text": "a film", "label": "good"}, {"text": "ein 电影", "label": "bad"}]
         assert [str(row.place) for row in rows(name)] == [
-            f"{name}:{n}" for n in {"jsonl": (1, 3), "json": (2, 3)}.get(form, (2, 4))
+            f"{name}:{n}" for n in {"jsonl": (1, 3), "json": (2, 3)}.get(suffix, (2, 4))
         ]
 
-    @pytest.mark.parametrize("form", FILES)
-    def test_a_byte_order_mark_and_windows_line_ends_are_no_text(self, write: Write, form: str) -> None:
-        plain, odd = write(f"plain.{form}", FILES[form]), FILES[form].replace("\n", "\r\n")
-        assert rows(write(f"odd.{form}", b"\xef\xbb\xbf" + odd.encode())) == rows(plain)
+    @pytest.mark.parametrize("suffix", FILES)
+    def test_a_byte_order_mark_and_windows_line_ends_are_ignored(self, write: Write, suffix: str) -> None:
+        plain, odd = write(f"plain.{suffix}", FILES[suffix]), FILES[suffix].replace("\n", "\r\n")
+        assert rows(write(f"odd.{suffix}", b"\xef\xbb\xbf" + odd.encode())) == rows(plain)
 
-    @pytest.mark.parametrize("form", [*FILES, "txt", "conll"])
-    def test_a_line_that_is_not_utf8_is_named_with_the_byte(self, write: Write, form: str) -> None:
-        good = (FILES | {"txt": "one\ntwo\n", "conll": "one O\n\ntwo O\n"})[form]
-        name = write(f"a.{form}", good.encode() + b"ab\xffc\n")
+    @pytest.mark.parametrize("suffix", [*FILES, "txt", "conll"])
+    def test_a_line_that_is_not_utf8_is_reported_with_the_byte(self, write: Write, suffix: str) -> None:
+        good = (FILES | {"txt": "one\ntwo\n", "conll": "one O\n\ntwo O\n"})[suffix]
+        name = write(f"a.{suffix}", good.encode() + b"ab\xffc\n")
         place = f"{name}:{good.count(chr(10)) + 1}"
         with pytest.raises(UserError, match=f"{place}: byte 3 of the line is not UTF-8 text"):
-            rows(name, format="conll" if form == "conll" else "auto")
+            rows(name, format="conll" if suffix == "conll" else "auto")
 
     @pytest.mark.parametrize("content", ["", "\n", "\n\n\n"])
-    @pytest.mark.parametrize("form", FILES)
-    def test_a_file_without_rows_is_an_error(self, write: Write, form: str, content: str) -> None:
-        with pytest.raises(UserError, match=rf"^a\.{form}: there are no rows$"):
-            rows(write(f"a.{form}", content))
+    @pytest.mark.parametrize("suffix", FILES)
+    def test_a_file_without_rows_is_an_error(self, write: Write, suffix: str, content: str) -> None:
+        with pytest.raises(UserError, match=rf"^a\.{suffix}: there are no rows$"):
+            rows(write(f"a.{suffix}", content))
 
-    @pytest.mark.parametrize("form", ["tsv", "csv"])
-    def test_an_empty_line_is_a_row_where_there_is_one_column_and_stands_between_rows_elsewhere(
-        self, write: Write, form: str
-    ) -> None:
-        assert rows(write(f"one.{form}", "text\nfirst\n\nthird\n")) == [{"text": t} for t in ("first", "", "third")]
-        mark = "," if form == "csv" else "\t"
-        assert len(rows(write(f"two.{form}", f"a{mark}b\n1{mark}2\n\n3{mark}4\n"))) == 2
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_an_empty_line_is_a_row_only_in_a_file_with_one_column(self, write: Write, suffix: str) -> None:
+        assert rows(write(f"one.{suffix}", "text\nfirst\n\nthird\n")) == [{"text": t} for t in ("first", "", "third")]
+        delimiter = "," if suffix == "csv" else "\t"
+        assert len(rows(write(f"two.{suffix}", f"a{delimiter}b\n1{delimiter}2\n\n3{delimiter}4\n"))) == 2
 
-    @pytest.mark.parametrize("form", ["tsv", "csv"])
-    def test_a_file_with_nothing_but_names_has_no_rows(self, write: Write, form: str) -> None:
-        with pytest.raises(UserError, match=rf"^a\.{form}: there are no rows$"):
-            rows(write(f"a.{form}", FILES[form].splitlines()[0]))
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_a_file_with_only_a_header_has_no_rows(self, write: Write, suffix: str) -> None:
+        with pytest.raises(UserError, match=rf"^a\.{suffix}: there are no rows$"):
+            rows(write(f"a.{suffix}", FILES[suffix].splitlines()[0]))
 
-    def test_the_first_five_faults_are_told_and_the_others_counted(self, write: Write) -> None:
+    def test_the_first_five_faults_are_listed_and_the_others_counted(self, write: Write) -> None:
         name = write("a.tsv", "a\tb\n" + "1\n" * 6)
         with pytest.raises(UserError) as caught:
             rows(name)
-        told = str(caught.value).splitlines()
-        assert told[0] == "a.tsv:2: has 1 cell, expected 2: a, b"
-        assert told[4].startswith("a.tsv:6: ")
-        assert told[5:] == ["and 1 more row that cannot be used"]
+        reported = str(caught.value).splitlines()
+        assert reported[0] == "a.tsv:2: has 1 cell, expected 2: a, b"
+        assert reported[4].startswith("a.tsv:6: ")
+        assert reported[5:] == ["and 1 more row that cannot be used"]
 
-    def test_faults_of_all_files_of_a_split_are_told_together(self, write: Write) -> None:
+    def test_faults_of_all_files_of_a_split_are_reported_together(self, write: Write) -> None:
         names = [write("a.tsv", "a\tb\n1\n"), write("b.jsonl", "[1]\n")]
         with pytest.raises(UserError, match=r"a\.tsv:2: has 1 cell.*\nb\.jsonl:1: expected a JSON object"):
             read_split("train", names, RowOptions())
 
-    def test_another_name_needs_the_format_and_an_unknown_format_is_none(self, write: Write) -> None:
+    def test_an_unknown_suffix_needs_a_format_and_an_unknown_format_is_rejected(self, write: Write) -> None:
         name = write("a.data", FILES["tsv"])
         with pytest.raises(UserError, match=r"a\.data: expected a name that ends in \.tsv, .*the key 'format' of"):
             rows(name)
@@ -118,11 +114,11 @@ class TestAnyFormat:
         with pytest.raises(ConfigError, match=r"format: expected one of auto, tsv, .*, found 'tvs'"):
             build(RowOptions, from_dict({"format": "tvs"}))
 
-    def test_a_file_that_is_not_there_is_named(self, write: Write) -> None:
+    def test_a_missing_file_is_named(self, write: Write) -> None:
         with pytest.raises(UserError, match=r"away/a\.tsv: there is no such file or folder"):
             rows("away/a.tsv")
 
-    def test_a_gzipped_file_that_breaks_off_is_told(self, write: Write) -> None:
+    def test_a_truncated_gzip_file_is_reported(self, write: Write) -> None:
         Path("a.tsv.gz").write_bytes(gzip.compress(FILES["tsv"].encode() * 99)[:-9])
         with pytest.raises(UserError, match=r"a\.tsv\.gz: the gzip file breaks off"):
             rows("a.tsv.gz")
@@ -133,27 +129,27 @@ class TestSeparated:
     def test_quotes_are_text_in_tsv(self, write: Write, text: str) -> None:
         assert [row["text"] for row in rows(write("a.tsv", f"text\tlabel\n{text}\tx\nb\ty\n"))] == [text, "b"]
 
-    def test_quoted_line_breaks_delimiters_and_quotes_are_text_in_csv_and_lines_are_counted(self, write: Write) -> None:
+    def test_csv_quoting_protects_line_breaks_delimiters_and_quotes_and_lines_are_counted(self, write: Write) -> None:
         name = write("a.csv", 'text,label\n"two\r\nlines, ""both"" one",x\r\n\r\nthird,y\n"a\n\nb",z\nlast,w\n')
         assert [row["text"] for row in rows(name)] == ['two\nlines, "both" one', "third", "a\n\nb", "last"]
         assert lines(name) == [2, 5, 6, 9]
 
-    def test_quoting_that_does_not_close_is_named_with_the_line_it_opens(self, write: Write) -> None:
+    def test_an_unclosed_quote_is_reported_at_the_line_that_opens_it(self, write: Write) -> None:
         with pytest.raises(UserError, match=r"""^a\.csv:3: the quoting does not close.*need 'quote: ""'"""):
             rows(write("a.csv", 'text,label\na,x\n"b,y\nc,z\n'))
         assert rows("a.csv", quote="")[1]["text"] == '"b'
 
-    def test_delimiter_and_quote_can_be_others(self, write: Write) -> None:
+    def test_delimiter_and_quote_are_configurable(self, write: Write) -> None:
         name = write("a.csv", "text;label\n'a;b';x\n")
         assert rows(name, delimiter=";", quote="'") == [{"text": "a;b", "label": "x"}]
         for key in ("delimiter", "quote"):
             with pytest.raises(UserError, match=f"{key}: expected one character, found '::'"):
                 RowOptions(**{key: "::"})
 
-    @pytest.mark.parametrize("form", ["tsv", "csv"])
-    def test_too_few_and_too_many_cells_are_named_with_the_columns(self, write: Write, form: str) -> None:
-        content = "text\tlabel\na\na\tx\ty\nb\tx\n".replace("\t", "\t" if form == "tsv" else ",")
-        name = write(f"a.{form}", content)
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_too_few_and_too_many_cells_are_reported_with_the_columns(self, write: Write, suffix: str) -> None:
+        content = "text\tlabel\na\na\tx\ty\nb\tx\n".replace("\t", "\t" if suffix == "tsv" else ",")
+        name = write(f"a.{suffix}", content)
         with pytest.raises(UserError) as caught:
             rows(name)
         assert str(caught.value).splitlines() == [
@@ -161,7 +157,7 @@ class TestSeparated:
             f"{name}:3: has 3 cells, expected 2: text, label",
         ]
 
-    def test_a_file_without_names_has_those_of_the_options_and_may_have_more_cells(self, write: Write) -> None:
+    def test_the_options_name_the_columns_of_a_file_without_a_header_and_may_omit_the_last(self, write: Write) -> None:
         name = write("a.tsv", "x\ta\tmore\ny\tb\ny\n")
         assert rows(name, columns=("label", "text"), faulty="skip") == [
             {"label": "x", "text": "a"},
@@ -170,24 +166,24 @@ class TestSeparated:
         with pytest.raises(UserError, match=r"a\.tsv:3: has 1 cell, expected 2: label, text"):
             rows(name, columns=("label", "text"))
 
-    @pytest.mark.parametrize("names", ["text\tlabel", "Text\tLABEL", "review\tlabel", "text\tlabel\tid"])
-    def test_a_line_of_names_is_no_row_where_the_options_name_the_columns_too(self, write: Write, names: str) -> None:
-        name = write("a.tsv", f"{names}\na\tx\t1\nlabel\ttext\t2\n")
+    @pytest.mark.parametrize("header", ["text\tlabel", "Text\tLABEL", "review\tlabel", "text\tlabel\tid"])
+    def test_a_header_is_not_a_row_where_the_options_name_the_columns_too(self, write: Write, header: str) -> None:
+        name = write("a.tsv", f"{header}\na\tx\t1\nlabel\ttext\t2\n")
         with pytest.raises(UserError, match=r"a\.tsv:1: this line .*leave `columns` out"):
             rows(name, columns=("text", "label"))
-        both = [{"text": "a", "label": "x"}, {"text": "label", "label": "text"}]
-        assert rows(name, columns=("text", "label"), faulty="skip") == both
-        assert rows(f"{name}[1:]", columns=("text", "label")) == both
+        expected = [{"text": "a", "label": "x"}, {"text": "label", "label": "text"}]
+        assert rows(name, columns=("text", "label"), faulty="skip") == expected
+        assert rows(f"{name}[1:]", columns=("text", "label")) == expected
 
-    @pytest.mark.parametrize("form", ["tsv", "csv"])
-    def test_a_line_of_names_that_cannot_be_used_says_how_to_name_them(self, write: Write, form: str) -> None:
-        comma = "\t" if form == "tsv" else ","
-        with pytest.raises(UserError, match=rf"a\.{form}:1: the column 'a' appears twice; name all with 'columns'"):
-            rows(write(f"a.{form}", f"a{comma}b{comma}a\n1{comma}2{comma}3\n"))
-        with pytest.raises(UserError, match=rf"a\.{form}:1: byte 1 .* it should name the columns"):
-            rows(write(f"a.{form}", b"\xff\n1\n"))
-        with pytest.raises(UserError, match=rf"a\.{form}:1: there is no column 'txt'\. Did you mean 'text'\?"):
-            rows(write(f"a.{form}", f"text{comma}b\n1{comma}2\n"), rename={"review": "txt"})
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_the_error_of_an_unusable_header_says_how_to_name_the_columns(self, write: Write, suffix: str) -> None:
+        delimiter = "\t" if suffix == "tsv" else ","
+        with pytest.raises(UserError, match=rf"a\.{suffix}:1: the column 'a' appears twice; name all with 'columns'"):
+            rows(write(f"a.{suffix}", f"a{delimiter}b{delimiter}a\n1{delimiter}2{delimiter}3\n"))
+        with pytest.raises(UserError, match=rf"a\.{suffix}:1: byte 1 .* it should name the columns"):
+            rows(write(f"a.{suffix}", b"\xff\n1\n"))
+        with pytest.raises(UserError, match=rf"a\.{suffix}:1: there is no column 'txt'\. Did you mean 'text'\?"):
+            rows(write(f"a.{suffix}", f"text{delimiter}b\n1{delimiter}2\n"), rename={"review": "txt"})
 
     def test_cells_keep_their_spaces_and_may_be_empty(self, write: Write) -> None:
         assert rows(write("a.tsv", "text\tlabel\n a \t\n\t\n")) == [
@@ -196,7 +192,7 @@ class TestSeparated:
         ]
 
     @given(st.lists(st.tuples(st.text("ab\"',\n ", max_size=6), st.text("xy,", min_size=1, max_size=3)), max_size=8))
-    def test_any_csv_reads_back_with_its_lines(self, cells: list[tuple[str, str]]) -> None:
+    def test_any_csv_reads_back_with_its_line_numbers(self, cells: list[tuple[str, str]]) -> None:
         written, starts = ["text,label"], []
         for text, label in cells:
             starts.append(len(written) + 1)
@@ -221,7 +217,7 @@ class TestJsonLines:
             ("[" * 100_000, "is not JSON"),
         ],
     )
-    def test_a_line_that_is_no_object_is_named(self, write: Write, line: str, message: str) -> None:
+    def test_a_line_that_is_not_an_object_is_reported(self, write: Write, line: str, message: str) -> None:
         with pytest.raises(UserError, match=f"a.jsonl:2: {message}"):
             rows(write("a.jsonl", '{"text": "a"}\n' + line))
 
@@ -230,24 +226,22 @@ class TestJsonLines:
         assert row == {"a": 1, "b": 2.5, "c": ["x"], "d": None, "e": {"f": True}}
 
 
-class TestOtherThanTheNameSays:
-    @pytest.mark.parametrize("form", ["csv", "tsv"])
-    @pytest.mark.parametrize("mark", [",", ";", "\t"])
-    def test_what_stands_between_columns_is_known_by_the_line_of_names(
-        self, write: Write, form: str, mark: str
-    ) -> None:
-        assert rows(write(f"a.{form}", f"text{mark}label\na b{mark}x\n")) == [{"text": "a b", "label": "x"}]
+class TestFormatDetection:
+    @pytest.mark.parametrize("suffix", ["csv", "tsv"])
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+    def test_the_delimiter_is_detected_from_the_header(self, write: Write, suffix: str, delimiter: str) -> None:
+        assert rows(write(f"a.{suffix}", f"text{delimiter}label\na b{delimiter}x\n")) == [{"text": "a b", "label": "x"}]
 
-    def test_quotes_are_those_of_the_mark_that_was_found(self, write: Write) -> None:
+    def test_quoting_follows_the_detected_delimiter(self, write: Write) -> None:
         assert rows(write("a.csv", 'text;label\n"a; b";x\n')) == [{"text": "a; b", "label": "x"}]
         assert rows(write("b.tsv", 'text;label\n"a; b";x\n')) == [{"text": "a; b", "label": "x"}]
 
-    def test_a_usual_mark_or_a_delimiter_that_is_given_counts_alone(self, write: Write) -> None:
+    def test_the_usual_or_a_given_delimiter_takes_precedence(self, write: Write) -> None:
         assert rows(write("a.csv", "a;b,c\n1;2,3\n")) == [{"a;b": "1;2", "c": "3"}]
         assert rows(write("b.csv", "a;b\n1;2\n"), delimiter=",") == [{"a;b": "1;2"}]
         assert rows(write("c.tsv", "text\na, b; c\n")) == [{"text": "a, b; c"}]
 
-    def test_without_a_line_of_names_another_mark_is_told_with_the_key(self, write: Write) -> None:
+    def test_without_a_header_another_delimiter_is_suggested(self, write: Write) -> None:
         with pytest.raises(
             UserError, match=r"a\.csv:1: has 1 cell, expected 2: text, label; if they are separated by ';', "
         ):
@@ -257,20 +251,20 @@ class TestOtherThanTheNameSays:
         ):
             rows(write("b.csv", "good film\tx\n"), columns=("text", "label"))
 
-    @pytest.mark.parametrize("form", ["txt", "csv", "tsv", "json"])
-    def test_json_lines_are_known_by_their_first_line(self, write: Write, form: str) -> None:
-        name = write(f"a.{form}", '{"text": "a, b"}\n{"text": "c"}\n')
+    @pytest.mark.parametrize("suffix", ["txt", "csv", "tsv", "json"])
+    def test_json_lines_are_detected_from_their_first_line(self, write: Write, suffix: str) -> None:
+        name = write(f"a.{suffix}", '{"text": "a, b"}\n{"text": "c"}\n')
         assert rows(name) == [{"text": "a, b"}, {"text": "c"}]
 
-    def test_a_format_that_is_given_counts_alone(self, write: Write) -> None:
+    def test_a_given_format_takes_precedence(self, write: Write) -> None:
         assert rows(write("a.txt", '{"text": "a"}\n'), format="text") == [{"text": '{"text": "a"}'}]
         assert rows(write("b.txt", "{curly} text\n")) == [{"text": "{curly} text"}]
 
 
-class TestColumnsOfWords:
+class TestWordColumns:
     CONLL = "-DOCSTART- -X- O\n\nEU NNP I-ORG\nrejects VBZ O\n\n\nPeter\tNNP  I-PER\n-DOCSTART- -X- O\nBonn NNP I-LOC"
 
-    def test_sentences_have_the_first_columns_and_the_last_under_the_names(self, write: Write) -> None:
+    def test_sentences_have_the_first_columns_and_the_last_under_the_given_names(self, write: Write) -> None:
         name = write("a.txt", self.CONLL)
         assert rows(name, format="conll") == [
             {"token": ["EU", "rejects"], "tag": ["I-ORG", "O"]},
@@ -281,25 +275,25 @@ class TestColumnsOfWords:
         assert rows(name, format="conll", columns=("word", "pos", "tag"))[0]["pos"] == ["NNP", "VBZ"]
 
     @pytest.mark.parametrize("name", ["a.conll", "a.bio", "a.conll.gz", "a.txt"])
-    def test_the_format_is_known_by_the_name_or_by_a_line_between_documents(self, write: Write, name: str) -> None:
+    def test_the_format_is_detected_from_the_name_or_a_document_separator(self, write: Write, name: str) -> None:
         content = self.CONLL.replace("\n", "\r\n").encode()
         assert rows(write(name, content))[0] == {"token": ["EU", "rejects"], "tag": ["I-ORG", "O"]}
 
-    def test_comments_before_a_sentence_are_no_words_but_a_number_sign_is(self, write: Write) -> None:
+    def test_comments_before_a_sentence_are_skipped_but_a_number_sign_is_a_word(self, write: Write) -> None:
         comments = "# newdoc\n\n# sent_id = 1\n# text = It is\n"
         name = write("a.conll", f"{comments}It\tPRP\tO\n#\tSYM\tO\n\n# id = 2\n#\tSYM\tO\n#now\tX\tB-TAG\n")
         assert [row["token"] for row in rows(name)] == [["It", "#"], ["#", "#now"]]
         assert [row["token"] for row in rows(write("b.conll", "# id = 1\nIt O\n\n# O\n1 O\n"))] == [["It"], ["#", "1"]]
         assert rows(write("c.conll", "#\tO\n"))[0]["token"] == ["#"]
 
-    def test_a_word_may_be_a_wide_space_or_with_a_delimiter_any_space(self, write: Write) -> None:
+    def test_a_word_may_be_an_ideographic_space_or_with_a_delimiter_any_space(self, write: Write) -> None:
         assert rows(write("a.txt", "　 O\n北 B-LOC\n"), format="conll")[0]["token"] == ["　", "北"]
         assert rows(write("b.txt", "New York\tB-LOC\n \tO\n"), format="conll", delimiter="\t")[0]["token"] == [
             "New York",
             " ",
         ]
 
-    def test_a_torn_line_is_named_and_never_leaves_half_a_sentence(self, write: Write) -> None:
+    def test_an_incomplete_line_is_reported_and_drops_its_whole_sentence(self, write: Write) -> None:
         name = write("a.txt", "EU B-ORG\nrejects\nit O\n\nPeter B-PER\n")
         with pytest.raises(UserError, match=r"a\.txt:2: has 1 columns, expected 2"):
             rows(name, format="conll")
@@ -309,24 +303,22 @@ class TestColumnsOfWords:
 
 
 class TestPlain:
-    def test_every_line_is_a_row_also_an_empty_one(self, write: Write) -> None:
+    def test_every_line_is_a_row_even_an_empty_one(self, write: Write) -> None:
         name = write("a.txt", "one\ttwo\n\n three ")
         assert [(row["text"], row.place.line) for row in rows(name)] == [("one\ttwo", 1), ("", 2), (" three ", 3)]
 
 
-def test_rows_come_one_by_one_with_faults_between_them(write: Write) -> None:
+def test_rows_and_faults_and_skipped_rows_are_yielded_in_order(write: Write) -> None:
     found = list(read_rows(write("a.tsv", "a\tb\n1\t2\n3\n5\t6\n"), RowOptions(skip={"a": ("5",)})))
     assert [type(item) for item in found] == [Row, Fault, type(None)]
 
 
 def questions(write: Write, **more: Any) -> list[Row]:
-    asked = {"id": "a", "question": "what?", **more}
-    return rows(write("a.json", json.dumps({"data": [{"paragraphs": [{"context": "it was good", "qas": [asked]}]}]})))
+    entry = {"id": "a", "question": "what?", **more}
+    return rows(write("a.json", json.dumps({"data": [{"paragraphs": [{"context": "it was good", "qas": [entry]}]}]})))
 
 
-def test_a_question_without_an_entry_for_its_answers_is_not_labeled_and_an_empty_one_says_that_there_is_none(
-    write: Write,
-) -> None:
+def test_a_question_without_answers_is_unlabeled_and_an_empty_list_means_unanswerable(write: Write) -> None:
     assert "answers" not in questions(write)[0]
     assert questions(write, answers=[])[0]["answers"] == {"text": [], "answer_start": []}
 
@@ -335,26 +327,26 @@ def test_a_question_without_an_entry_for_its_answers_is_not_labeled_and_an_empty
     "answers",
     [[{"text": "good", "answer_start": 7}], {"text": ["good"], "answer_start": [7]}, {"text": ["good"]}, ["good"]],
 )
-def test_answers_are_a_list_of_them_or_a_list_of_each_part(write: Write, answers: Any) -> None:
+def test_answers_are_a_list_of_objects_or_an_object_of_lists(write: Write, answers: Any) -> None:
     assert questions(write, answers=answers)[0]["answers"] == {"text": ["good"], "answer_start": [7]}
 
 
 @pytest.mark.parametrize("answers", ["good", 5, {"text": "good"}, [{"text": "good", "answer_start": "7"}], [{}]])
-def test_answers_of_another_form_are_a_fault(write: Write, answers: Any) -> None:
+def test_malformed_answers_are_a_fault(write: Write, answers: Any) -> None:
     with pytest.raises(UserError, match="question 1: "):
         questions(write, answers=answers)
 
 
-def test_a_line_that_cannot_be_read_leaves_no_half_of_a_quoted_row(write: Write) -> None:
+def test_an_unreadable_line_drops_the_whole_quoted_row(write: Write) -> None:
     name = write("a.csv", b'a,b\n1,"x\n\xff\ny"\n3,4\n')
     assert rows(name, faulty="skip") == [{"a": "3", "b": "4"}]
     assert rows(write("b.csv", b"text\ngood\nb\xffad\nfine\n"), faulty="skip") == [{"text": "good"}, {"text": "fine"}]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
-def test_a_file_with_the_line_breaks_of_old_macs_has_no_row_and_says_so(write: Write, name: str) -> None:
-    mark = "\t" if name == "a.tsv" else ","
-    source = write(name, f"text{mark}label\ra film{mark}good\r")
+def test_lone_carriage_returns_as_line_ends_are_reported(write: Write, name: str) -> None:
+    delimiter = "\t" if name == "a.tsv" else ","
+    source = write(name, f"text{delimiter}label\ra film{delimiter}good\r")
     with pytest.raises(UserError, match=r"a\.[tc]sv:1: lines end with a carriage return alone.*tr '\\r' '\\n' < FILE"):
         rows(source)
 

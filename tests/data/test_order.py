@@ -40,7 +40,7 @@ def test_permutations_of_any_size_stay_in_range_and_repeat_nothing(size: int, ke
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 16, 17, 30])
-def test_over_many_keys_every_item_comes_to_every_place_equally_often(size: int) -> None:
+def test_over_many_keys_every_item_takes_every_position_equally_often(size: int) -> None:
     draws = 60 * size
     counts = np.zeros((size, size))
     for i in range(draws):
@@ -51,12 +51,12 @@ def test_over_many_keys_every_item_comes_to_every_place_equally_often(size: int)
     assert abs(statistic - freedom) < 5 * np.sqrt(2 * freedom) + 5
 
 
-def test_a_permutation_leaves_no_trace_of_the_order() -> None:
+def test_a_permutation_keeps_no_trace_of_the_original_order() -> None:
     size = 10_000
     found = order.permute(np.arange(size), size, order.key(0))
-    assert abs(np.corrcoef(np.arange(size), found)[0, 1]) < 0.04  # four deviations
+    assert abs(np.corrcoef(np.arange(size), found)[0, 1]) < 0.04  # four standard deviations
     steps = np.diff(found)
-    assert (np.abs(steps) == 1).sum() < 12  # two neighbours stay together about twice
+    assert (np.abs(steps) == 1).sum() < 12  # two neighbors stay adjacent about twice on average
     assert abs((steps > 0).mean() - 0.5) < 0.02
 
 
@@ -69,7 +69,7 @@ def test_keys_depend_on_every_part_its_type_and_the_order() -> None:
 
 
 def test_a_key_is_the_same_on_every_machine() -> None:
-    """Resumed runs depend on it: a changed value here means that old runs can no longer be continued."""
+    """Resumed runs depend on it: a changed value here means that old runs can no longer be resumed."""
     assert order.key(7, "knowledge_masking", 3) == GOLDEN_KEY
     assert order.permute(np.arange(8), 8, GOLDEN_KEY).tolist() == GOLDEN_PERMUTATION
     assert order.generator(7, "knowledge_masking", 3).integers(1000, size=4).tolist() == GOLDEN_DRAWS
@@ -78,5 +78,5 @@ def test_a_key_is_the_same_on_every_machine() -> None:
 def test_generators_of_different_parts_are_independent() -> None:
     draws = np.stack([order.generator(0, "task", 0, item).random(2000) for item in range(20)])
     correlations = np.corrcoef(draws) - np.eye(20)
-    assert np.abs(correlations).max() < 0.12  # five deviations
+    assert np.abs(correlations).max() < 0.12  # five standard deviations
     assert np.array_equal(order.generator(0, "task", 0, 3).random(2000), draws[3])

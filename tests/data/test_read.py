@@ -1,4 +1,4 @@
-"""Readers: every format gives the documents it holds, and everything wrong is told with file and line."""
+"""Readers: every format yields its documents, and every fault is reported with file and line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_TITLES = ReadOptions(titles=False)
 TAGGED = ReadOptions(format="tagged")
 
 
-def kept(*paths: Path | str, options: ReadOptions | None = None) -> list[RawDocument]:
+def read_all(*paths: Path | str, options: ReadOptions | None = None) -> list[RawDocument]:
     documents = list(read_documents(paths, options))
     assert all(isinstance(document, RawDocument) for document in documents), documents
     return documents
@@ -42,42 +42,42 @@ def put_json(path: Path, *rows: object) -> Path:
 
 
 class TestPlainText:
-    def test_blank_lines_part_documents_and_lines_are_paragraphs(self, tmp_path):
+    def test_blank_lines_separate_documents_and_lines_are_paragraphs(self, tmp_path):
         path = put(tmp_path / "a.txt", "One.\nStill one.\n\n  \n\nTwo.\n")
-        assert [document.text for document in kept(path)] == ["One.\nStill one.", "Two."]
+        assert [document.text for document in read_all(path)] == ["One.\nStill one.", "Two."]
 
     def test_a_document_is_placed_at_its_first_line(self, tmp_path):
         path = put(tmp_path / "a.txt", "\nOne.\n\n\nTwo.\n")
-        assert [str(document.place) for document in kept(path)] == [f"{path}:2", f"{path}:5"]
+        assert [str(document.place) for document in read_all(path)] == [f"{path}:2", f"{path}:5"]
 
     def test_a_short_first_line_without_a_full_stop_is_the_title(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"))
+        (document,) = read_all(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"))
         assert (document.title, document.text) == ("The Sea", "It is wide.")
 
     @pytest.mark.parametrize(
         "text", ["The sea is wide.\nIt is deep.", "The Sea", "你好吗？\n很好。", "w " * 60 + "\nEnd."]
     )
-    def test_other_first_lines_are_no_titles(self, tmp_path, text):
-        (document,) = kept(put(tmp_path / "a.txt", text))
+    def test_other_first_lines_are_not_titles(self, tmp_path, text):
+        (document,) = read_all(put(tmp_path / "a.txt", text))
         assert (document.title, document.text) == ("", text)
 
     def test_titles_can_be_switched_off(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"), options=NO_TITLES)
+        (document,) = read_all(put(tmp_path / "a.txt", "The Sea\nIt is wide.\n"), options=NO_TITLES)
         assert document.text == "The Sea\nIt is wide."
 
-    def test_byte_order_mark_and_windows_line_ends_are_no_text(self, tmp_path):
+    def test_a_byte_order_mark_and_windows_line_ends_are_ignored(self, tmp_path):
         path = put(tmp_path / "a.txt", b"\xef\xbb\xbfOne.\r\nMore.\r\n\r\nTwo.\r\n")
-        assert [document.text for document in kept(path)] == ["One.\nMore.", "Two."]
+        assert [document.text for document in read_all(path)] == ["One.\nMore.", "Two."]
 
     def test_a_document_beyond_the_limit_is_cut_between_lines(self, tmp_path, monkeypatch):
         monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
         path = put(tmp_path / "a.txt", "0123456789.\n" * 5)
-        assert [document.text.count(".") for document in kept(path)] == [2, 2, 1]
+        assert [document.text.count(".") for document in read_all(path)] == [2, 2, 1]
 
-    def test_what_a_cut_document_goes_on_with_has_no_title(self, tmp_path, monkeypatch):
+    def test_the_rest_of_a_cut_document_has_no_title(self, tmp_path, monkeypatch):
         monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
         sea, sand = "The Sea\nIt is wide and deep.\nso\nit goes on, and on.\nand\non.", "Sand\nIs dry."
-        found = kept(put(tmp_path / "a.txt", f"{sea}\n\n{sand}\n"))
+        found = read_all(put(tmp_path / "a.txt", f"{sea}\n\n{sand}\n"))
         assert [document.title for document in found] == ["The Sea", "", "", "Sand"]
         assert [document.text for document in found[1:3]] == ["so\nit goes on, and on.", "and\non."]
 
@@ -87,7 +87,7 @@ class TestPlainText:
         assert dropped == Dropped((str(path), 4), "invalid UTF-8", "byte 3 of the line is not UTF-8 text")
         assert (first.text, last.text) == ("Good.", "Good again.")
 
-    def test_a_line_too_long_to_hold_is_dropped(self, tmp_path, monkeypatch):
+    def test_an_overlong_line_is_dropped(self, tmp_path, monkeypatch):
         monkeypatch.setattr(read_lines, "MAX_LINE", 1000)
         path = put(tmp_path / "a.txt", b"Good.\n\n" + b"x" * 5000 + b"\n\nGood again.\n")
         _, dropped, last = read_documents([path])
@@ -100,7 +100,7 @@ class TestPlainText:
         paragraphs = [[line for line in document if line.strip()] for document in paragraphs]
         expected = ["\n".join(document) for document in paragraphs if document]
         path = put(tmp_path_factory.mktemp("plain") / "a.txt", "\n\n".join(expected))
-        found = kept(path, options=NO_TITLES)
+        found = read_all(path, options=NO_TITLES)
         assert [document.text for document in found] == [text.removeprefix("\ufeff") for text in expected]
 
 
@@ -125,7 +125,7 @@ Sand does not.
 
 class TestWikiExtractor:
     def test_blocks_are_documents_with_titles_and_headings(self, tmp_path):
-        salt, sand = kept(put(tmp_path / "wiki_00", WIKI.replace("Salt &amp; Water\n\n", "Salt & Water\n\n")))
+        salt, sand = read_all(put(tmp_path / "wiki_00", WIKI.replace("Salt &amp; Water\n\n", "Salt & Water\n\n")))
         assert (salt.title, sand.title) == ("Salt & Water", "Sand")
         lines = salt.text.split("\n")
         assert lines[0] == "Salt dissolves in water."
@@ -136,82 +136,82 @@ class TestWikiExtractor:
         "title", ['"Weird Al" Yankovic', "A > B", 'The "Sea"', "a=b", "", "Salt &amp; Water", "é <i>x</i>"]
     )
     @pytest.mark.parametrize("more", ["", ' lang="en"'])
-    def test_a_title_may_hold_what_ends_it_elsewhere(self, tmp_path, title, more):
+    def test_a_title_may_contain_markup_characters(self, tmp_path, title, more):
         opening = f'<doc id="1" url="http://x?curid=1" title="{title}"{more}>'
         block = f"{opening}\n{html.unescape(title)}\n\nSand is dry.\n</doc>\n"
-        (document,) = kept(put(tmp_path / "a.txt", block))
+        (document,) = read_all(put(tmp_path / "a.txt", block))
         assert (document.title, document.text) == (html.unescape(title), "Sand is dry.")
 
-    def test_short_sentences_are_no_headings(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
+    def test_short_sentences_are_not_headings(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
         assert document.headings == frozenset()
 
-    def test_a_block_that_is_never_closed_is_kept(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", '<doc title="Sand">\nSand\n\nSand is dry.\n'))
+    def test_an_unclosed_block_is_kept(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", '<doc title="Sand">\nSand\n\nSand is dry.\n'))
         assert (document.title, document.text) == ("Sand", "Sand is dry.")
 
 
 class TestTaggedText:
     def test_words_and_entities_come_from_the_tags(self, tmp_path):
         path = put(tmp_path / "a.txt", "江/nr  泽民/nr  在/p  北京/ns  讲话/v  。/w\n")
-        (document,) = kept(path, options=TAGGED)
+        (document,) = read_all(path, options=TAGGED)
         assert document.text == "江泽民在北京讲话。"
         named = [(document.text[start:end], int(kind)) for start, end, kind in document.spans]
         assert [text for text, kind in named if kind == 0] == ["江", "泽民", "在", "北京", "讲话", "。"]
         assert [text for text, kind in named if kind == 2] == ["江泽民", "北京"]
 
-    def test_spans_count_on_over_paragraphs(self, tmp_path):
+    def test_span_offsets_continue_across_paragraphs(self, tmp_path):
         path = put(tmp_path / "a.txt", "今天/t  好/a  。/w\n北京/ns  好/a  。/w\n")
-        (document,) = kept(path, options=TAGGED)
+        (document,) = read_all(path, options=TAGGED)
         entities = [document.text[start:end] for start, end, kind in document.spans if kind == 2]
         assert entities == ["北京"]
 
-    def test_a_new_article_number_begins_a_document_and_is_no_text(self, tmp_path):
+    def test_a_new_article_number_begins_a_document_and_is_not_text(self, tmp_path):
         path = put(
             tmp_path / "a.txt",
             "19980101-01-001-001/m  好/a  。/w\n19980101-01-001-002/m  是/v\n19980101-01-002-001/m  不/d\n",
         )
-        assert [document.text for document in kept(path, options=TAGGED)] == ["好。\n是", "不"]
+        assert [document.text for document in read_all(path, options=TAGGED)] == ["好。\n是", "不"]
 
     def test_a_title_after_a_finished_paragraph_begins_a_document(self, tmp_path):
         path = put(tmp_path / "a.txt", "天气/n\n今天/t  好/a  。/w\n新闻/n\n没有/v  。/w\n")
-        assert [(d.title, d.text) for d in kept(path, options=TAGGED)] == [("天气", "今天好。"), ("新闻", "没有。")]
+        assert [(d.title, d.text) for d in read_all(path, options=TAGGED)] == [("天气", "今天好。"), ("新闻", "没有。")]
 
-    def test_it_is_known_by_its_first_lines(self, tmp_path):
+    def test_the_format_is_detected_from_the_first_lines(self, tmp_path):
         lines = ["", "天气/n", "今天/t  [天气/n  台/n]nt  好/a  。/w", *["好/a  。/w"] * 3, "或/和 plain."]
         path = put(tmp_path / "a.txt", "\n".join(lines))
-        assert [(d.title, d.text) for d in kept(path)] == [("天气", "今天天气台好。\n好。\n好。\n好。\n或plain.")]
-        assert "今天/t" in kept(path, options=ReadOptions(format="plain"))[0].text
+        assert [(d.title, d.text) for d in read_all(path)] == [("天气", "今天天气台好。\n好。\n好。\n好。\n或plain.")]
+        assert "今天/t" in read_all(path, options=ReadOptions(format="plain"))[0].text
 
-    def test_text_with_strokes_in_it_is_none(self, tmp_path):
+    def test_text_with_slashes_is_not_tagged_text(self, tmp_path):
         path = put(tmp_path / "a.txt", "He and/or she reads his/her books.\nAnd/or not.\n")
-        assert [document.text for document in kept(path)] == ["He and/or she reads his/her books.\nAnd/or not."]
+        assert [document.text for document in read_all(path)] == ["He and/or she reads his/her books.\nAnd/or not."]
 
-    def test_words_of_other_languages_have_spaces_between_them_and_spans_shift_with_them(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "It/PRP is/VBZ slow/JJ\nAnna/NNP sees/VBZ it/PRP\n"))
+    def test_words_of_other_languages_are_joined_by_spaces_and_spans_shift(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", "It/PRP is/VBZ slow/JJ\nAnna/NNP sees/VBZ it/PRP\n"))
         assert (document.title, document.text) == ("It is slow", "Anna sees it")
         assert [document.text[start:end] for start, end, _ in document.spans] == ["Anna", "sees", "it"]
         assert document.annotated == (Kind.WORD,)
 
-    def test_punctuation_stands_at_its_word(self, tmp_path):
+    def test_punctuation_is_attached_to_its_word(self, tmp_path):
         tagged = "He/PRP does/VBZ n't/RB (/( yet/RB )/) say/VB :/: ``/`` it/PRP 's/VBZ $/$ 5/CD ,/, 東京/NN へ/IN ./.\n"
-        (document,) = kept(put(tmp_path / "a.txt", tagged), options=TAGGED)
+        (document,) = read_all(put(tmp_path / "a.txt", tagged), options=TAGGED)
         assert document.text == "He doesn't (yet) say: ``it's $5,東京へ."
         assert [document.text[start:end] for start, end, _ in document.spans][-4:] == [",", "東京", "へ", "."]
 
-    def test_a_foreign_word_in_chinese_changes_nothing(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "我们/r  用/v  Windows/nx  98/m  系统/n  ……/w  ”/w\n"))
+    def test_a_foreign_word_in_chinese_text_adds_no_spaces(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", "我们/r  用/v  Windows/nx  98/m  系统/n  ……/w  ”/w\n"))
         assert document.text == "我们用Windows98系统……”"
         assert document.annotated == (Kind.WORD, Kind.ENTITY)
 
-    def test_a_document_that_is_cut_goes_on_without_a_title(self, tmp_path, monkeypatch):
+    def test_the_rest_of_a_cut_document_has_no_title(self, tmp_path, monkeypatch):
         monkeypatch.setattr(read_text, "MAX_DOCUMENT", 5)
         path = put(tmp_path / "a.txt", "天气/n\n" + "好/a  吧/y\n" * 9 + "\n天气/n\n好/a  。/w\n")
-        titles = [document.title for document in kept(path, options=TAGGED)]
+        titles = [document.title for document in read_all(path, options=TAGGED)]
         assert titles == ["天气", "", "", "天气"]
 
-    def test_brackets_of_compounds_are_no_text(self, tmp_path):
-        (document,) = kept(put(tmp_path / "a.txt", "[中央/n  电台/n]nt  。/w\n"), options=TAGGED)
+    def test_brackets_of_compounds_are_not_text(self, tmp_path):
+        (document,) = read_all(put(tmp_path / "a.txt", "[中央/n  电台/n]nt  。/w\n"), options=TAGGED)
         assert document.text == "中央电台。"
 
 
@@ -220,23 +220,23 @@ class TestJsonLines:
         path = put_json(
             tmp_path / "a.jsonl", {"text": "One.\nMore.", "title": " A  b "}, {"paragraphs": ["Two.", "More."]}
         )
-        assert [(d.text, d.title, d.place.line) for d in kept(path)] == [
+        assert [(d.text, d.title, d.place.line) for d in read_all(path)] == [
             ("One.\nMore.", "A b", 1),
             ("Two.\nMore.", "", 2),
         ]
 
     def test_field_names_can_be_chosen(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"body": "One.", "head": "T"})
-        (document,) = kept(path, options=ReadOptions(fields=Fields(text="body", title="head")))
+        (document,) = read_all(path, options=ReadOptions(fields=Fields(text="body", title="head")))
         assert (document.text, document.title) == ("One.", "T")
 
-    def test_headings_are_numbers_of_paragraphs(self, tmp_path):
+    def test_headings_are_paragraph_numbers(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"paragraphs": ["One.", "History", "Two."], "headings": [1]})
-        assert kept(path)[0].headings == {1}
+        assert read_all(path)[0].headings == {1}
 
     def test_spans_mark_the_text(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"text": "Anna sings.", "spans": [[0, 4, "entity"], [5, 10, "word"]]})
-        (document,) = kept(path)
+        (document,) = read_all(path)
         assert document.spans.tolist() == [[0, 4, 2], [5, 10, 0]]
         assert document.annotated == (0, 1, 2)
 
@@ -274,9 +274,9 @@ class TestGzip:
     def test_text_and_json_lines_may_be_gzipped(self, tmp_path):
         put(tmp_path / "a.txt.gz", gzip.compress(b"One.\n\nTwo."))
         put(tmp_path / "b.jsonl.gz", gzip.compress(b'{"text": "Three."}'))
-        assert [document.text for document in kept(tmp_path)] == ["One.", "Two.", "Three."]
+        assert [document.text for document in read_all(tmp_path)] == ["One.", "Two.", "Three."]
 
-    def test_a_file_that_breaks_off_is_an_error_that_says_how_far_it_got(self, tmp_path):
+    def test_a_truncated_file_is_an_error_that_says_how_far_reading_got(self, tmp_path):
         whole = gzip.compress("".join(f"Line {i} {i * 7919 % 1000}.\n" for i in range(5000)).encode())
         path = put(tmp_path / "a.txt.gz", whole[: len(whole) // 2])
         with pytest.raises(
@@ -294,19 +294,19 @@ class TestParquet:
     def test_rows_are_documents(self, tmp_path):
         path = tmp_path / "a.parquet"
         pq.write_table(pa.table({"text": ["One.", "Two."], "title": ["A", None], "other": [1, 2]}), path)
-        assert [(d.text, d.title, str(d.place)) for d in kept(path)] == [
+        assert [(d.text, d.title, str(d.place)) for d in read_all(path)] == [
             ("One.", "A", f"{path}:1"),
             ("Two.", "", f"{path}:2"),
         ]
 
     def test_paragraphs_may_be_a_list_column(self, tmp_path):
         pq.write_table(pa.table({"paragraphs": [["One.", "Two."]]}), tmp_path / "a.parquet")
-        assert [document.text for document in kept(tmp_path)] == ["One.\nTwo."]
+        assert [document.text for document in read_all(tmp_path)] == ["One.\nTwo."]
 
     def test_spans_may_be_a_list_of_structs(self, tmp_path):
         spans = [{"start": 0, "end": 4, "kind": "entity"}]
         pq.write_table(pa.table({"text": ["Anna sings."], "spans": [spans]}), tmp_path / "a.parquet")
-        assert kept(tmp_path)[0].spans.tolist() == [[0, 4, 2]]
+        assert read_all(tmp_path)[0].spans.tolist() == [[0, 4, 2]]
 
     def test_a_row_that_is_not_utf8_is_dropped(self, tmp_path):
         column = pa.array([b"Good.", b"caf\xe9", b"Good again."]).view(pa.string())
@@ -316,7 +316,7 @@ class TestParquet:
         place = (f"{tmp_path}/a.parquet", 2)
         assert dropped == Dropped(place, "invalid UTF-8", "column 'text': byte 4 is not UTF-8 text")
 
-    def test_progress_is_in_proportion_to_the_rows(self, tmp_path):
+    def test_progress_is_proportional_to_the_rows(self, tmp_path):
         pq.write_table(pa.table({"text": ["One."] * 128}), tmp_path / "a.parquet")
         (source,) = find_inputs([tmp_path])
         steps: list[int] = []
@@ -337,7 +337,7 @@ class TestParquet:
 class TestDatasets:
     def test_a_saved_data_set_is_read(self, tmp_path):
         datasets.Dataset.from_dict({"text": ["One.", "Two."]}).save_to_disk(tmp_path / "set")
-        assert [document.text for document in kept(tmp_path / "set")] == ["One.", "Two."]
+        assert [document.text for document in read_all(tmp_path / "set")] == ["One.", "Two."]
 
     def test_rows_of_a_saved_data_set_that_are_not_utf8_are_dropped(self, tmp_path):
         texts = [b"Good.", b"caf\xe9", *[b"Good again."] * 200]
@@ -347,7 +347,7 @@ class TestDatasets:
         assert (first.text, len(others), others[-1].place.line) == ("Good.", 200, 202)
         assert dropped == Dropped((f"{tmp_path}/set", 2), "invalid UTF-8", "column 'text': byte 4 is not UTF-8 text")
 
-    def test_text_that_is_not_utf8_in_a_streamed_data_set_is_an_error_that_tells_the_way_out(self, tmp_path):
+    def test_text_that_is_not_utf8_in_a_streamed_data_set_is_an_error_with_a_remedy(self, tmp_path):
         (tmp_path / "set").mkdir()
         column = pa.array([b"Good.", b"caf\xe9"]).view(pa.string())
         pq.write_table(pa.table({"text": column}), tmp_path / "set" / "train.parquet")
@@ -357,16 +357,16 @@ class TestDatasets:
     def test_all_splits_of_a_saved_data_set_are_read(self, tmp_path):
         splits = {name: datasets.Dataset.from_dict({"text": [name]}) for name in ("train", "test")}
         datasets.DatasetDict(splits).save_to_disk(tmp_path / "set")
-        assert {document.text for document in kept(tmp_path / "set")} == {"train", "test"}
+        assert {document.text for document in read_all(tmp_path / "set")} == {"train", "test"}
 
-    def test_a_data_set_is_loaded_by_name_and_split(self, tmp_path, monkeypatch):
+    def test_a_data_set_is_loaded_by_name_and_split(self, tmp_path):
         put_json(tmp_path / "set" / "train.jsonl", {"text": "One."})
         put_json(tmp_path / "set" / "test.jsonl", {"text": "Two."})
-        assert [document.text for document in kept(f"hf:{tmp_path / 'set'}")] == ["One."]
-        (document,) = kept(f"hf:{tmp_path / 'set'}::test")
+        assert [document.text for document in read_all(f"hf:{tmp_path / 'set'}")] == ["One."]
+        (document,) = read_all(f"hf:{tmp_path / 'set'}::test")
         assert (document.text, document.place.line) == ("Two.", 1)
 
-    def test_a_name_that_leads_nowhere_is_an_error(self, tmp_path):
+    def test_an_unknown_data_set_is_an_error(self, tmp_path):
         with pytest.raises(UserError, match="the data set cannot be loaded"):
             list(read_documents([f"hf:{tmp_path / 'none'}"]))
 
@@ -378,22 +378,22 @@ class TestInputs:
         found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["a/wiki_01", "b/1.jsonl", "b/2.txt", "c.txt.gz"]
 
-    def test_what_this_library_has_made_in_a_folder_is_not_read_as_text(self, tmp_path):
-        made = (
+    def test_files_made_by_this_library_are_not_read_as_text(self, tmp_path):
+        generated = (
             "tok/tokenizer_config.json",
             "tok/vocab.txt",
             "c/corpus.json",
             "c/sources.json",
             "c/tokenizer/vocab.txt",
         )
-        for name in (*made, "run/origin.json", "run/metrics.jsonl", "mine/corpus.json", "mine/a.txt", "b.txt"):
+        for name in (*generated, "run/origin.json", "run/metrics.jsonl", "mine/corpus.json", "mine/a.txt", "b.txt"):
             put(tmp_path / name, "")
         with pytest.warns(Remark, match="was made by this library and is not read as text") as notes:
             found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["b.txt", "mine/a.txt"]
         assert [Path(str(note.message).split(":")[0]).name for note in notes] == ["c", "run", "tok"]
 
-    def test_patterns_find_files(self, tmp_path):
+    def test_patterns_match_files(self, tmp_path):
         for name in ("x/1.txt", "x/y/2.txt", "x/3.md"):
             put(tmp_path / name, "")
         found = [Path(source.name).name for source in find_inputs([f"{tmp_path}/**/*"])]
@@ -408,25 +408,25 @@ class TestInputs:
             ("a.csv", "*.txt", "no file matches this pattern"),
         ],
     )
-    def test_a_path_that_means_nothing_is_an_error(self, tmp_path, make, given_path, message):
+    def test_a_path_without_readable_files_is_an_error(self, tmp_path, make, given_path, message):
         put(tmp_path / make, "x")
         with pytest.raises(UserError, match=message):
             find_inputs([tmp_path / given_path])
 
     @pytest.mark.parametrize("again", ["books/a.txt", "books/*.txt", "books"])
-    def test_a_file_that_two_paths_mean_is_an_error(self, tmp_path, again):
+    def test_a_file_given_by_two_paths_is_an_error(self, tmp_path, again):
         put(tmp_path / "books" / "a.txt", "x")
         with pytest.raises(UserError, match=f"a.txt: is given twice, by .*books and by .*{re.escape(again)}: "):
             find_inputs([tmp_path / "books", tmp_path / again])
 
     @pytest.mark.parametrize("again", ["books/../books/a.txt", "link.txt"])
-    def test_a_file_by_another_name_is_the_same(self, tmp_path, again):
+    def test_a_file_given_again_by_another_name_is_an_error(self, tmp_path, again):
         put(tmp_path / "books" / "a.txt", "x")
         (tmp_path / "link.txt").symlink_to("books/a.txt")
         with pytest.raises(UserError, match=r"is given twice, by .*books.*, as .*a\.txt and by .*would count twice"):
             find_inputs([tmp_path / "books", f"{tmp_path}/{again}"])
 
-    def test_a_file_that_may_not_be_read_is_an_error(self, tmp_path):
+    def test_a_file_that_cannot_be_read_is_an_error(self, tmp_path):
         (tmp_path / "a.txt").symlink_to(tmp_path / "a.txt")
         with pytest.raises(UserError, match=r"a\.txt: "):
             list(read_documents([tmp_path / "a.txt"]))

@@ -1,4 +1,4 @@
-"""Slices of sources, and columns that are made of others."""
+"""Slices of sources, and columns made from other columns."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def numbers(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("part", "first", "last"), [("[:4]", 0, 3), ("[4:]", 4, 9), ("[2:5]", 2, 4), ("", 0, 9)])
-def test_a_slice_takes_rows_and_keeps_their_places(numbers: str, part: str, first: int, last: int) -> None:
+def test_a_slice_takes_rows_and_keeps_their_line_numbers(numbers: str, part: str, first: int, last: int) -> None:
     rows = read_split("train", [numbers + part], RowOptions()).rows
     assert [row["number"] for row in rows] == [str(i) for i in range(first, last + 1)]
-    assert rows[0].place.line == first + 2  # behind the line of names
+    assert rows[0].place.line == first + 2  # after the header
     assert is_there(numbers + part)
 
 
@@ -32,7 +32,7 @@ def test_an_empty_slice_and_a_missing_file_are_errors(numbers: str, tmp_path: Pa
     assert not is_there(str(tmp_path / "away.tsv[:4]"))
 
 
-def test_lists_are_joined_and_columns_composed_of_parts() -> None:
+def test_lists_are_joined_and_columns_composed_from_parts() -> None:
     options = RowOptions(join={"words": "-"}, compose={"asked": "{who.name}: {words}, {count}"})
     row = options.adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"], "count": 3}))
     assert row is not None
@@ -48,12 +48,12 @@ def test_lists_are_joined_and_columns_composed_of_parts() -> None:
         ("{words}", "column 'words': expected text"),
     ],
 )
-def test_a_composed_text_that_cannot_be_made_says_what_is_missing(pattern: str, message: str) -> None:
+def test_the_error_of_an_impossible_composition_says_what_is_missing(pattern: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         RowOptions(compose={"asked": pattern}).adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"]}))
 
 
-def test_torn_rows_are_skipped_and_counted_only_when_asked(tmp_path: Path) -> None:
+def test_incomplete_rows_are_skipped_and_counted_only_on_request(tmp_path: Path) -> None:
     file = tmp_path / "torn.tsv"
     file.write_text("a\tb\n1\t2\n3\n4\t5\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"torn\.tsv:3: has 1 cell, expected 2"):

@@ -1,4 +1,4 @@
-"""The corpus on disk: what is written is what is read, and damage is noticed."""
+"""The corpus on disk: it reads back as written, and damage is detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ernie.text.tokenizer import Encoding, Tokenizer
 
 
 class Numbers(Tokenizer):
-    """Each unit is a number and its own id: all that the shards need of a tokenizer."""
+    """A tokenizer whose units are numbers and their own ids: all that the shards need."""
 
     kind: ClassVar[str] = "numbers"
     lowercase = False
@@ -66,7 +66,7 @@ def document(lengths: Sequence[int], seed: int = 0, vocab_size: int = 1000) -> D
     )
 
 
-def written(
+def write_corpus(
     folder: Path, batches: Sequence[Sequence[Document]], *, vocab_size: int = 1000, shard_tokens: int = 100
 ) -> Corpus:
     with CorpusWriter(folder, Numbers(vocab_size), shard_tokens=shard_tokens) as writer:
@@ -90,25 +90,25 @@ def assert_same(split: Split, documents: Sequence[Document]) -> None:
     vocab_size=st.sampled_from([1000, 65_536, 65_537]),
     shard_tokens=st.integers(1, 60),
 )
-def test_what_is_written_is_what_is_read(batches, vocab_size, shard_tokens, tmp_path_factory):
+def test_a_corpus_reads_back_as_written(batches, vocab_size, shard_tokens, tmp_path_factory):
     folder = tmp_path_factory.mktemp("round") / "corpus"
     documents = [
         [document(lengths, 10 * i + j, vocab_size) for j, lengths in enumerate(batch)]
         for i, batch in enumerate(batches)
     ]
-    corpus = written(folder, documents, vocab_size=vocab_size, shard_tokens=shard_tokens)
-    flat = [one for batch in documents for one in batch]
+    corpus = write_corpus(folder, documents, vocab_size=vocab_size, shard_tokens=shard_tokens)
+    flat = [doc for batch in documents for doc in batch]
     assert_same(corpus.train, flat)
     assert_same(pickle.loads(pickle.dumps(corpus)).train, flat)
-    assert corpus.train.tokens == sum(len(one.ids) for one in flat)
-    assert corpus.train.sentences == sum(len(one) for one in flat)
+    assert corpus.train.tokens == sum(len(doc.ids) for doc in flat)
+    assert corpus.train.sentences == sum(len(doc) for doc in flat)
     assert len(corpus.held_out) == 0
     corpus.verify()
 
 
 def test_large_vocabularies_keep_ids_above_65535(tmp_path):
-    one = Document(0, np.array([70_000]), np.array([0]), np.array([1]), np.array([0]))
-    assert written(tmp_path / "c", [[one]], vocab_size=70_001).train[0].ids.tolist() == [70_000]
+    large = Document(0, np.array([70_000]), np.array([0]), np.array([1]), np.array([0]))
+    assert write_corpus(tmp_path / "c", [[large]], vocab_size=70_001).train[0].ids.tolist() == [70_000]
 
 
 def test_a_document_knows_where_it_was_read(tmp_path):
@@ -119,28 +119,28 @@ def test_a_document_knows_where_it_was_read(tmp_path):
     assert [train.source(0), train.source(-1)] == ["b.txt:12", "a.txt:5"]
 
 
-def test_documents_outside_the_split_do_not_exist(tmp_path):
-    train = written(tmp_path / "c", [[document([3])]]).train
+def test_an_index_outside_the_split_is_an_error(tmp_path):
+    train = write_corpus(tmp_path / "c", [[document([3])]]).train
     assert train[-1].index == 0
     with pytest.raises(IndexError):
         train[1]
 
 
-def test_a_pickled_split_carries_no_data(tmp_path):
-    train = written(tmp_path / "c", [[document([5000])]]).train
+def test_a_pickled_split_contains_no_data(tmp_path):
+    train = write_corpus(tmp_path / "c", [[document([5000])]]).train
     assert len(train[0].ids) == 5000
     assert len(pickle.dumps(train)) < 2000
 
 
 def test_corpora_of_the_same_bytes_have_the_same_fingerprint(tmp_path):
-    first = written(tmp_path / "a", [[document([3, 4])]])
-    second = written(tmp_path / "b", [[document([3, 4])]])
-    other = written(tmp_path / "c", [[document([3, 4], seed=1)]])
+    first = write_corpus(tmp_path / "a", [[document([3, 4])]])
+    second = write_corpus(tmp_path / "b", [[document([3, 4])]])
+    other = write_corpus(tmp_path / "c", [[document([3, 4], seed=1)]])
     assert first.fingerprint == second.fingerprint != other.fingerprint
 
 
 def test_a_truncated_shard_is_named_when_the_corpus_is_opened(tmp_path):
-    written(tmp_path / "c", [[document([50])]])
+    write_corpus(tmp_path / "c", [[document([50])]])
     path = tmp_path / "c" / "train" / "shard-00000.ids"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"shard-00000\.ids: has 99 bytes, was written with 100.*rebuild"):
@@ -148,14 +148,14 @@ def test_a_truncated_shard_is_named_when_the_corpus_is_opened(tmp_path):
 
 
 def test_a_missing_shard_is_named_when_the_corpus_is_opened(tmp_path):
-    written(tmp_path / "c", [[document([50])]])
+    write_corpus(tmp_path / "c", [[document([50])]])
     (tmp_path / "c" / "train" / "shard-00000.ends").unlink()
     with pytest.raises(UserError, match=r"shard-00000\.ends: is missing"):
         Corpus.open(tmp_path / "c")
 
 
 def test_verify_finds_a_changed_byte(tmp_path):
-    corpus = written(tmp_path / "c", [[document([50])]])
+    corpus = write_corpus(tmp_path / "c", [[document([50])]])
     path = tmp_path / "c" / "train" / "shard-00000.flags"
     content = bytearray(path.read_bytes())
     content[3] ^= 1
@@ -164,7 +164,7 @@ def test_verify_finds_a_changed_byte(tmp_path):
         corpus.verify()
 
 
-def test_a_folder_that_is_no_corpus_is_refused(tmp_path):
+def test_a_folder_that_is_not_a_corpus_is_rejected(tmp_path):
     with pytest.raises(UserError, match="is not a corpus"):
         Corpus.open(tmp_path)
     (tmp_path / "corpus.json").write_text('{"format": 99}')
@@ -173,13 +173,13 @@ def test_a_folder_that_is_no_corpus_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["language", "tokenizer.vocab_size", "splits.held_out", "splits.train[0].tokens"])
-def test_an_index_that_lacks_something_is_a_sentence_that_names_it(tmp_path, missing):
-    written(tmp_path / "c", [[document([3])]])
+def test_a_key_missing_from_the_index_is_named(tmp_path, missing):
+    write_corpus(tmp_path / "c", [[document([3])]])
     path = tmp_path / "c" / "corpus.json"
     index = json.loads(path.read_text())
-    *way, last = [int(key) if key.isdigit() else key for key in missing.replace("[0]", ".0").split(".")]
+    *parents, last = [int(key) if key.isdigit() else key for key in missing.replace("[0]", ".0").split(".")]
     owner = index
-    for key in way:
+    for key in parents:
         owner = owner[key]
     del owner[last]
     path.write_text(json.dumps(index))
@@ -190,8 +190,8 @@ def test_an_index_that_lacks_something_is_a_sentence_that_names_it(tmp_path, mis
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[{}]"])
-def test_damaged_names_of_sources_are_a_sentence(tmp_path, content):
-    written(tmp_path / "c", [[document([3])]])
+def test_a_damaged_source_list_raises_a_clear_error(tmp_path, content):
+    write_corpus(tmp_path / "c", [[document([3])]])
     corpus = Corpus.open(tmp_path / "c")
     (tmp_path / "c" / "sources.json").write_text(content)
     with pytest.raises(UserError, match=r"sources\.json: cannot be read"):
@@ -206,7 +206,7 @@ def test_an_error_while_writing_leaves_nothing_behind(tmp_path):
 
 
 def test_an_error_while_overwriting_keeps_the_old_corpus(tmp_path):
-    written(tmp_path / "c", [[document([3])]])
+    write_corpus(tmp_path / "c", [[document([3])]])
     with pytest.raises(RuntimeError), CorpusWriter(tmp_path / "c", Numbers(), overwrite=True):
         raise RuntimeError
     assert len(Corpus.open(tmp_path / "c").train) == 1
@@ -214,7 +214,7 @@ def test_an_error_while_overwriting_keeps_the_old_corpus(tmp_path):
 
 
 def test_overwriting_replaces_the_corpus(tmp_path):
-    written(tmp_path / "c", [[document([3])]])
+    write_corpus(tmp_path / "c", [[document([3])]])
     with CorpusWriter(tmp_path / "c", Numbers(), overwrite=True) as writer:
         writer.write("held_out", Documents.join([document([3])], [(0, 1)]))
         writer.finish(["a.txt"], language="en")
@@ -224,7 +224,7 @@ def test_overwriting_replaces_the_corpus(tmp_path):
 
 
 def test_an_existing_corpus_is_kept_without_overwrite(tmp_path):
-    written(tmp_path / "c", [[document([3])]])
+    write_corpus(tmp_path / "c", [[document([3])]])
     with pytest.raises(UserError, match="holds a corpus already"):
         CorpusWriter(tmp_path / "c", Numbers())
 
@@ -235,7 +235,7 @@ def test_a_folder_with_other_files_is_never_replaced(tmp_path):
         CorpusWriter(tmp_path, Numbers(), overwrite=True)
 
 
-def test_a_full_disk_is_told_and_the_partial_corpus_removed(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_the_partial_corpus_removed(tmp_path, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Streams: endless, the same whatever makes their batches, and resumed from anywhere as if never stopped."""
+"""Streams: endless, independent of the worker processes, and resumable from anywhere as if never stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ernie.text.tokenizer import Tokenizer
 
 
 class Unchecked:
-    """A task to which all samples are good."""
+    """A task that accepts every sample."""
 
     def check_sample(self, sample: Sample) -> None:
         pass
@@ -30,7 +30,7 @@ class Unchecked:
 
 @dataclass(frozen=True)
 class Pieces(Unchecked):
-    """A task: each item, a number, gives as many samples as its last digit says; their first token is the item."""
+    """A task: each item is a number and gives item % 4 samples, whose first token is the item."""
 
     window: int = 1
 
@@ -41,8 +41,8 @@ class Pieces(Unchecked):
 
 
 @dataclass(frozen=True)
-class Drawing(Unchecked):
-    """A task: each item gives one sample, of its window's items and three random numbers."""
+class RandomTokens(Unchecked):
+    """A task: each item gives one sample, made of the items of its window and three random numbers."""
 
     window: int = 1
 
@@ -52,49 +52,49 @@ class Drawing(Unchecked):
 
 
 @dataclass(frozen=True)
-class Silent(Unchecked):
-    """A task that finds nothing, but in one item."""
+class SparseTask(Unchecked):
+    """A task that finds no samples, except in one item."""
 
-    speaks_at: int = -1
+    only_item: int = -1
     window: ClassVar[int] = 1
 
     def samples(self, items: Sequence[Any], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
-        if items[0] == self.speaks_at:
+        if items[0] == self.only_item:
             yield Sample(np.arange(9), np.zeros(9, np.int64), {"label": 0})
 
 
 def source(items: int = 200, **changes: Any) -> Source:
-    """A source whose blocks are small."""
-    plain = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24, mixed=0)
-    return replace(plain, **changes)
+    """Return a source whose blocks are small."""
+    default = Source("pieces", Pieces(), range(items), numbered(), seed=3, budget=24, mixed=0)
+    return replace(default, **changes)
 
 
-def stream(of: Source) -> Stream:
-    """A stream whose blocks are made when they are asked for, without a feed."""
+def stream(src: Source) -> Stream:
+    """Return a stream that makes its blocks on request, without a feed."""
 
     def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
         done: Future[list[Packed]] = Future()
-        done.set_result(of.batches(epoch, first, last))
+        done.set_result(src.batches(epoch, first, last))
         return done
 
-    return Stream(of, submit)
+    return Stream(src, submit)
 
 
 def take(count: int, batches: Stream) -> list[Packed]:
     return [next(batches) for _ in range(count)]
 
 
-def same(one: Packed, other: Packed) -> bool:
+def same(first: Packed, second: Packed) -> bool:
     return (
-        np.array_equal(one.ids, other.ids)
-        and np.array_equal(one.layout.offsets, other.layout.offsets)
-        and np.array_equal(one.samples, other.samples)
-        and np.array_equal(one.labels["label"].values, other.labels["label"].values)
+        np.array_equal(first.ids, second.ids)
+        and np.array_equal(first.layout.offsets, second.layout.offsets)
+        and np.array_equal(first.samples, second.samples)
+        and np.array_equal(first.labels["label"].values, second.labels["label"].values)
     )
 
 
 def epoch_of(batches: Stream, epoch: int) -> list[Packed]:
-    """The batches of an epoch, for a stream that stands at its first."""
+    """Return the batches of an epoch from a stream that is at its first batch."""
     found = []
     while True:
         batch = next(batches)
@@ -107,9 +107,9 @@ def epoch_of(batches: Stream, epoch: int) -> list[Packed]:
 
 
 @pytest.mark.parametrize("items", [1, 2, 7, 200])
-def test_every_sample_of_an_epoch_comes_exactly_once(items: int) -> None:
-    of = source(items + 1)
-    names = np.concatenate([batch.samples for batch in epoch_of(stream(of), 0)])
+def test_every_sample_of_an_epoch_appears_exactly_once(items: int) -> None:
+    src = source(items + 1)
+    names = np.concatenate([batch.samples for batch in epoch_of(stream(src), 0)])
     expected = {(0, item, number) for item in range(items + 1) for number in range(item % 4)}
     assert sorted(map(tuple, names.tolist())) == sorted(expected)
 
@@ -135,58 +135,56 @@ def test_epochs_hold_the_same_items_in_another_order_with_other_random_numbers()
 
 
 @pytest.mark.parametrize("window", [2, 3])
-def test_the_window_holds_strangers_also_at_the_end_of_an_epoch(window: int) -> None:
+def test_a_window_holds_distinct_items_also_at_the_end_of_an_epoch(window: int) -> None:
     for seed in range(9):
-        of = source(7, task=Drawing(window), seed=seed)
-        windows = [sample.ids[:window].tolist() for _, sample in of.named_samples(0, 0, 7)]
+        src = source(7, task=RandomTokens(window), seed=seed)
+        windows = [sample.ids[:window].tolist() for _, sample in src.named_samples(0, 0, 7)]
         assert sorted(items[0] for items in windows) == list(range(7))
         assert all(len(set(items)) == window for items in windows)
 
 
-def test_every_item_has_random_numbers_of_its_own_whatever_else_is_made_with_it() -> None:
-    sources = [source(30, task=Drawing(), **changes) for changes in ({}, {"seed": 4}, {"name": "other"})]
-    drawn = [draws(of.named_samples(epoch, 0, 30)) for of in sources for epoch in range(3)]
+def test_every_item_has_its_own_random_numbers_whatever_else_is_in_its_block() -> None:
+    sources = [source(30, task=RandomTokens(), **changes) for changes in ({}, {"seed": 4}, {"name": "other"})]
+    drawn = [draws(src.named_samples(epoch, 0, 30)) for src in sources for epoch in range(3)]
     assert len({numbers for found in drawn for numbers in found.values()}) == 30 * len(drawn)
     parts = (sources[0].named_samples(2, *part) for part in ((0, 11), (11, 12), (12, 30)))
     assert {name: numbers for part in parts for name, numbers in draws(part).items()} == drawn[2]
 
 
 def draws(named: Iterator[tuple[tuple[int, int, int], Sample]]) -> dict[tuple[int, int, int], tuple[int, ...]]:
-    """What each sample of a task Drawing drew, by its name."""
+    """Return the random numbers of each `RandomTokens` sample by its name."""
     return {name: tuple(sample.ids[-3:].tolist()) for name, sample in named}
 
 
-def test_samples_are_mixed_in_another_way_in_each_block_epoch_task_and_run() -> None:
-    def mixed(of: Source, epoch: int, first: int) -> tuple[int, ...]:
-        """Which of a block's samples, in the order of its items, comes when."""
-        places = {name: place for place, (name, _) in enumerate(of.named_samples(epoch, first, first + 30))}
-        batches = of.batches(epoch, first, first + 30)
+def test_samples_are_shuffled_differently_in_each_block_epoch_task_and_run() -> None:
+    def shuffled(src: Source, epoch: int, first: int) -> tuple[int, ...]:
+        """Return the order of a block's samples, as positions in the order of its items."""
+        places = {name: place for place, (name, _) in enumerate(src.named_samples(epoch, first, first + 30))}
+        batches = src.batches(epoch, first, first + 30)
         return tuple(places[tuple(name)] for batch in batches for name in batch.samples.tolist())
 
-    of = source(90, task=Drawing())
-    ways = [mixed(of, 0, 0), mixed(of, 0, 30), mixed(of, 1, 0)]
-    ways += [mixed(replace(of, **changes), 0, 0) for changes in ({"seed": 4}, {"name": "other"})]
-    assert all(sorted(way) == list(range(30)) for way in ways)
-    assert len(set(ways)) == len(ways)
+    src = source(90, task=RandomTokens())
+    orders = [shuffled(src, 0, 0), shuffled(src, 0, 30), shuffled(src, 1, 0)]
+    orders += [shuffled(replace(src, **changes), 0, 0) for changes in ({"seed": 4}, {"name": "other"})]
+    assert all(sorted(order) == list(range(30)) for order in orders)
+    assert len(set(orders)) == len(orders)
 
 
 @pytest.mark.parametrize(
     ("items", "mixed", "expected"),
     [
-        (5000, 0, 128),  # 16 batches of 32 tokens, and an item gives 4 tokens
+        (5000, 0, 128),  # 16 batches of 32 tokens, at 4 tokens per item
         (5000, 600, 150),
-        (5000, 10**6, 1024),  # no more are looked through, however many tokens are to be mixed
+        (5000, 10**6, 1024),  # the limit, however many tokens are to be mixed
         (100, 0, 100),
     ],
 )
-def test_a_block_has_sixteen_batches_and_as_many_tokens_as_are_to_be_mixed(
-    items: int, mixed: int, expected: int
-) -> None:
-    of = source(items, task=Drawing(), tokenizer=numbered(5000), budget=32, mixed=mixed)
-    assert of.items_per_block() == expected
+def test_a_block_has_sixteen_batches_and_at_least_the_tokens_to_be_mixed(items: int, mixed: int, expected: int) -> None:
+    src = source(items, task=RandomTokens(), tokenizer=numbered(5000), budget=32, mixed=mixed)
+    assert src.items_per_block() == expected
 
 
-def test_batches_that_follow_one_another_are_of_many_documents() -> None:
+def test_consecutive_batches_come_from_many_documents() -> None:
     @dataclass(frozen=True)
     class Books(Unchecked):
         window: int = 1
@@ -197,29 +195,29 @@ def test_batches_that_follow_one_another_are_of_many_documents() -> None:
 
     books = source(1000, task=Books(), budget=96)
 
-    def different(of: Source) -> int:
-        return len(np.unique(np.concatenate([batch.samples[:, 1] for batch in take(16, stream(of))])))
+    def distinct_documents(src: Source) -> int:
+        return len(np.unique(np.concatenate([batch.samples[:, 1] for batch in take(16, stream(src))])))
 
-    assert different(books) == 1  # 64 samples of the same 4,800 tokens
-    assert different(replace(books, mixed=100 * 4_800)) > 35  # of 100 books
-
-
-# --------------------------------------------------------------------------------------- who makes batches
+    assert distinct_documents(books) == 1  # 64 samples of the same 4,800 tokens
+    assert distinct_documents(replace(books, mixed=100 * 4_800)) > 35  # of 100 books
 
 
-def test_worker_processes_change_nothing() -> None:
+# ------------------------------------------------------------------------------------------------- workers
+
+
+def test_worker_processes_do_not_change_the_batches() -> None:
     here, there = Feed([source()]), Feed([source()], processes=2)
     try:
-        one, other = here.stream("pieces"), there.stream("pieces")
+        serial, parallel = here.stream("pieces"), there.stream("pieces")
         for _ in range(60):
-            assert same(next(one), next(other))
-        assert one.state() == other.state()
+            assert same(next(serial), next(parallel))
+        assert serial.state() == parallel.state()
     finally:
         here.close()
         there.close()
 
 
-def test_an_error_in_a_task_reaches_whoever_asks_for_a_batch() -> None:
+def test_an_error_in_a_task_is_raised_where_a_batch_is_requested() -> None:
     feed = Feed([replace(source(), items=[1, 2, 3, 5] * 50)])
     batches = feed.stream("pieces")
     batches.source.items[:] = ["not a number"] * 200  # type: ignore[index]
@@ -234,13 +232,13 @@ def test_an_error_in_a_task_reaches_whoever_asks_for_a_batch() -> None:
 
 @settings(max_examples=40)
 @given(st.integers(min_value=0, max_value=150), st.integers(min_value=0, max_value=60))
-def test_a_resumed_stream_equals_one_that_never_stopped(taken: int, more: int) -> None:
+def test_a_resumed_stream_equals_an_uninterrupted_one(taken: int, more: int) -> None:
     whole = stream(source(50))
     for _ in range(taken):
         next(whole)
     state = json.loads(json.dumps(whole.state()))  # as a checkpoint keeps it
     resumed = stream(source(50))
-    for _ in range(more):  # wherever it stood before
+    for _ in range(more):  # wherever it was before
         next(resumed)
     resumed.seek(state)
     for _ in range(40):
@@ -248,7 +246,7 @@ def test_a_resumed_stream_equals_one_that_never_stopped(taken: int, more: int) -
     assert whole.state() == resumed.state()
 
 
-def test_the_state_is_a_few_numbers_however_far_the_stream_is() -> None:
+def test_the_state_stays_small_however_far_the_stream_is() -> None:
     batches = stream(source(50))
     for _ in range(300):
         next(batches)
@@ -259,34 +257,34 @@ def test_the_state_is_a_few_numbers_however_far_the_stream_is() -> None:
 
 
 def test_seeking_makes_only_the_blocks_from_there_on() -> None:
-    of = source(5000, tokenizer=numbered(5000))
-    asked: list[tuple[int, int]] = []
+    src = source(5000, tokenizer=numbered(5000))
+    requested: list[tuple[int, int]] = []
 
     def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
-        asked.append((epoch, first))
+        requested.append((epoch, first))
         done: Future[list[Packed]] = Future()
-        done.set_result(of.batches(epoch, first, last))
+        done.set_result(src.batches(epoch, first, last))
         return done
 
-    batches = Stream(of, submit)
+    batches = Stream(src, submit)
     batches.seek({"epoch": 700, "block": 5, "batch": 2, "drawn": 10**6, "digest": "ab"})
     next(batches)
     assert batches.position.drawn == 10**6 + 1
-    assert [epoch for epoch, _ in asked] == [700, 700]
-    assert asked[0][1] > 0
+    assert [epoch for epoch, _ in requested] == [700, 700]
+    assert requested[0][1] > 0
 
 
 # -------------------------------------------------------------------------------------------------- digest
 
 
-def test_the_digest_tells_any_two_histories_apart() -> None:
-    def digest(of: Source, taken: int) -> str:
-        batches = stream(of)
+def test_the_digest_differs_between_any_two_histories() -> None:
+    def digest(src: Source, taken: int) -> str:
+        batches = stream(src)
         for _ in range(taken):
             next(batches)
         return batches.state()["digest"]
 
-    different = [
+    digests = [
         digest(source(), 10),
         digest(source(), 11),
         digest(source(items=201), 10),
@@ -294,8 +292,8 @@ def test_the_digest_tells_any_two_histories_apart() -> None:
         digest(source(budget=25), 10),
         digest(source(name="other"), 10),
     ]
-    assert len(set(different)) == len(different)
-    assert digest(source(), 10) == different[0]
+    assert len(set(digests)) == len(digests)
+    assert digest(source(), 10) == digests[0]
 
 
 def test_the_digest_depends_on_all_batches_and_their_order() -> None:
@@ -308,17 +306,17 @@ def test_the_digest_depends_on_all_batches_and_their_order() -> None:
 # ----------------------------------------------------------------------------------------- nothing to learn
 
 
-def test_a_task_without_samples_is_a_sentence() -> None:
+def test_a_task_without_samples_raises_a_clear_error() -> None:
     with pytest.raises(UserError, match=r"task 'quiet' finds nothing to learn from .* none of its 200 documents"):
-        stream(source(name="quiet", task=Silent()))
+        stream(source(name="quiet", task=SparseTask()))
 
 
 def test_a_single_document_with_samples_among_many_is_found() -> None:
-    batches = stream(source(5000, task=Silent(speaks_at=4321)))
+    batches = stream(source(5000, task=SparseTask(only_item=4321)))
     assert [next(batches).samples[0].tolist() for _ in range(3)] == [[epoch, 4321, 0] for epoch in range(3)]
 
 
-def test_too_few_documents_for_a_window_are_a_sentence() -> None:
+def test_too_few_documents_for_a_window_raise_a_clear_error() -> None:
     with pytest.raises(UserError, match=r"task 'pieces' needs at least 3 documents, or rows .* and there are 2"):
         stream(source(2, task=Pieces(window=3)))
     with pytest.raises(UserError, match=r"needs at least 1 documents, or rows .* and there are 0"):
@@ -326,10 +324,10 @@ def test_too_few_documents_for_a_window_are_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_a_killed_worker_is_a_sentence_and_the_others_end(processes: int) -> None:
-    made = source()
-    feed = Feed([made], processes=processes)
-    stream = feed.stream(made.name)
+def test_a_killed_worker_raises_a_clear_error_and_the_others_end(processes: int) -> None:
+    src = source()
+    feed = Feed([src], processes=processes)
+    stream = feed.stream(src.name)
     next(stream)
     assert isinstance(feed._executor, ProcessPoolExecutor)
     workers = list(feed._executor._processes.values())

@@ -1,4 +1,4 @@
-"""Labeled files: rows come as they were written, and whatever is wrong has a line."""
+"""Labeled files: rows read back as written, and every fault is reported with its line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def table(folder: Path, content: str | bytes, name: str = "rows.tsv", required: 
 
 @settings(max_examples=50)
 @given(rows=st.lists(st.tuples(cells, cells), min_size=1), end=st.sampled_from(["", "\n", "\r\n"]))
-def test_rows_of_a_tsv_file_come_as_they_were_written(
+def test_rows_of_a_tsv_file_read_back_as_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], end: str
 ) -> None:
     newline = end or "\n"
@@ -38,18 +38,18 @@ def test_rows_of_a_tsv_file_come_as_they_were_written(
 
 @settings(max_examples=50)
 @given(rows=st.lists(st.fixed_dictionaries({"a": st.text(st.characters(exclude_categories=["Cs"]))}), min_size=1))
-def test_rows_of_a_jsonl_file_come_as_they_were_written(
+def test_rows_of_a_jsonl_file_read_back_as_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, str]]
 ) -> None:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     assert list(table(tmp_path_factory.getbasetemp(), text, "rows.jsonl")) == rows
 
 
-def test_values_that_are_no_text_become_text(tmp_path: Path) -> None:
+def test_values_that_are_not_text_become_text(tmp_path: Path) -> None:
     assert table(tmp_path, '{"a": 1, "b": 2.5, "c": null}\n', "rows.jsonl")[0] == {"a": "1", "b": "2.5", "c": "null"}
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path: Path) -> None:
     assert table(tmp_path, b"\xef\xbb\xbfa\tb\n1\t2\n")[0] == {"a": "1", "b": "2"}
     assert table(tmp_path, b'\xef\xbb\xbf{"a": 1}\n', "rows.jsonl")[0] == {"a": "1"}
 
@@ -76,24 +76,24 @@ def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
         ("rows.jsonl", b'{"a": 1}\n\xff\n', "rows.jsonl:2: is not UTF-8 text"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_a_fault_is_reported_with_its_line(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
     with pytest.raises(UserError) as caught:
         list(table(tmp_path, content, name))
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_file_raises_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file"):
         Table(tmp_path / "rows.tsv", ["a"])
 
 
-def test_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "rows.tsv").mkdir()
     with pytest.raises(UserError, match=r"rows\.tsv: cannot be read: Is a directory"):
         Table(tmp_path / "rows.tsv", ["a"])
 
 
-def test_finding_the_rows_takes_memory_for_them_and_not_for_the_file(tmp_path: Path) -> None:
+def test_indexing_the_rows_does_not_load_the_whole_file(tmp_path: Path) -> None:
     content = "a\n" + ("x" * (1 << 20) + "\n") * 20
     tracemalloc.start()
     try:
@@ -115,7 +115,7 @@ def test_a_split_takes_every_row_once_and_keeps_equal_rows_on_one_side(tmp_path:
     assert 60 <= len(held_out) <= 140
 
 
-def test_of_ten_rows_that_differ_at_least_one_is_held_out(tmp_path: Path) -> None:
+def test_at_least_one_of_ten_distinct_rows_is_held_out(tmp_path: Path) -> None:
     for name in "bcdefgh":
         rows = "".join(f"{name}{i}\n" for i in range(10))
         assert len(table(tmp_path, "a\n" + rows * 3).rows(held_out=True)) in range(3, 30, 3)
@@ -123,23 +123,23 @@ def test_of_ten_rows_that_differ_at_least_one_is_held_out(tmp_path: Path) -> Non
 
 
 @given(st.lists(st.integers(2**32 // 11, 2**32 - 1), min_size=1, max_size=40), st.randoms())
-def test_the_order_of_the_rows_moves_none_to_the_other_side(hashes: list[int], random: Random) -> None:
+def test_the_split_does_not_depend_on_the_order_of_the_rows(hashes: list[int], random: Random) -> None:
     shuffled = random.sample(hashes, len(hashes))
     sides = []
     for order in (hashes, shuffled):
         out = are_held_out(np.array(order, np.uint32))
-        sides.append({(text, bool(is_out)) for text, is_out in zip(order, out, strict=True)})
+        sides.append({(value, bool(is_out)) for value, is_out in zip(order, out, strict=True)})
     assert sides[0] == sides[1]
-    lowest = {text for text in hashes if text < 0.1 * 2**32}
+    lowest = {value for value in hashes if value < 0.1 * 2**32}
     expected = lowest or ({min(hashes)} if len(set(hashes)) >= 10 else set())
-    assert {text for text, is_out in sides[0] if is_out} == expected
+    assert {value for value, is_out in sides[0] if is_out} == expected
 
 
 def test_a_split_reads_the_file_once_whatever_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table(tmp_path, "a\n" + "".join(f"{i}\n" for i in range(100)))
     opened: list[Path] = []
-    really = Path.open
-    monkeypatch.setattr(Path, "open", lambda path, mode: opened.append(path) or really(path, mode))
+    original_open = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: opened.append(path) or original_open(path, mode))
     assert len(whole.rows(held_out=False)) + len(whole.rows(held_out=True)) == 100
     assert opened == [whole.path]
 
@@ -151,6 +151,6 @@ def test_a_row_of_a_split_knows_its_line(tmp_path: Path) -> None:
     assert [str(rows.place(i)) for i in range(len(rows))] == [f"{whole.path}:{row['a']}" for row in rows]
 
 
-def test_a_table_travels_to_worker_processes(tmp_path: Path) -> None:
+def test_a_table_can_be_pickled_for_worker_processes(tmp_path: Path) -> None:
     rows = table(tmp_path, "a\n1\n2\n").rows(held_out=False, share=0)
     assert list(pickle.loads(pickle.dumps(rows))) == [{"a": "1"}, {"a": "2"}]

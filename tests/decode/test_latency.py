@@ -1,4 +1,4 @@
-"""Latency by cases worked by hand, and by SimulEval's scorers where they are installed."""
+"""Latency against examples computed by hand, and SimulEval's scorers where they are installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_wait_k_on_equal_lengths_lags_by_k(k: int) -> None:
     assert latency.average_lagging(delays_of(WaitK(k), 8, 8), 8, 8) == pytest.approx(k)
 
 
-def test_full_sentences_lag_by_their_length() -> None:
+def test_waiting_for_the_full_sentence_lags_by_its_length() -> None:
     delays = delays_of(WaitK(None), 6, 9)
     assert delays == [6.0] * 9
     assert latency.average_lagging(delays, 6, 9) == 6
@@ -32,7 +32,7 @@ def test_full_sentences_lag_by_their_length() -> None:
     assert latency.consecutive_wait(delays) == 6
 
 
-def test_cases_worked_by_hand() -> None:
+def test_examples_computed_by_hand() -> None:
     # Source of 4, reads 2 3 4 4 before its 4 tokens: until the third the lags are 2, 2, 2.
     assert latency.average_lagging([2, 3, 4, 4], 4, 4) == 2
     assert latency.average_proportion([2, 3, 4, 4], 4) == 13 / 16
@@ -41,10 +41,10 @@ def test_cases_worked_by_hand() -> None:
     assert latency.consecutive_wait([2, 3, 4, 4]) == 4 / 3
     # Two tokens for a source of 4: the first comes after 1, and the second, two later, after 3.
     assert latency.differentiable_average_lagging([1, 2], 4) == (1 + (3 - 2)) / 2
-    # Twice as much as the reference is written: AL takes that for being early, LAAL does not.
+    # The output is twice as long as the reference: AL counts that as being early, LAAL does not.
     assert latency.average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0 + 0) / 3)
     assert latency.length_adaptive_average_lagging([1, 1, 2, 2], 2, 2) == pytest.approx((1 + 0.5 + 1) / 3)
-    # Half as much: both compare with the reference, whose tokens take one of the source each.
+    # Half as long: both compare with the reference, with one source token for each of its tokens.
     assert latency.length_adaptive_average_lagging([1, 2], 4, 4) == latency.average_lagging([1, 2], 4, 4) == 1
     # A target of 25 for a source of 20, wait-3: the lag grows, and catch-up keeps it (Ma et al., section 3.2).
     assert latency.average_lagging(delays_of(WaitK(3), 20, 25), 20, 25) == pytest.approx(4.7)
@@ -53,7 +53,7 @@ def test_cases_worked_by_hand() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(1, 40), st.integers(1, 40))
-def test_the_average_proportion_is_a_share_however_long_translation_and_reference_are(
+def test_the_average_proportion_is_at_most_one_for_all_lengths(
     k: int, source: int, written: int, reference: int
 ) -> None:
     found = latency.Latency.of(delays_of(WaitK(k), source, written), source, reference).proportion
@@ -61,7 +61,7 @@ def test_the_average_proportion_is_a_share_however_long_translation_and_referenc
     assert latency.Latency.of([source] * written, source, reference).proportion == 1
 
 
-def test_what_nobody_can_wait_for_is_refused() -> None:
+def test_invalid_policies_and_empty_delays_are_refused() -> None:
     with pytest.raises(UserError, match="wait_k: expected at least 1, found 0"):
         WaitK(0)
     with pytest.raises(UserError, match="catch_up: expected less than 1, found 1"):
@@ -69,21 +69,21 @@ def test_what_nobody_can_wait_for_is_refused() -> None:
     for measure in (latency.average_lagging, latency.length_adaptive_average_lagging):
         with pytest.raises(ValueError, match="no token"):
             measure([], 3, 3)
-    for own in (latency.differentiable_average_lagging, latency.average_proportion):
+    for measure in (latency.differentiable_average_lagging, latency.average_proportion):
         with pytest.raises(ValueError, match="no token"):
-            own([], 3)
+            measure([], 3)
 
 
-def test_delays_may_be_an_array_and_means_are_of_each_measure() -> None:
+def test_delays_may_be_an_array_and_each_measure_is_averaged() -> None:
     found = [latency.Latency.of(WaitK(k).reads(np.arange(4), np.full(4, 4)), 4, 4) for k in (1, 1, 3)]
-    assert [one.lagging for one in found] == [1, 1, 3]
+    assert [each.lagging for each in found] == [1, 1, 3]
     mean = latency.Latency.mean(found)
     for short, name in latency.MEASURES:
-        assert getattr(mean, name) == pytest.approx(sum(getattr(one, name) for one in found) / 3), short
+        assert getattr(mean, name) == pytest.approx(sum(getattr(each, name) for each in found) / 3), short
 
 
 @given(st.integers(1, 12), st.integers(-20, 18).map(lambda n: n / 20), st.integers(1, 30), st.integers(1, 40))
-def test_nothing_is_unread_and_nothing_is_read_twice(k: int, catch_up: float, source: int, written: int) -> None:
+def test_reads_are_monotonic_and_within_the_source(k: int, catch_up: float, source: int, written: int) -> None:
     reads = delays_of(WaitK(k, catch_up), source, written)
     assert all(1 <= now <= source for now in reads)
     assert reads == sorted(reads)
@@ -91,7 +91,7 @@ def test_nothing_is_unread_and_nothing_is_read_twice(k: int, catch_up: float, so
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=20), st.integers(1, 15), st.integers(1, 20))
-def test_they_are_what_simuleval_says(given_delays: list[int], beyond: int, reference: int) -> None:
+def test_the_measures_match_simuleval(given_delays: list[int], beyond: int, reference: int) -> None:
     scorers: Any = pytest.importorskip("simuleval.evaluator.scorers.latency_scorer")
     delays = sorted(given_delays)
     source = max(1, delays[-1] - 3 + beyond // 4)
@@ -110,11 +110,11 @@ def test_they_are_what_simuleval_says(given_delays: list[int], beyond: int, refe
         ("AP", latency.average_proportion(delays, source)),
         ("DAL", latency.differentiable_average_lagging(delays, source)),
     ):
-        scorer = getattr(scorers, f"{name}Scorer")(use_ref_len=name != "AP")  # which is of the translation's own length
+        scorer = getattr(scorers, f"{name}Scorer")(use_ref_len=name != "AP")  # AP uses the length of the translation
         assert found == pytest.approx(scorer.compute(instance)), name
 
 
-def test_a_share_that_is_not_quite_a_fifth_catches_up_as_a_fifth() -> None:
+def test_catch_up_is_robust_to_rounding_errors() -> None:
     steps = np.arange(40)
     lengths = np.full(40, 100)
     np.testing.assert_array_equal(WaitK(3, 1 - 1 / 1.25).reads(steps, lengths), WaitK(3, 0.2).reads(steps, lengths))

@@ -1,4 +1,4 @@
-"""Recognition of sound in pieces: the same however it comes, and blind to what was not heard."""
+"""Streaming recognition: independent of how the audio is split and of audio that has not arrived."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from ernie.model.speech import SpeechHead
 CONFIG = FeatureConfig(bins=12, normalize="streaming")
 BLANK, VOCABULARY = 0, 12
 CHUNK, BEFORE = 3, 2
-BEGIN, END = 1, 2  # what a decoder begins with, and what ends a piece
-CUTTING = Segmentation(back=2, ahead=1, longest=6)
-HISTORY = 5  # tokens that a decoder remembers
-ABSTRACTIONS = 3  # of what it has read before a piece
-# CTC alone, attention to pieces, to pieces encoded with abstractions of those before, and CTC of a recurrent encoder.
+BEGIN, END = 1, 2  # the first token of a decoder, and the one that ends a segment
+SEGMENTATION = Segmentation(back=2, ahead=1, longest=6)
+HISTORY = 5  # tokens in the key-value cache of a decoder
+ABSTRACTIONS = 3  # vectors that summarize the audio before a segment
+# CTC alone, attention to segments, the same with abstractions of earlier segments, and CTC of a recurrent encoder.
 KINDS = ("ctc", "attention", "abstractions", "recurrent")
 
 
 @cache
 def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, SpeechHead]:
-    """An encoder that knows nothing, whose tokens differ from vector to vector all the same."""
+    """An untrained encoder, whose predictions nevertheless differ from vector to vector."""
     paddle.seed(7)
     tiny = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=60)
     ernie = ErnieModel(replace(tiny, vocab_size=VOCABULARY, initializer_range=0.3))
@@ -58,39 +58,39 @@ def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, Spe
     return ernie, head
 
 
-def writer(head: SpeechHead) -> SegmentDecoder | None:
-    return None if head.writer is None else SegmentDecoder(head, CUTTING, BEGIN, END, [BLANK])
+def segment_decoder(head: SpeechHead) -> SegmentDecoder | None:
+    return None if head.writer is None else SegmentDecoder(head, SEGMENTATION, BEGIN, END, [BLANK])
 
 
 def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
-    """One of the kinds."""
+    """A recognizer of one of the kinds."""
     ernie, head = model(period, kind)
-    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=writer(head))
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=segment_decoder(head))
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
-    """Tones that change every few hundredths of a second, and noise."""
+    """Noise, and tones that change about 16 times a second."""
     rng = np.random.default_rng(seed)
     pitch = np.repeat(rng.uniform(200, 3500, samples // 500 + 1), 500)[:samples]
     return (0.3 * np.sin(2 * np.pi * np.cumsum(pitch) / 8000) + rng.normal(0, 0.01, samples)).astype(np.float32)
 
 
 def whole(samples: np.ndarray, period: int | None = None, kind: str = "ctc") -> list[Spike]:
-    """What the model tells of a sound that is there as a whole, as in learning."""
+    """The tokens that the model recognizes in a sound as a whole, as in training."""
     if not CONFIG.frames(len(samples)):
         return []
     _, head = model(period, kind)
     with evaluating(head):
         hidden = hidden_of(samples, kind, period)
         spikes = greedy(head(hidden).numpy(), BLANK)
-        reader = writer(head)
-        if reader is None:
+        decoder = segment_decoder(head)
+        if decoder is None:
             return spikes
-        return reader.push(SegmentDecoderState.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
+        return decoder.push(SegmentDecoderState.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
 
 
 def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None) -> paddle.Tensor:
-    """The encoder's vectors of a sound that is there as a whole."""
+    """The encoder's vectors of a sound as a whole."""
     ernie, head = model(period, kind)
     found_FM = features(CONFIG, samples)
     with evaluating(ernie), evaluating(head):
@@ -101,17 +101,17 @@ def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None)
 
 
 def in_pieces(pieces: list[np.ndarray], period: int | None = None, kind: str = "ctc") -> list[Spike]:
-    decoder, told = recognizer(period, kind), []
+    decoder, spikes = recognizer(period, kind), []
     state = decoder.begin()
     for piece in pieces:
         state, (new,) = decoder.push(state, [piece])
-        told += new
+        spikes += new
     state, (new,) = decoder.finish(state)
-    assert list(state.stream_states[0].spikes) == told + new
-    return told + new
+    assert list(state.stream_states[0].spikes) == spikes + new
+    return spikes + new
 
 
-def plain(spikes: list[Spike]) -> list[tuple[int, int]]:
+def pairs(spikes: list[Spike]) -> list[tuple[int, int]]:
     return [(spike.token, spike.vector) for spike in spikes]
 
 
@@ -123,52 +123,52 @@ def full_precision():
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from(KINDS), st.integers(0, 10**6))
-def test_it_tells_the_same_in_whatever_pieces_the_sound_comes(sizes: list[int], kind: str, seed: int) -> None:
+def test_the_output_does_not_depend_on_how_the_sound_is_split(sizes: list[int], kind: str, seed: int) -> None:
     samples = sound(sum(sizes), seed)
     found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), kind=kind)
-    assert plain(found) == plain(in_pieces([samples], kind=kind))
-    assert plain(found) == plain(whole(samples, kind=kind))
+    assert pairs(found) == pairs(in_pieces([samples], kind=kind))
+    assert pairs(found) == pairs(whole(samples, kind=kind))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 1500), min_size=1, max_size=10), st.sampled_from([2, 8]), st.integers(0, 10**6))
-def test_a_beam_tells_its_best_reading_of_the_whole_in_whatever_pieces(sizes: list[int], width: int, seed: int) -> None:
+def test_a_beam_returns_the_best_hypothesis_for_any_split(sizes: list[int], width: int, seed: int) -> None:
     samples, beam = sound(sum(sizes), seed), Beam(BLANK, width)
     ernie, head = model()
     decoder = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=beam)
-    state, told = decoder.begin(), []
+    state, spikes = decoder.begin(), []
     for piece in np.split(samples, np.cumsum(sizes)[:-1]):
         state, (new,) = decoder.push(state, [piece])
-        told += new
-        past = one_of(state).trimmed
-        sure = tuple(spike.token for spike in told[past:])
-        assert all(each.tokens[: len(sure)] == sure for each in one_of(state).hypotheses)
-        assert len(sure) <= 1  # what nothing depends on any more is not kept
+        spikes += new
+        trimmed = single_stream(state).trimmed
+        committed = tuple(spike.token for spike in spikes[trimmed:])
+        assert all(hypothesis.tokens[: len(committed)] == committed for hypothesis in single_stream(state).hypotheses)
+        assert len(committed) <= 1  # tokens that nothing depends on any more are dropped
     state, (new,) = decoder.finish(RecognitionState.of_arrays(state.arrays()))
-    told += new
+    spikes += new
     best = beam.extend([Hypothesis()], scores_of(samples))[0]
-    assert tuple(spike.token for spike in told) == best.tokens
-    assert list(one_of(state).spikes) == told
+    assert tuple(spike.token for spike in spikes) == best.tokens
+    assert list(single_stream(state).spikes) == spikes
 
 
-def test_a_token_is_never_told_before_the_one_that_it_follows_though_another_reading_was_the_best_by_then() -> None:
+def test_tokens_are_in_order_even_when_another_hypothesis_becomes_the_best() -> None:
     ernie, head = model()
     decoder = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=Beam(BLANK, 2))
     (one,) = decoder.begin().stream_states
-    # Committed of a reading that heard the first token late, gone on with by one that heard both early.
+    # The first token is committed from a hypothesis with a late position, the next from one with early positions.
     late, early = Hypothesis((5,), (10,)), Hypothesis((5, 6), (8, 9))
     one = _committed(replace(one, hypotheses=(late, early)), 1)
     one = _committed(replace(one, hypotheses=(early,)), 2)
     assert [spike[:2] for spike in one.spikes] == [(5, 10), (6, 10)]
 
 
-def one_of(state: RecognitionState) -> StreamState:
+def single_stream(state: RecognitionState) -> StreamState:
     (one,) = state.stream_states
     return one
 
 
 def scores_of(samples: np.ndarray) -> np.ndarray:
-    """The scores of a sound that is there as a whole."""
+    """The scores of a sound as a whole."""
     if not CONFIG.frames(len(samples)):
         return np.zeros((0, VOCABULARY), np.float32)
     _, head = model()
@@ -177,68 +177,68 @@ def scores_of(samples: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_something_is_told_at_all(kind: str) -> None:
+def test_the_model_recognizes_some_tokens(kind: str) -> None:
     assert sum(len(whole(sound(9000, seed), kind=kind)) for seed in range(5)) > 30
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_told_does_not_depend_on_what_comes_later(kind: str) -> None:
+def test_output_does_not_depend_on_later_audio(kind: str) -> None:
     decoder, samples = recognizer(kind=kind), sound(8000)
     for cut in (1000, 3000, 5555):
-        _, (told,) = decoder.push(decoder.begin(), [samples[:cut]])
+        _, (early,) = decoder.push(decoder.begin(), [samples[:cut]])
         other = np.concatenate([samples[:cut], sound(4000, seed=9)])
-        assert plain(in_pieces([other], kind=kind)[: len(told)]) == plain(told)
+        assert pairs(in_pieces([other], kind=kind)[: len(early)]) == pairs(early)
 
 
-def test_a_token_is_told_at_most_a_chunk_and_three_frames_after_it_was_said() -> None:
+def test_a_token_is_returned_within_a_chunk_and_one_frame() -> None:
     decoder, samples = recognizer(), sound(9000)
-    state, heard, late = decoder.begin(), 0, []
+    state, received, latencies = decoder.begin(), 0, []
     for piece in np.split(samples, np.arange(80, len(samples), 80)):
         state, (new,) = decoder.push(state, [piece])
-        heard += len(piece)
-        late += [CONFIG.frames(heard) - STRIDE * spike.vector for spike in new]
-    assert late
-    assert max(late) <= STRIDE * CHUNK + 1
+        received += len(piece)
+        latencies += [CONFIG.frames(received) - STRIDE * spike.vector for spike in new]
+    assert latencies
+    assert max(latencies) <= STRIDE * CHUNK + 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_of_a_batch_do_not_disturb_each_other(kind: str) -> None:
+def test_streams_of_a_batch_are_independent(kind: str) -> None:
     decoder, sounds = (
         recognizer(kind=kind),
         [sound(size, seed) for seed, size in enumerate((5000, 0, 900, 7000, 150))],
     )
-    state, early = decoder.push(decoder.begin(5), [one[:1000] for one in sounds])
-    state, late = decoder.push(state, [one[1000:] for one in sounds])
+    state, early = decoder.push(decoder.begin(5), [part[:1000] for part in sounds])
+    state, late = decoder.push(state, [part[1000:] for part in sounds])
     _, rest = decoder.finish(state)
     for samples, *parts in zip(sounds, early, late, rest, strict=True):
-        assert plain([spike for one in parts for spike in one]) == plain(in_pieces([samples], kind=kind))
+        assert pairs([spike for part in parts for spike in part]) == pairs(in_pieces([samples], kind=kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_can_be_put_together_taken_apart_and_kept_in_a_file(tmp_path: Path, kind: str) -> None:
+def test_streams_can_be_joined_split_and_saved(tmp_path: Path, kind: str) -> None:
     decoder, a, b = recognizer(kind=kind), sound(6000), sound(4000, 1)
-    one, (early,) = decoder.push(decoder.begin(), [a[:2345]])
-    other, (first,) = decoder.push(decoder.begin(), [b[:1111]])
-    save_state(one.with_others([other]), tmp_path / "kept.npz")
+    state_a, (early,) = decoder.push(decoder.begin(), [a[:2345]])
+    state_b, (first,) = decoder.push(decoder.begin(), [b[:1111]])
+    save_state(state_a.with_others([state_b]), tmp_path / "kept.npz")
     both = load_state(RecognitionState, tmp_path / "kept.npz")
-    other, one = both.chosen([1]), both.chosen([0])
-    one, (more,) = decoder.push(one, [a[2345:]])
-    other, (second,) = decoder.push(other, [b[1111:]])
-    assert plain(early + more + decoder.finish(one)[1][0]) == plain(in_pieces([a], kind=kind))
-    assert plain(first + second + decoder.finish(other)[1][0]) == plain(in_pieces([b], kind=kind))
+    state_b, state_a = both.chosen([1]), both.chosen([0])
+    state_a, (more,) = decoder.push(state_a, [a[2345:]])
+    state_b, (second,) = decoder.push(state_b, [b[1111:]])
+    assert pairs(early + more + decoder.finish(state_a)[1][0]) == pairs(in_pieces([a], kind=kind))
+    assert pairs(first + second + decoder.finish(state_b)[1][0]) == pairs(in_pieces([b], kind=kind))
 
 
-def test_the_state_of_another_model_is_a_sentence(tmp_path: Path) -> None:
+def test_the_state_of_another_model_raises_a_user_error(tmp_path: Path) -> None:
     save_state(recognizer(kind="attention").begin(), tmp_path / "kept.npz")
     other, decoder = load_state(RecognitionState, tmp_path / "kept.npz"), recognizer()
-    for go_on in (lambda: decoder.push(other, [sound(3000)]), lambda: decoder.finish(other)):
+    for call in (lambda: decoder.push(other, [sound(3000)]), lambda: decoder.finish(other)):
         with pytest.raises(UserError, match="this state is of another model"):
-            go_on()
+            call()
     with pytest.raises(UserError, match="this state is of another model"):
         decoder.begin().with_others([other])
 
 
-def test_a_state_that_follows_no_readings_is_of_another_model_than_a_beam() -> None:
+def test_states_with_and_without_a_beam_are_not_interchangeable() -> None:
     ernie, head = model()
     beam = TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, beam=Beam(BLANK, 4))
     for decoder, other in ((beam, recognizer()), (recognizer(), beam)):
@@ -246,7 +246,7 @@ def test_a_state_that_follows_no_readings_is_of_another_model_than_a_beam() -> N
             decoder.push(other.begin(), [sound(3000)])
 
 
-def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
+def test_sound_that_is_too_long_or_follows_the_end_raises_a_user_error() -> None:
     decoder = recognizer()
     with pytest.raises(UserError, match="more than 60 vectors"):
         decoder.push(decoder.begin(), [sound(30_000)])
@@ -255,17 +255,17 @@ def test_sound_beyond_the_positions_and_after_the_end_is_a_sentence() -> None:
         decoder.push(state, [sound(10)])
 
 
-def test_with_positions_that_begin_anew_sound_may_go_on_for_ever() -> None:
+def test_with_periodic_positions_the_length_of_a_sound_is_not_limited() -> None:
     period = 2 * CHUNK * (BEFORE + 1)
     samples = sound(40_000)
     assert vector_count(CONFIG.frames(len(samples))) > 60
     found = in_pieces(np.array_split(samples, 7), period)
-    assert plain(found) == plain(whole(samples, period))
+    assert pairs(found) == pairs(whole(samples, period))
     assert found[-1].vector > 100
 
 
-def test_a_decoder_knows_where_a_piece_begins_though_all_that_it_sees_is_alike() -> None:
-    """Else a token said twice and one that CTC told twice are the same to it: more of the same vectors."""
+def test_a_decoder_uses_the_segment_start_even_when_all_vectors_are_equal() -> None:
+    """Otherwise it could not distinguish a token spoken twice from one that CTC predicts twice."""
     _, head = model(kind="attention")
     layout, labels = Layout.of_lengths([12]), [np.array([5, 5, 6])]
     same_TD = paddle.expand(
@@ -274,42 +274,42 @@ def test_a_decoder_knows_where_a_piece_begins_though_all_that_it_sees_is_alike()
 
     def loss(back: int) -> float:
         with evaluating(head):
-            cutting = Segmentation(back, ahead=1, longest=6)
-            return attention_loss(head, same_TD, layout, labels, cutting, BEGIN, END, np.array([0])).total.item()
+            segmentation = Segmentation(back, ahead=1, longest=6)
+            return attention_loss(head, same_TD, layout, labels, segmentation, BEGIN, END, np.array([0])).total.item()
 
     assert abs(loss(0) - loss(4)) > 0.1
 
 
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])
-def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All pieces of two sounds at once, beside piece after piece and token after token of each."""
+def test_the_training_loss_equals_the_probabilities_in_decoding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All segments of two sounds at once, against segment after segment and token after token of each."""
     monkeypatch.setattr("ernie.decode.truncated_attention.SMOOTHING", 0.0)
     _, head = model(kind=kind)
     labels = [np.array([5, 6, 7, 7, 8, 5, 9, 10]), np.array([4, 11])]
     before = np.array([0, 3])
     with evaluating(head):
         hidden = [hidden_of(sound(size, size), kind) for size in (9000, 2500)]
-        layout = Layout.of_lengths([len(one) for one in hidden])
-        loss = attention_loss(head, paddle.concat(hidden), layout, labels, CUTTING, BEGIN, END, before)
+        layout = Layout.of_lengths([len(vectors) for vectors in hidden])
+        loss = attention_loss(head, paddle.concat(hidden), layout, labels, SEGMENTATION, BEGIN, END, before)
         found = []
-        for hidden_TD, own, count in zip(hidden, labels, before, strict=True):
+        for hidden_TD, tokens, count in zip(hidden, labels, before, strict=True):
             scores_TV = head(hidden_TD).numpy()
             spikes = [spike.vector for spike in greedy(scores_TV, BLANK)]
-            cuts = CUTTING.training_cuts(spikes, align(scores_TV, own.tolist(), BLANK), len(scores_TV))
-            left = iter(own.tolist())
-            forced = [token for _, number in cuts for token in (*(next(left) for _ in range(number)), END)]
+            cuts = SEGMENTATION.training_cuts(spikes, align(scores_TV, tokens.tolist(), BLANK), len(scores_TV))
+            remaining = iter(tokens.tolist())
+            forced = [token for _, number in cuts for token in (*(next(remaining) for _ in range(number)), END)]
             scores, after = head.writer.scores, iter(forced)
 
-            def told(x_UD: paddle.Tensor, scores=scores, after=after) -> np.ndarray:
-                token, every = next(after), scores(x_UD)
-                found.append(-float(every[0, token]))
+            def forced_scores(x_UD: paddle.Tensor, scores=scores, after=after) -> np.ndarray:
+                token, log_probabilities = next(after), scores(x_UD)
+                found.append(-float(log_probabilities[0, token]))
                 return np.where(np.arange(VOCABULARY) == token, 0.0, -np.inf)[None]
 
-            monkeypatch.setattr(head.writer, "scores", told)
-            begun = replace(SegmentDecoderState.begin(), count=int(count))
-            _, spoken = writer(head).push(begun, hidden_TD, [cut for cut, _ in cuts], ended=True)
+            monkeypatch.setattr(head.writer, "scores", forced_scores)
+            start = replace(SegmentDecoderState.begin(), count=int(count))
+            _, spikes_found = segment_decoder(head).push(start, hidden_TD, [cut for cut, _ in cuts], ended=True)
             monkeypatch.setattr(head.writer, "scores", scores)
-            assert [spike.token for spike in spoken] == own.tolist()
+            assert [spike.token for spike in spikes_found] == tokens.tolist()
             assert next(after, None) is None
     assert len(cuts) > 1
     assert loss.count == len(found)
@@ -317,30 +317,30 @@ def test_a_decoder_learns_the_probabilities_that_it_writes_by(kind: str, monkeyp
 
 
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])
-def test_a_decoder_remembers_no_more_of_a_long_sound_than_of_a_short_one_and_writes_two_tokens_a_piece_at_most(
+def test_a_decoder_has_bounded_memory_and_writes_at_most_two_tokens_a_segment(
     kind: str,
 ) -> None:
     period = 2 * CHUNK * (BEFORE + 1)
     decoder = recognizer(period, kind)
-    state, kept, cuts = decoder.begin(), [], []
+    state, sizes, cuts = decoder.begin(), [], []
     for second in range(4):
         state, (new,) = decoder.push(state, [sound(4000, seed=second)])
         cuts += [spike.vector for spike in new]
-        writing = state.stream_states[0].decoder_state
-        assert writing is not None
-        kept.append(writing.hidden.shape[0])
-        assert writing.cache.layout.tokens < HISTORY
-        assert writing.abstractions.layout.tokens == (ABSTRACTIONS if kind == "abstractions" else 0)
-    assert max(kept) <= CUTTING.back + CUTTING.longest + CUTTING.ahead + CHUNK
+        decoder_state = state.stream_states[0].decoder_state
+        assert decoder_state is not None
+        sizes.append(decoder_state.hidden.shape[0])
+        assert decoder_state.cache.layout.tokens < HISTORY
+        assert decoder_state.abstractions.layout.tokens == (ABSTRACTIONS if kind == "abstractions" else 0)
+    assert max(sizes) <= SEGMENTATION.back + SEGMENTATION.longest + SEGMENTATION.ahead + CHUNK
     assert max(cuts.count(cut) for cut in cuts) <= 2
 
 
-def test_repeated_tokens_count_once_unless_a_blank_stands_between() -> None:
+def test_repeated_tokens_count_once_unless_separated_by_a_blank() -> None:
     best = [0, 3, 3, 0, 3, 5, 5, 4, 0]
     scores = np.full((len(best), 6), -4.0)
     scores[np.arange(len(best)), best] = 4.0
-    assert plain(greedy(scores, 0)) == [(3, 1), (3, 4), (5, 5), (4, 7)]
-    assert plain(greedy(scores[1:], 0, last=3, first=1)) == [(3, 4), (5, 5), (4, 7)]
+    assert pairs(greedy(scores, 0)) == [(3, 1), (3, 4), (5, 5), (4, 7)]
+    assert pairs(greedy(scores[1:], 0, last=3, first=1)) == [(3, 4), (5, 5), (4, 7)]
     assert greedy(scores, 0)[0].probability == pytest.approx(np.exp(4) / (np.exp(4) + 5 * np.exp(-4)))
 
 

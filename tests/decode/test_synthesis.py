@@ -1,4 +1,4 @@
-"""Sound sample by sample and piece by piece: the same as all of it at once."""
+"""Speech synthesis: sample by sample and piece by piece, the same as all at once."""
 
 from __future__ import annotations
 
@@ -35,36 +35,36 @@ def vocoder(name: str) -> Vocoder:
     return FlowVocoder(Flow(CONFIG, H, flows=2), np.random.default_rng(1))
 
 
-def test_samples_that_are_drawn_one_by_one_follow_the_networks_own_distribution() -> None:
-    """Given what was drawn, the network tells the Gaussians that the noise was applied to."""
+def test_sequential_samples_follow_the_networks_distribution() -> None:
+    """Given the samples, the network predicts the Gaussians that the noise was applied to."""
     paddle.seed(5)
     network, noise, conditioner = WaveNet(CONFIG, H), normal(S), normal(S, H, seed=1)
     sampler = Sampler(network)
     _, found = sampler.draw(sampler.begin(), conditioner, noise)
     silence = np.zeros(CONFIG.context, np.float32)
-    before = np.concatenate([silence, found])[None, :-1]
-    around = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
-    told = network(paddle.to_tensor(before), paddle.to_tensor(around))
-    wanted = told.from_noise(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    inputs = np.concatenate([silence, found])[None, :-1]
+    padded = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
+    gaussian = network(paddle.to_tensor(inputs), paddle.to_tensor(padded))
+    expected = gaussian.from_noise(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_sound_that_was_heard_is_gone_on_from() -> None:
+def test_sampling_continues_from_a_given_sound() -> None:
     paddle.seed(5)
     sampler, noise, conditioner = Sampler(WaveNet(CONFIG, H)), normal(S), normal(S, H, seed=1)
     state, first = sampler.draw(sampler.begin(), conditioner[:25], noise[:25])
-    heard = sampler.feed(sampler.begin(), first, conditioner[:25])
-    one, other = (sampler.draw(each, conditioner[25:], noise[25:])[1] for each in (state, heard))
-    np.testing.assert_array_equal(one, other)
+    fed = sampler.feed(sampler.begin(), first, conditioner[:25])
+    from_state, from_sound = (sampler.draw(start, conditioner[25:], noise[25:])[1] for start in (state, fed))
+    np.testing.assert_array_equal(from_state, from_sound)
 
 
 @pytest.mark.parametrize("name", ["wavenet", "flow"])
 @settings(max_examples=20, deadline=None)
 @given(cuts=pieces)
-def test_a_conditioner_that_comes_in_pieces_gives_the_same_sound(name: str, cuts: list[int]) -> None:
+def test_a_conditioner_in_pieces_gives_the_same_sound(name: str, cuts: list[int]) -> None:
     conditioner = normal(S, H, seed=2)
-    whole, maker = vocoder(name).more(conditioner), vocoder(name)
-    parts = [maker.more(conditioner[a:b]) for a, b in pairwise(cuts) if b > a]
+    whole, incremental = vocoder(name).more(conditioner), vocoder(name)
+    parts = [incremental.more(conditioner[a:b]) for a, b in pairwise(cuts) if b > a]
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
 
 
@@ -77,7 +77,7 @@ def voice() -> tuple[FinetunedModel, Synthesize]:
     paddle.seed(2)
     model = FinetunedModel(tiny_encoder(), task)
     task.initialize(model.ernie, model.head)
-    paddle.assign(paddle.to_tensor([-100.0]), model.head.decoder.last.bias)  # so that it speaks as long as it may
+    paddle.assign(paddle.to_tensor([-100.0]), model.head.decoder.last.bias)  # so that it never stops early
     model.eval()
     return model, task
 
@@ -87,7 +87,7 @@ def ids(text: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
-def test_pieces_of_any_length_are_the_same_speech(chunk: int) -> None:
+def test_pieces_of_any_length_give_the_same_speech(chunk: int) -> None:
     model, task = voice()
     given = model.ernie, model.head, ids("red blue"), 0
     whole = np.concatenate(list(task.spoken(*given, chunk=1000)))
@@ -96,7 +96,7 @@ def test_pieces_of_any_length_are_the_same_speech(chunk: int) -> None:
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-4)
 
 
-def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_piece_is_returned_before_the_last_step_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     from ernie.decode import synthesis
 
     model, task = voice()
@@ -115,52 +115,52 @@ def test_the_first_piece_is_there_before_the_last_step_is_made(monkeypatch: pyte
     assert len(steps) > 2 + model.head.bridge.reach
 
 
-def test_the_seed_decides_the_noise() -> None:
+def test_the_seed_determines_the_noise() -> None:
     model, task = voice()
     given = model.ernie, model.head, ids("red"), 0
-    one, same, other = (np.concatenate(list(task.spoken(*given, seed=seed))) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one, same)
-    assert np.abs(one - other).max() > 0.01
+    first, same, other = (np.concatenate(list(task.spoken(*given, seed=seed))) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert np.abs(first - other).max() > 0.01
 
 
 @paddle.no_grad()
-def test_steps_one_by_one_are_those_of_the_whole() -> None:
-    """The decoder gives the same frames for all steps together, as in learning, as step by step."""
+def test_decoding_step_by_step_equals_decoding_at_once() -> None:
+    """The decoder gives the same frames for all steps at once, as in training, as step by step."""
     model, task = voice()
     decoder = model.head.decoder
     text = decoder.read(paddle.to_tensor(normal(4, 32)), ids("red blue"), Layout.of_lengths([4]))
     before = paddle.to_tensor(normal(1, 9, decoder.frames.weight.shape[1]))
     whole = decoder(before, text)
-    kept, found = None, []
+    cache, found = None, []
     for step in range(9):
-        told, kept = decoder.forward_cached(before[:, step : step + 1], text, kept)
-        found.append(told.states.numpy())
+        step_output, cache = decoder.forward_cached(before[:, step : step + 1], text, cache)
+        found.append(step_output.states.numpy())
     np.testing.assert_allclose(np.concatenate(found, axis=1), whole.states.numpy(), atol=1e-5)
     assert task.voice.reduction * task.features.features == before.shape[2]
 
 
 @paddle.no_grad()
-def looked_at(model: FinetunedModel, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many letters lie before the middle of the token that each step looks at most, and of each token."""
+def attended_positions(model: FinetunedModel, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """The number of letters before the middle of the token that each step attends to most, and of each token."""
     decoder = model.head.decoder
     text = decoder.read(paddle.zeros([6, 32]), ids("red blue green red"), Layout.of_lengths([6]))
-    told = decoder(paddle.to_tensor(normal(1, steps, decoder.frames.weight.shape[1])), text)
-    return text.middles[0][told.attention.numpy()[0].argmax(-1)], text.middles[0]
+    output = decoder(paddle.to_tensor(normal(1, steps, decoder.frames.weight.shape[1])), text)
+    return text.middles[0][output.attention.numpy()[0].argmax(-1)], text.middles[0]
 
 
-def test_before_anything_is_learnt_attention_goes_through_the_text_as_fast_as_is_spoken_in_the_mean() -> None:
+def test_initial_attention_moves_through_the_text_at_the_average_pace() -> None:
     model, _ = voice()
-    found_F, middles_L = looked_at(model, 30)
-    there_F = model.head.decoder.pace * np.arange(1, 31)
-    np.testing.assert_allclose(np.abs(found_F - there_F), np.abs(middles_L[:, None] - there_F).min(0), atol=1e-5)
+    found_F, middles_L = attended_positions(model, 30)
+    expected_F = model.head.decoder.pace * np.arange(1, 31)
+    np.testing.assert_allclose(np.abs(found_F - expected_F), np.abs(middles_L[:, None] - expected_F).min(0), atol=1e-5)
     assert found_F[-1] == middles_L[-1]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_attention_never_goes_back_whatever_was_learnt_and_heard(seed: int) -> None:
+def test_attention_never_moves_back_for_any_weights_and_inputs(seed: int) -> None:
     model, _ = voice()
     weight = model.head.decoder.moves.weight
     paddle.assign(paddle.to_tensor(3 * normal(*weight.shape, seed=seed)), weight)
-    found_F, _ = looked_at(model, 60)
+    found_F, _ = attended_positions(model, 60)
     assert (np.diff(found_F) >= 0).all()
     assert found_F[0] < found_F[-1]

@@ -1,4 +1,4 @@
-"""Simultaneous translation of tokens: the same however the source arrives, and blind to what was not read."""
+"""Simultaneous translation: independent of how the source is split and of tokens not yet read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POLICIES = [WaitK(1), WaitK(3), WaitK(2, 0.3), WaitK(2, -0.5), WaitK(None)]
 
 @cache
 def model() -> tuple[ErnieModel, TranslationHead]:
-    """An encoder and a decoder that know nothing, whose choices differ from step to step all the same."""
+    """An untrained encoder and decoder, whose predictions nevertheless differ from step to step."""
     paddle.seed(5)
     shape = replace(EncoderConfig.preset("tiny"), hidden_size=32, heads=4, intermediate_size=48, max_positions=48)
     ernie = ErnieModel(replace(shape, vocab_size=VOCABULARY, initializer_range=0.4))
@@ -52,7 +52,7 @@ def texts(lengths: list[int], seed: int = 0) -> list[np.ndarray]:
     return [rng.integers(5, VOCABULARY, length) for length in lengths]
 
 
-def at_once(decoder: TokenTranslator, sources: list[np.ndarray]) -> TranslationState:
+def translate(decoder: TokenTranslator, sources: list[np.ndarray]) -> TranslationState:
     state, _ = decoder.push(decoder.begin(len(sources)), sources)
     return decoder.finish(state)[0]
 
@@ -70,7 +70,7 @@ def full_precision():
     st.lists(st.integers(0, 3), min_size=1, max_size=8),
     st.integers(0, 10**6),
 )
-def test_it_writes_the_same_in_whatever_pieces_the_source_arrives(
+def test_the_translation_does_not_depend_on_how_the_source_is_split(
     policy: WaitK, causal: bool, pieces: list[int], seed: int
 ) -> None:
     decoder, (source,) = translator(policy, causal), texts([sum(pieces)], seed)
@@ -79,7 +79,7 @@ def test_it_writes_the_same_in_whatever_pieces_the_source_arrives(
         state, (new,) = decoder.push(state, [piece])
         written += new
     state, (new,) = decoder.finish(state)
-    (whole,) = at_once(decoder, [source]).progress
+    (whole,) = translate(decoder, [source]).progress
     assert tuple(written + new) == whole.written == state.progress[0].written
     assert state.progress[0].delays == whole.delays
     assert whole.done
@@ -87,85 +87,87 @@ def test_it_writes_the_same_in_whatever_pieces_the_source_arrives(
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_streams_of_a_batch_do_not_disturb_each_other(policy: WaitK, causal: bool) -> None:
+def test_streams_of_a_batch_are_independent(policy: WaitK, causal: bool) -> None:
     decoder, sources = translator(policy, causal), texts([4, 1, 9, 0, 6])
-    together = at_once(decoder, sources)
-    for source, one in zip(sources, together.progress, strict=True):
-        assert at_once(decoder, [source]).progress == (one,)
+    together = translate(decoder, sources)
+    for source, progress in zip(sources, together.progress, strict=True):
+        assert translate(decoder, [source]).progress == (progress,)
 
 
-def test_of_nothing_nothing_is_written() -> None:
-    (one,) = at_once(translator(WaitK(1)), texts([0])).progress
-    assert one.written == ()
-    assert one.done
+def test_an_empty_source_has_an_empty_translation() -> None:
+    (progress,) = translate(translator(WaitK(1)), texts([0])).progress
+    assert progress.written == ()
+    assert progress.done
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_streams_can_be_put_together_and_taken_apart_at_any_time(causal: bool) -> None:
+def test_streams_can_be_joined_and_split_at_any_time(causal: bool) -> None:
     decoder, (a, b) = translator(WaitK(2), causal), texts([7, 5])
-    one, _ = decoder.push(decoder.begin(), [a[:4]])
-    other, _ = decoder.push(decoder.begin(), [b[:2]])
-    both, _ = decoder.push(one.with_others([other]), [a[4:6], b[2:]])
-    other, one = both.chosen([1]), both.chosen([0])
-    one, _ = decoder.push(one, [a[6:]])
-    for state, source in ((one, a), (other, b)):
-        assert decoder.finish(state)[0].progress == at_once(decoder, [source]).progress
+    first, _ = decoder.push(decoder.begin(), [a[:4]])
+    second, _ = decoder.push(decoder.begin(), [b[:2]])
+    both, _ = decoder.push(first.with_others([second]), [a[4:6], b[2:]])
+    second, first = both.chosen([1]), both.chosen([0])
+    first, _ = decoder.push(first, [a[6:]])
+    for state, source in ((first, a), (second, b)):
+        assert decoder.finish(state)[0].progress == translate(decoder, [source]).progress
 
 
-def test_a_kept_state_can_be_gone_on_from_twice() -> None:
+def test_a_state_can_be_continued_twice() -> None:
     decoder, (source,) = translator(WaitK(2)), texts([6])
-    kept, _ = decoder.push(decoder.begin(), [source[:3]])
-    first, second = (decoder.finish(decoder.push(kept, [source[3:]])[0])[0] for _ in range(2))
-    assert first.progress == second.progress == at_once(decoder, [source]).progress
+    middle, _ = decoder.push(decoder.begin(), [source[:3]])
+    first, second = (decoder.finish(decoder.push(middle, [source[3:]])[0])[0] for _ in range(2))
+    assert first.progress == second.progress == translate(decoder, [source]).progress
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_it_reads_as_much_as_the_policy_says_before_each_token(policy: WaitK, causal: bool) -> None:
-    (one,) = at_once(translator(policy, causal), texts([9])).progress
-    steps = np.arange(len(one.written))
-    assert one.written
-    assert one.waited == 0
-    assert one.delays == tuple(policy.reads(steps, np.full(len(steps), 10)))
+def test_delays_follow_the_policy(policy: WaitK, causal: bool) -> None:
+    (progress,) = translate(translator(policy, causal), texts([9])).progress
+    steps = np.arange(len(progress.written))
+    assert progress.written
+    assert progress.waited == 0
+    assert progress.delays == tuple(policy.reads(steps, np.full(len(steps), 10)))
 
 
 @contextmanager
-def inclined_to_end(more: float, token: str = "sep_id") -> Iterator[None]:
-    """The end, or another special token, is likelier for a while."""
+def raised_bias(amount: float, token: str = "sep_id") -> Iterator[None]:
+    """Temporarily raise the bias of the end token, or of another special token."""
     ernie, head = model()
-    kept = head.bias.numpy().copy()
-    raised = kept.copy()
-    raised[getattr(ernie.tokenizer, token)] += more
+    original = head.bias.numpy().copy()
+    raised = original.copy()
+    raised[getattr(ernie.tokenizer, token)] += amount
     head.bias.set_value(paddle.to_tensor(raised))
     try:
         yield
     finally:
-        head.bias.set_value(paddle.to_tensor(kept))
+        head.bias.set_value(paddle.to_tensor(original))
 
 
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("policy", POLICIES[:4], ids=str)
-def test_where_the_end_is_the_likeliest_it_reads_on_and_tells_what_it_would_have_told_from_there(
-    policy: WaitK, causal: bool
-) -> None:
-    sources, gone_on = texts([9, 6, 9, 4, 7]), 0
+def test_where_the_end_is_most_probable_it_reads_another_token_and_continues(policy: WaitK, causal: bool) -> None:
+    sources, continued = texts([9, 6, 9, 4, 7]), 0
     for more in (1.0, 2.0):
-        with inclined_to_end(more):
+        with raised_bias(more):
             decoder = translator(policy, causal)
-            for source, one in zip(sources, at_once(decoder, sources).progress, strict=True):
-                assert (one.written, one.delays, one.waited) == told_step_by_step(policy, causal, source)
-                gone_on += bool(one.waited and one.written)
+            for source, progress in zip(sources, translate(decoder, sources).progress, strict=True):
+                assert (progress.written, progress.delays, progress.waited) == translated_without_cache(
+                    policy, causal, source
+                )
+                continued += bool(progress.waited and progress.written)
                 state, written = decoder.begin(), []
                 for token in source:
                     state, (new,) = decoder.push(state, [np.array([token])])
                     written += new
                 state, (new,) = decoder.finish(state)
-                assert tuple(written + new) == one.written
-    assert gone_on > 1
+                assert tuple(written + new) == progress.written
+    assert continued > 1
 
 
-def told_step_by_step(policy: WaitK, causal: bool, source: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """What is written, and after how many tokens each, and how many were waited for, without anything being kept."""
+def translated_without_cache(
+    policy: WaitK, causal: bool, source: np.ndarray
+) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """The translation, its delays and the number of extra tokens waited for, recomputed at each step."""
     ernie, head = model()
     begin, end = ernie.tokenizer.cls_id, ernie.tokenizer.sep_id
     written: list[int] = []
@@ -175,7 +177,7 @@ def told_step_by_step(policy: WaitK, causal: bool, source: np.ndarray) -> tuple[
         reads = min(length, int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited)
         layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
         kind = "causal" if causal else "prefixes"
-        vectors = learnt_vectors(kind, [source], np.array([begin, *written]), layout, seen)
+        vectors = training_vectors(kind, [source], np.array([begin, *written]), layout, seen)
         scores = head.scores(paddle.to_tensor(vectors[-1:]))[0]
         scores[[begin, ernie.tokenizer.pad_id, ernie.tokenizer.mask_id, ernie.tokenizer.unk_id]] = -np.inf
         token = int(scores.argmax())
@@ -189,36 +191,36 @@ def told_step_by_step(policy: WaitK, causal: bool, source: np.ndarray) -> tuple[
     return tuple(written), tuple(delays), waited
 
 
-def test_a_model_that_would_only_end_writes_nothing() -> None:
-    with inclined_to_end(1e4):
-        (one,) = at_once(translator(WaitK(1)), texts([6])).progress
-    assert (one.written, one.done, one.waited) == ((), True, 6)
+def test_a_model_that_always_predicts_the_end_writes_nothing() -> None:
+    with raised_bias(1e4):
+        (progress,) = translate(translator(WaitK(1)), texts([6])).progress
+    assert (progress.written, progress.done, progress.waited) == ((), True, 6)
 
 
 @pytest.mark.parametrize("token", ["cls_id", "pad_id", "mask_id", "unk_id"])
 def test_no_special_token_is_ever_written(token: str) -> None:
     (source,) = texts([6])
-    plain = at_once(translator(WaitK(2)), [source]).progress[0]
-    with inclined_to_end(1e4, token):
-        assert at_once(translator(WaitK(2)), [source]).progress[0] == plain
+    plain = translate(translator(WaitK(2)), [source]).progress[0]
+    with raised_bias(1e4, token):
+        assert translate(translator(WaitK(2)), [source]).progress[0] == plain
 
 
 @pytest.mark.parametrize("kind", ["causal", "prefixes"])
 @pytest.mark.parametrize("policy", POLICIES[:4], ids=str)
-def test_what_was_not_read_does_not_change_a_bit_of_what_is_learnt_from_it(policy: WaitK, kind: str) -> None:
+def test_unread_source_tokens_change_no_bit_in_training(policy: WaitK, kind: str) -> None:
     written = Layout.of_lengths([7])
     ids = np.arange(5, 12)
     (source,) = texts([9])
     reads = policy.reads(written.positions, np.full(7, 10))
-    first = learnt_vectors(kind, [source], ids, written, reads)
+    first = training_vectors(kind, [source], ids, written, reads)
     for step in range(7):
         other = source.copy()
         other[reads[step] :] = texts([9], seed=1)[0][reads[step] :]
-        changed = learnt_vectors(kind, [other], ids, written, reads)
+        changed = training_vectors(kind, [other], ids, written, reads)
         assert (changed[: step + 1] == first[: step + 1]).all()
 
 
-def learnt_vectors(
+def training_vectors(
     kind: str, sources: list[np.ndarray], ids: np.ndarray, written: Layout, reads: np.ndarray
 ) -> np.ndarray:
     ernie, head = model()
@@ -230,16 +232,16 @@ def learnt_vectors(
 
 
 @pytest.mark.parametrize("kind", ["causal", "prefixes"])
-def test_learning_sees_what_writing_sees(kind: str) -> None:
-    """The likeliest token after each prefix, computed as in learning, is the one that was written."""
+def test_training_and_decoding_compute_the_same(kind: str) -> None:
+    """The most probable token after each prefix, computed as in training, is the one that was decoded."""
     policy, sources = WaitK(2, 0.2), texts([5, 8, 3])
     decoder = translator(policy, kind == "causal")
-    done = at_once(decoder, sources).progress
+    done = translate(decoder, sources).progress
     ernie, head = model()
     ids = np.concatenate([[ernie.tokenizer.cls_id, *one.written[:-1]] for one in done])
     written = Layout.of_lengths([len(one.written) for one in done])
     lengths = np.repeat([len(source) + 1 for source in sources], written.lengths)
-    vectors = learnt_vectors(kind, sources, ids, written, policy.reads(written.positions, lengths))
+    vectors = training_vectors(kind, sources, ids, written, policy.reads(written.positions, lengths))
     scores = head.scores(paddle.to_tensor(vectors))
     tokenizer = ernie.tokenizer
     scores[:, [tokenizer.cls_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id]] = -np.inf
@@ -249,20 +251,20 @@ def test_learning_sees_what_writing_sees(kind: str) -> None:
 
 
 def total_score(source: np.ndarray, written: tuple[int, ...]) -> float:
-    """The logarithm of the probability of a translation, with its end, of a source that was read to its end."""
+    """The log-probability of a translation and its end, given the whole source."""
     ernie, head = model()
     ids = np.array([ernie.tokenizer.cls_id, *written])
     layout = Layout.of_lengths([len(ids)])
     reads = np.full(len(ids), len(source) + 1)
-    scores = head.scores(paddle.to_tensor(learnt_vectors("causal", [source], ids, layout, reads)))
+    scores = head.scores(paddle.to_tensor(training_vectors("causal", [source], ids, layout, reads)))
     return float(sum(row[token] for row, token in zip(scores, [*written, ernie.tokenizer.sep_id], strict=True)))
 
 
-def test_beam_search_finds_translations_that_are_at_least_as_likely() -> None:
+def test_beam_search_finds_translations_that_are_at_least_as_probable() -> None:
     better = 0
     for seed in range(6):
         (source,) = texts([3], seed)
-        greedy, wide = (at_once(translator(WaitK(None), beam=beam), [source]).progress[0] for beam in (1, 8))
+        greedy, wide = (translate(translator(WaitK(None), beam=beam), [source]).progress[0] for beam in (1, 8))
         if len(greedy.written) == len(wide.written) and greedy.written != wide.written:
             assert total_score(source, wide.written) >= total_score(source, greedy.written)
         better += total_score(source, wide.written) > total_score(source, greedy.written)
@@ -270,50 +272,50 @@ def test_beam_search_finds_translations_that_are_at_least_as_likely() -> None:
 
 
 def hypotheses(*ends: float) -> _Beam:
-    """A beam over the end and one more token, after steps in which the end has these probabilities."""
+    """A beam over the end and one other token, after steps in which the end has these probabilities."""
     beam = _Beam([(0.0, Progress(read=(7,), ended=True))], [])
     for share in ends:
-        beam.step(np.log([[share, 1 - share]]), 4, with_token)
+        beam.step(np.log([[share, 1 - share]]), 4, append)
     return beam
 
 
-def with_token(one: Progress, token: int, read: int) -> Progress:
-    return replace(one, done=True) if token == 0 else replace(one, written=(*one.written, token))
+def append(hypothesis: Progress, token: int, read: int) -> Progress:
+    return replace(hypothesis, done=True) if token == 0 else replace(hypothesis, written=(*hypothesis.written, token))
 
 
-def test_short_translations_are_no_better_for_being_short() -> None:
+def test_scores_are_normalized_by_length() -> None:
     """Wu et al., 2016, section 7: a sum of logarithms is divided by ((5 + length) / 6)^0.6."""
     beam = hypotheses(0.5, 0.1, 0.8)
     found = {len(one.written): score for score, one in beam.done}
     assert [found[0], found[2]] == pytest.approx([np.log(0.5), np.log(0.5 * 0.9 * 0.8) / (8 / 6) ** 0.6])
     assert beam.best().written == ()
-    assert np.log(0.55 * 0.8) < np.log(0.45)  # the longer one is less likely as such
+    assert np.log(0.55 * 0.8) < np.log(0.45)  # the longer one is less probable
     assert hypotheses(0.45, 1e-9, 1e-9, 0.8).best().written == (1, 1, 1)
 
 
-def test_a_target_that_does_not_end_has_twice_the_tokens_of_its_source_and_ten_more() -> None:
-    with inclined_to_end(-1e4):
-        found = at_once(translator(WaitK(2)), texts([4, 30])).progress
+def test_the_length_of_a_target_is_limited() -> None:
+    with raised_bias(-1e4):
+        found = translate(translator(WaitK(2)), texts([4, 30])).progress
     assert [len(one.written) for one in found] == [2 * (4 + 1) + 10, 47]  # there are 48 positions
     assert all(one.done for one in found)
 
 
-def test_with_the_end_of_a_source_no_more_of_it_was_read() -> None:
-    one = Progress(read=(7, 8, 9, 3), written=(5, 5, 5), delays=(2, 3, 4), ended=True)
-    assert (one.source, one.source_delays) == (3, (2, 3, 3))
-    assert replace(one, ended=False).source == 4
+def test_the_end_of_a_source_is_not_counted_as_a_source_token() -> None:
+    progress = Progress(read=(7, 8, 9, 3), written=(5, 5, 5), delays=(2, 3, 4), ended=True)
+    assert (progress.source, progress.source_delays) == (3, (2, 3, 3))
+    assert replace(progress, ended=False).source == 4
 
 
-def test_while_the_source_is_read_a_beam_takes_the_likeliest_token() -> None:
+def test_beam_search_is_greedy_while_the_source_is_read() -> None:
     (source,) = texts([8])
     decoders = [translator(WaitK(2), beam=beam) for beam in (1, 4)]
-    heard = [decoder.push(decoder.begin(), [source])[1] for decoder in decoders]
-    assert heard[0] == heard[1] != [[]]
+    written = [decoder.push(decoder.begin(), [source])[1] for decoder in decoders]
+    assert written[0] == written[1] != [[]]
     for decoder in decoders:
-        assert at_once(decoder, [source]).progress[0].written[: len(heard[0][0])] == tuple(heard[0][0])
+        assert translate(decoder, [source]).progress[0].written[: len(written[0][0])] == tuple(written[0][0])
 
 
-def test_a_source_that_is_too_long_or_over_is_refused_in_a_sentence() -> None:
+def test_a_source_that_is_too_long_or_ended_raises_a_user_error() -> None:
     decoder = translator(WaitK(1))
     state, _ = decoder.push(decoder.begin(), texts([46]))
     with pytest.raises(UserError, match="more than 46 tokens"):
@@ -326,19 +328,19 @@ def test_a_source_that_is_too_long_or_over_is_refused_in_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("given", "found"), [([[1, 2]], "found 1"), ([[1], [2], [3]], "found 3"), ("ein", "found the text 'ein'")]
 )
-def test_every_stream_wants_its_piece(given: Any, found: str) -> None:
+def test_push_requires_one_piece_for_each_stream(given: Any, found: str) -> None:
     decoder = translator(WaitK(1))
     with pytest.raises(UserError, match=f"expected a list of 2 pieces, one for each stream, {found}"):
         decoder.push(decoder.begin(2), given)
 
 
-def test_lengths_of_sources_do_not_count_their_first_token() -> None:
+def test_source_lengths_do_not_count_the_first_token() -> None:
     assert source_lengths(Layout.of_lengths([4, 2])).tolist() == [3, 1]
 
 
-def test_catching_up_does_not_end_a_target_while_its_source_is_read() -> None:
+def test_catch_up_does_not_end_a_target_before_its_source() -> None:
     decoder, (source,) = translator(WaitK(1, 0.7)), texts([9], seed=3)
-    whole = at_once(decoder, [source])
+    whole = translate(decoder, [source])
     state = decoder.begin()
     for token in source:
         state, _ = decoder.push(state, [np.array([token])])
@@ -346,7 +348,7 @@ def test_catching_up_does_not_end_a_target_while_its_source_is_read() -> None:
     assert state.progress[0].written == whole.progress[0].written
 
 
-def test_a_beam_may_be_wider_than_the_vocabulary() -> None:
+def test_a_beam_can_be_wider_than_the_vocabulary() -> None:
     (source,) = texts([5])
-    found = at_once(translator(WaitK(None), beam=500), [source]).progress[0]
+    found = translate(translator(WaitK(None), beam=500), [source]).progress[0]
     assert found.done

@@ -1,4 +1,4 @@
-"""With which of its tokens each word of a text begins."""
+"""The first token of each word of a text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 @settings(max_examples=60)
 @given(st.text("ab' ", max_size=60), st.sampled_from([2, 3, 64]))
-def test_words_begin_with_the_tokens_that_they_do_when_all_of_the_text_is_decoded_each_time(
-    text: str, again: int
-) -> None:
+def test_first_tokens_equal_those_found_by_decoding_the_whole_text_after_each_token(text: str, again: int) -> None:
     tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "b", "ab", "'", "##a", "##b"])
     ids = tokenizer.encode(text).ids.tolist()
     firsts: list[int] = []
@@ -28,14 +26,14 @@ def test_words_begin_with_the_tokens_that_they_do_when_all_of_the_text_is_decode
         assert words.words_of(ids, tokenizer.decode) == (tokenizer.decode(ids), firsts)
 
 
-def test_the_words_of_an_hour_are_not_decoded_over_and_over() -> None:
+def test_the_words_of_a_long_text_are_found_in_linear_time() -> None:
     tokenizer = WordPiece([*SPECIAL_TOKENS, "a", "##b"])
-    looked_at = []
+    decoded = []
 
     def decode(ids: Sequence[int]) -> str:
-        looked_at.append(len(ids))
+        decoded.append(len(ids))
         return tokenizer.decode(ids)
 
     text, firsts = words.words_of(tokenizer.encode("ab " * 5000).ids.tolist(), decode)
     assert (len(text.split()), firsts) == (5000, list(range(0, 10_000, 2)))
-    assert sum(looked_at) < 10_000 * 200
+    assert sum(decoded) < 10_000 * 200

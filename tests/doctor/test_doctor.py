@@ -1,4 +1,4 @@
-"""`ernie doctor`: what it finds, what it measures, and what it says to do."""
+"""`ernie doctor`: what it finds, measures and advises."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STACK = Stack(Paddle("3.3.1", None, "cpu"), KERNELS, "fp32")
 
 
 @pytest.fixture(autouse=True)
-def as_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def default_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "5")
     monkeypatch.delenv("ERNIE_KERNELS", raising=False)
 
@@ -61,7 +61,7 @@ def doctor(*arguments: str, path: Path | None = None, **environment: str) -> sub
     )
 
 
-def test_where_all_is_well_there_is_nothing_to_do() -> None:
+def test_there_is_no_advice_for_a_healthy_machine() -> None:
     assert advice(HERE, STACK) == []
 
 
@@ -80,7 +80,7 @@ def test_where_all_is_well_there_is_nothing_to_do() -> None:
         ({}, {"kernels": replace(KERNELS, best="avx512_bf16")}, "too old for the avx512_bf16 kernels"),
     ],
 )
-def test_what_is_not_as_it_should_be_has_one_sentence(
+def test_each_problem_gets_one_piece_of_advice(
     here: dict[str, object], stack: dict[str, object], sentence: str
 ) -> None:
     (found,) = advice(replace(HERE, **here), replace(STACK, **stack))  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def test_what_is_not_as_it_should_be_has_one_sentence(
         raise ValueError(found)
 
 
-def test_variables_that_make_it_slower_are_to_be_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsetting_variables_that_slow_it_down_is_advised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERNIE_KERNELS", "avx2")
     monkeypatch.setenv("MKL_DEBUG_CPU_TYPE", "0")
     chosen, slow_path = advice(HERE, replace(STACK, kernels=replace(KERNELS, variant="avx2")))
@@ -97,21 +97,21 @@ def test_variables_that_make_it_slower_are_to_be_unset(monkeypatch: pytest.Monke
     assert advice(replace(HERE, vendor="GenuineIntel"), STACK) == ["ERNIE_KERNELS=avx2 is slower" + chosen[28:]]
 
 
-def test_nobody_is_told_of_kernels_that_a_processor_cannot_run_or_a_gpu_does_not_need() -> None:
+def test_there_is_no_advice_on_kernels_that_the_processor_cannot_run_or_a_gpu_does_not_need() -> None:
     assert advice(HERE, replace(STACK, kernels=Kernels(None, reason="they need AVX2"))) == []
     gpu = Stack(Paddle("3.3.1", "12.9", "gpu:0"), Kernels("avx2", reason="on a GPU"), "bf16")
     assert advice(replace(HERE, gpus=["NVIDIA H200"], compiler=None), gpu) == []
 
 
-def test_what_the_library_requires_is_listed_with_its_version() -> None:
+def test_requirements_are_listed_with_their_versions() -> None:
     versions = machine.versions()
     assert versions["python"] == platform.python_version()
     assert versions["numpy"] == metadata.version("numpy")
-    assert "pytest" not in versions  # which only an extra asks for
+    assert "pytest" not in versions  # only required by an extra
     assert None not in versions.values()
 
 
-def test_gpus_are_those_that_the_driver_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_those_that_the_driver_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.gpus() == []
     program = tmp_path / "nvidia-smi"
@@ -122,12 +122,12 @@ def test_gpus_are_those_that_the_driver_tells(tmp_path: Path, monkeypatch: pytes
     assert machine.gpus() == []
 
 
-def test_a_variable_that_names_no_compiler_is_shown_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_compiler_variable_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "'g++ -O2")
     assert machine.find().compiler == "CXX: No closing quotation"
 
 
-def test_the_command_shows_what_was_found_chosen_and_measured() -> None:
+def test_the_command_prints_what_was_found_chosen_and_measured() -> None:
     done = doctor()
     assert done.returncode == 0, done.stderr
     labels = [line.split("  ")[0] for line in done.stdout.splitlines()]
@@ -135,7 +135,7 @@ def test_the_command_shows_what_was_found_chosen_and_measured() -> None:
         assert label in labels
 
 
-def test_the_object_that_json_gives_holds_speeds_below_their_bounds() -> None:
+def test_the_json_output_holds_speeds_below_their_bounds() -> None:
     done = doctor("--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -146,7 +146,7 @@ def test_the_object_that_json_gives_holds_speeds_below_their_bounds() -> None:
         assert rate["bound"] is None or rate["gflops"] < 1.1 * rate["bound"]
 
 
-def test_without_kernels_the_reason_stands_in_the_output_and_not_in_a_note() -> None:
+def test_the_reason_for_missing_kernels_is_printed_to_standard_output() -> None:
     done = doctor(ERNIE_KERNELS="reference")
     assert done.returncode == 0 and done.stderr == ""
     assert "none: ERNIE_KERNELS is set to 'reference'" in done.stdout
@@ -154,9 +154,7 @@ def test_without_kernels_the_reason_stands_in_the_output_and_not_in_a_note() -> 
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
-def test_without_paddle_the_machine_is_shown_and_the_way_to_install_it_told(
-    arguments: list[str], tmp_path: Path
-) -> None:
+def test_without_paddle_the_machine_and_install_instructions_are_printed(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_PADDLE)
     done = doctor(*arguments, path=tmp_path)
     assert done.returncode == 2

@@ -1,4 +1,4 @@
-"""A tiny encoder and rows of which one word tells the label: what the tests of the commands work with."""
+"""A tiny encoder, and rows whose label depends on one word: the fixtures for tests of the commands."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ data: {train: train.tsv, dev: dev.tsv, test: test.tsv}
 model: encoder
 train: {epochs: 5, batch: 10, rate: {peak: 3e-3}}
 """
-TOLD_BY = {"blame": ("bad", "poor"), "praise": ("good", "fine")}
+LABEL_WORDS = {"blame": ("bad", "poor"), "praise": ("good", "fine")}
 
 
-def made_up_rows(count: int, seed: int) -> list[tuple[str, str]]:
-    """Texts of some words, one of which tells the label."""
+def random_rows(count: int, seed: int) -> list[tuple[str, str]]:
+    """Random texts, each with its label and one word that gives it away."""
     rng = random.Random(seed)
     rows = []
     for _ in range(count):
-        label = rng.choice(sorted(TOLD_BY))
-        words = [*rng.choices(["it", "was", "very", "the", "film"], k=rng.randint(2, 7)), rng.choice(TOLD_BY[label])]
+        label = rng.choice(sorted(LABEL_WORDS))
+        words = [
+            *rng.choices(["it", "was", "very", "the", "film"], k=rng.randint(2, 7)),
+            rng.choice(LABEL_WORDS[label]),
+        ]
         rng.shuffle(words)
         rows.append((" ".join(words), label))
     return rows
@@ -41,8 +44,8 @@ def write_rows(file: Path, rows: list[tuple[str, str]]) -> None:
 
 
 @pytest.fixture(scope="session")
-def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder as it is before any command, with a finished run in it."""
+def _finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The initial contents of the working folder, with a finished run."""
     folder = tmp_path_factory.mktemp("finetune")
     paddle.seed(0)
     tokenizer = vocabulary("good fine bad poor it was very the film")
@@ -51,7 +54,7 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.tokenizer = tokenizer
     model.save_pretrained(folder / "encoder")
     for seed, (name, count) in enumerate({"train": 160, "dev": 50, "test": 30}.items()):
-        write_rows(folder / f"{name}.tsv", made_up_rows(count, seed))
+        write_rows(folder / f"{name}.tsv", random_rows(count, seed))
     (folder / "task.yaml").write_text(CONFIG, encoding="utf-8")
     before = Path.cwd()
     os.chdir(folder)
@@ -63,9 +66,9 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def work(_made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder: an encoder, train.tsv, dev.tsv, test.tsv, task.yaml, and `done`, a run of it."""
+def work(_finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder: an encoder, train.tsv, dev.tsv, test.tsv, task.yaml, and `done`, a finished run of it."""
     folder = tmp_path / "work"
-    shutil.copytree(_made, folder)
+    shutil.copytree(_finished_run, folder)
     monkeypatch.chdir(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Our translator as SimulEval sees it: their tool drives it, and scores it as we do."""
+"""Our translator as a SimulEval agent: their tool drives it, and its scores agree with ours."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 
 import pytest
 from helpers import ROOT
-from interpreter import learnt
-from toys import FARBEN
+from interpreter import trained_translator
+from toys import GERMAN
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
 
@@ -22,11 +22,11 @@ SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red g
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict], dict[str, float]]:
-    """What SimulEval wrote of each sentence, and its scores, for a distance of two tokens."""
+    """SimulEval's record of each sentence and its scores, at a distance of two tokens."""
     folder = tmp_path_factory.mktemp("simuleval")
-    learnt().save(folder / "run" / "model")
+    trained_translator().save(folder / "run" / "model")
     (folder / "source.txt").write_text("".join(f"{line}\n" for line in SOURCES), encoding="utf-8")
-    targets = (" ".join(FARBEN[word] for word in line.split()) for line in SOURCES)
+    targets = (" ".join(GERMAN[word] for word in line.split()) for line in SOURCES)
     (folder / "target.txt").write_text("".join(f"{line}\n" for line in targets), encoding="utf-8")
     words = ["--agent-class", "finetune.agent.TranslatorAgent", "--run", "run/model", "--wait-k", "2"]
     words += ["--source", "source.txt", "--target", "target.txt", "--output", "scores"]
@@ -41,27 +41,29 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict], dict[s
     )
     assert done.returncode == 0, done.stderr
     lines = (folder / "scores" / "instances.log").read_text(encoding="utf-8").splitlines()
-    heads, values = ((folder / "scores" / "scores.tsv").read_text(encoding="utf-8").split("\n"))[:2]
+    header, values = ((folder / "scores" / "scores.tsv").read_text(encoding="utf-8").split("\n"))[:2]
     return [json.loads(line) for line in lines], {
-        name: float(value) for name, value in zip(heads.split("\t"), values.split("\t"), strict=True) if name
+        name: float(value) for name, value in zip(header.split("\t"), values.split("\t"), strict=True) if name
     }
 
 
-def test_their_tool_gets_whole_translations(scored) -> None:
-    found, scores = scored
-    assert [one["prediction"] for one in found] == [" ".join(FARBEN[word] for word in line.split()) for line in SOURCES]
+def test_simuleval_gets_whole_translations(scored) -> None:
+    records, scores = scored
+    assert [record["prediction"] for record in records] == [
+        " ".join(GERMAN[word] for word in line.split()) for line in SOURCES
+    ]
     assert scores["BLEU"] == pytest.approx(100)
 
 
-def test_words_come_before_their_source_is_over(scored) -> None:
-    found, _ = scored
-    first = found[0]
+def test_words_come_before_the_source_ends(scored) -> None:
+    records, _ = scored
+    first = records[0]
     assert first["delays"][0] < first["source_length"]
     assert first["delays"] == sorted(first["delays"])
 
 
-def test_their_latency_is_ours(scored) -> None:
-    found, scores = scored
+def test_simuleval_measures_the_same_latency(scored) -> None:
+    records, scores = scored
     for name, measure in (("AL", average_lagging), ("LAAL", length_adaptive_average_lagging)):
-        ours = [measure(one["delays"], one["source_length"], len(one["reference"].split())) for one in found]
+        ours = [measure(r["delays"], r["source_length"], len(r["reference"].split())) for r in records]
         assert scores[name] == pytest.approx(statistics.mean(ours), abs=1e-3)

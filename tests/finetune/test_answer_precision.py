@@ -1,4 +1,4 @@
-"""--precision of the commands that answer, and train.precision of those that learn."""
+"""--precision of the prediction commands, and train.precision of training."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def answers(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, o
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def without_numbers(answers: list[dict[str, object]]) -> list[object]:
+def labels(answers: list[dict[str, object]]) -> list[object]:
     return [answer["label"] for answer in answers]
 
 
-def test_predict_answers_the_same_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_returns_the_same_labels_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {kind: answers(capsys, "--precision", kind) for kind in KINDS}
     assert answers(capsys) == answers(capsys, "--precision", "auto") == found[KINDS[-1]]
     for kind in KINDS:
-        assert without_numbers(found[kind]) == without_numbers(found["fp32"])
+        assert labels(found[kind]) == labels(found["fp32"])
     if len(KINDS) > 1:
-        assert found["bf16"] != found["fp32"]  # in their last digits
+        assert found["bf16"] != found["fp32"]  # in the last digits
 
 
 def test_evaluate_scores_the_same_in_each_precision(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,26 +48,26 @@ def test_evaluate_scores_the_same_in_each_precision(work: Path, capsys: pytest.C
         ("finetune", "task.yaml", "--output", "new", "--quiet", "--set", "train.precision=fp16"),
     ],
 )
-def test_what_a_cpu_cannot_compute_in_is_a_sentence(
+def test_a_precision_that_a_cpu_cannot_compute_in_is_an_error(
     work: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     assert main(list(words)) == 2
     assert "precision fp16: this machine computes in fp32" in capsys.readouterr().err
 
 
-def test_an_unknown_precision_is_answered_with_those_that_there_are(
+def test_an_unknown_precision_is_an_error_that_lists_the_known_ones(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["finetune", "task.yaml", "--output", "new", "--quiet", "--set", "train.precision=bf61"]) == 2
-    said = capsys.readouterr().err
-    assert "train.precision" in said
-    assert "bf16" in said
+    err = capsys.readouterr().err
+    assert "train.precision" in err
+    assert "bf16" in err
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_learns_in_the_precision_it_is_told(work: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = ("--set", f"train.precision={kind}", "--output", "new", "--quiet")
-    assert main(["finetune", "task.yaml", *told]) == 0
+def test_a_run_trains_in_the_given_precision(work: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--set", f"train.precision={kind}", "--output", "new", "--quiet")
+    assert main(["finetune", "task.yaml", *words]) == 0
     assert yaml.safe_load((work / "new" / "config.yaml").read_text(encoding="utf-8"))["train"]["precision"] == kind
     capsys.readouterr()
     assert main(["evaluate", "new", "--split", "test", "--quiet"]) == 0

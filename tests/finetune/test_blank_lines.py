@@ -1,4 +1,4 @@
-"""Lines in which nothing can be seen are translated as empty ones are, whatever the vocabulary makes of them."""
+"""Lines of invisible characters are translated like empty ones, whatever the vocabulary makes of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 import pytest
-from toys import COLOURS, FARBEN, TOYS, tiny_encoder
+from toys import COLORS, GERMAN, TOYS, tiny_encoder
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
@@ -23,8 +23,8 @@ INVISIBLE = ["\u200b", "\ufeff", "\xad", "\xa0", "\u2060", "\ufe0f", " \xad\u200
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> FinetunedModel:
-    """One that has learnt nothing, so that it writes something behind any source that it reads."""
-    texts = [" ".join([*COLOURS, *FARBEN.values()])] * 20
+    """An untrained model, which writes something for any source that it reads."""
+    texts = [" ".join([*COLORS, *GERMAN.values()])] * 20
     tokenizer = train_sentencepiece(texts, vocab_size=22, lowercase=False, folder=tmp_path_factory.mktemp("pieces"))
     ernie = ErnieModel(replace(tiny_encoder().config, vocab_size=tokenizer.vocab_size))
     ernie.tokenizer = tokenizer
@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FinetunedModel:
 
 
 @pytest.mark.parametrize("invisible", INVISIBLE)
-def test_a_line_of_them_gives_an_empty_line(model: FinetunedModel, invisible: str) -> None:
+def test_an_invisible_line_becomes_an_empty_line(model: FinetunedModel, invisible: str) -> None:
     translator = TextTranslator(model)
     ((text, progress),) = translator.translate([invisible])
     assert (text, progress.read[:-1]) == ("", ())
@@ -50,7 +50,7 @@ def test_a_line_of_them_gives_an_empty_line(model: FinetunedModel, invisible: st
 
 
 @pytest.mark.parametrize("invisible", INVISIBLE)
-def test_a_row_of_them_has_no_token_and_a_translation_of_them_is_empty(model: FinetunedModel, invisible: str) -> None:
+def test_invisible_sources_and_targets_count_as_empty(model: FinetunedModel, invisible: str) -> None:
     task, tokenizer = model.task, model.tokenizer
     rows = [Row({"source": invisible, "target": "rot"}), Row({"source": "red", "target": "rot"})]
     prepared = prepare(task, Split("train", rows), tokenizer)

@@ -1,4 +1,4 @@
-"""Training whose loss, gradients or outputs are finite no more ends with a sentence, and loses nothing."""
+"""Training whose loss, gradients or outputs become non-finite ends with a clear error and loses no finished work."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("epochs", [1, 5])
-def test_a_rate_far_too_high_is_a_sentence_with_step_and_causes_and_status_1(
+def test_an_excessive_learning_rate_is_an_error_with_step_and_causes_and_exit_status_1(
     work: Path, capsys: pytest.CaptureFixture[str], epochs: int
 ) -> None:
     words = ["--set", "train.rate.peak=1e30", "--set", f"train.epochs={epochs}", "--output", "run"]
     assert main(["finetune", "task.yaml", *words]) == 1
-    said = capsys.readouterr()
-    assert "ernie: error: seed=0: step 16: the model's outputs are not finite." in said.err
-    assert "a rate that is too high (train.rate.peak is 1e+30)" in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert "ernie: error: seed=0: step 16: the model's outputs are not finite." in captured.err
+    assert "a rate that is too high (train.rate.peak is 1e+30)" in captured.err
+    assert captured.out == ""
     assert not (work / "run" / "model").exists()
 
 
-def test_a_check_tells_it_as_well(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reports_non_finite_outputs_too(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 1
     assert "ernie: error: step 1: the model's outputs are not finite." in capsys.readouterr().err
 
 
-def test_finished_trials_of_a_grid_are_kept_when_another_breaks_down(
+def test_finished_trials_of_a_grid_are_kept_when_another_one_diverges(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["finetune", "task.yaml", "--set", "train.epochs=1", "--output", "run"]
@@ -53,45 +53,47 @@ def test_finished_trials_of_a_grid_are_kept_when_another_breaks_down(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Breaking(Classify):
-    """Its loss is a number for so many batches."""
+class Diverging(Classify):
+    """A classifier whose loss is finite for a given number of batches, then NaN."""
 
-    good: ClassVar[int] = 0
+    finite_batches: ClassVar[int] = 0
 
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        found = super().loss(logits, batch)
-        type(self).good -= 1
-        return found if type(self).good >= 0 else Loss(found.total * float("nan"), found.count, None, found.labels)
+        loss = super().loss(logits, batch)
+        type(self).finite_batches -= 1
+        return (
+            loss if type(self).finite_batches >= 0 else Loss(loss.total * float("nan"), loss.count, None, loss.labels)
+        )
 
 
-def broken_after(batches: int) -> tuple[FinetunedModel, list[int]]:
-    """A fine-tuning of 4 epochs of 8 steps each that breaks down: the model, and the steps that were scored."""
+def diverged_after(batches: int) -> tuple[FinetunedModel, list[int]]:
+    """Fine-tune for 4 epochs of 8 steps with a loss that becomes NaN; return the model and the evaluated steps."""
     toy = TOYS["classify"]
     assert isinstance(toy.task, Classify)
-    Breaking.good = batches
-    task = Breaking(text=toy.task.text, label=toy.task.label, labels=toy.task.labels, max_len=32)
+    Diverging.finite_batches = batches
+    task = Diverging(text=toy.task.text, label=toy.task.label, labels=toy.task.labels, max_len=32)
     encoder = tiny_encoder()
     assert encoder.tokenizer is not None
     rows = toy.rows(64)
     examples = [task.training_example(row, encoder.tokenizer) for row in rows]
     split = Prepared("train", rows, examples, labeled=True)
     model, evaluations = finetune(encoder, task, split, split, TrainConfig(epochs=4, batch=8))
-    return model, [one.step for one in evaluations]
+    return model, [evaluation.step for evaluation in evaluations]
 
 
-def test_the_best_model_before_a_break_down_is_kept_and_it_is_said() -> None:
+def test_the_best_model_before_divergence_is_kept_with_a_remark() -> None:
     with pytest.warns(Remark, match=r"step 24: the loss or gradient of every step was not finite\. Training ended"):
-        model, scored = broken_after(16)
-    assert scored == [8, 16]
+        model, steps = diverged_after(16)
+    assert steps == [8, 16]
     assert all(np.isfinite(value.numpy()).all() for value in model.state_dict().values())
 
 
-def test_a_break_down_before_any_evaluation_is_an_error() -> None:
+def test_divergence_before_any_evaluation_is_an_error() -> None:
     with pytest.raises(UserError, match="step 8: the loss or gradient of every step was not finite"):
-        broken_after(0)
+        diverged_after(0)
 
 
-def test_a_model_that_computes_no_numbers_answers_none(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_with_nan_weights_makes_no_predictions(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = FinetunedModel.load(work / "done")
     bias = model.head.out.bias
     bias.set_value(bias * float("nan"))

@@ -1,4 +1,4 @@
-"""`ernie check` lists what it checked, fails with a sentence for what is wrong, and notes what is only odd."""
+"""`ernie check` lists what it checked, fails with a message for an error, and prints a note for what is only odd."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ernie.cli import main
 TWO = "text\tlabel\ngood film\tpraise\nbad film\tblame\n"
 
 
-def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
+def test_every_check_is_listed_and_one_row_is_shown_as_the_model_sees_it(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "two.tsv").write_text(TWO, encoding="utf-8")
@@ -33,11 +33,12 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         "    [CLS] good film [SEP]",
     ]
     assert lines[-1].startswith("ok: one step on 2 rows and a scoring of 4: loss 0.")
-    assert sorted(path.name for path in work.iterdir() if path.suffix == "") == ["done", "encoder"]  # no run begun
+    # No run was started.
+    assert sorted(path.name for path in work.iterdir() if path.suffix == "") == ["done", "encoder"]
 
 
 @pytest.mark.parametrize(
-    ("override", "content", "sentence"),
+    ("override", "content", "message"),
     [
         ("model=''", "", "model: which encoder? Give --model, or the key `model`"),
         ("model=nowhere/at/all/x", "", "nowhere/at/all/x: there is no such folder"),
@@ -67,30 +68,30 @@ def test_everything_is_listed_and_one_row_shown_as_the_model_sees_it(
         ("task.metrics=[acc]", "", "metrics: classify has no metric 'acc'. Known: accuracy"),
     ],
 )
-def test_what_is_wrong_is_a_sentence(
-    work: Path, capsys: pytest.CaptureFixture[str], override: str, content: str, sentence: str
+def test_errors_are_reported(
+    work: Path, capsys: pytest.CaptureFixture[str], override: str, content: str, message: str
 ) -> None:
     (work / "it.tsv").write_text(content, encoding="utf-8")
     shutil.copytree(work / "encoder", work / "bare")
     shutil.rmtree(work / "bare" / "tokenizer")
     assert main(["check", "task.yaml", "--set", override]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("ernie: error: ")
-    assert sentence in said.err
-    assert "one step" not in said.out
+    captured = capsys.readouterr()
+    assert captured.err.startswith("ernie: error: ")
+    assert message in captured.err
+    assert "one step" not in captured.out
 
 
-def test_mistakes_in_several_splits_are_told_together(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_in_several_splits_are_reported_together(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "dev.tsv").write_text(TWO + "film\n", encoding="utf-8")
     (work / "test.tsv").write_text(TWO + "film\tpraise\tx\n", encoding="utf-8")
     assert main(["check", "task.yaml"]) == 2
-    said = capsys.readouterr().err
-    assert "dev.tsv:4: has 1 cell" in said
-    assert "test.tsv:4: has 3 cells" in said
-    assert "(a run can do without the split test: take it out)" in said
+    err = capsys.readouterr().err
+    assert "dev.tsv:4: has 1 cell" in err
+    assert "test.tsv:4: has 3 cells" in err
+    assert "(a run can do without the split test: take it out)" in err
 
 
-def test_capitals_that_a_translation_cannot_have_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_capitals_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "pairs.tsv").write_text("source\ttarget\na film\tA film\na film\ta film\n", encoding="utf-8")
     task = "task={kind: translate, max_len: 16, layers: 1}"
     data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
@@ -99,7 +100,7 @@ def test_capitals_that_a_translation_cannot_have_are_noted(work: Path, capsys: p
     assert f"{note}, the first at pairs.tsv:2" in capsys.readouterr().out.splitlines()
 
 
-def test_a_vocabulary_of_another_script_than_the_translations_is_refused(
+def test_a_vocabulary_of_a_different_script_than_the_translations_is_refused(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = "task={kind: translate, max_len: 16, layers: 1}"
@@ -108,12 +109,12 @@ def test_a_vocabulary_of_another_script_than_the_translations_is_refused(
         rows = "".join(f"a film\t{target}\n" for target in targets)
         (work / "pairs.tsv").write_text(f"source\ttarget\n{rows}", encoding="utf-8")
         assert main(["check", "task.yaml", "--set", task, "--set", data]) == status
-    said = capsys.readouterr()
-    assert "data.train: of the 5 tokens of the column 'target' the vocabulary does not know 4: it was" in said.err
-    assert "note: train: 1 row with a translation that the vocabulary lacks characters of" in said.out
+    captured = capsys.readouterr()
+    assert "data.train: of the 5 tokens of the column 'target' the vocabulary does not know 4: it was" in captured.err
+    assert "note: train: 1 row with a translation that the vocabulary lacks characters of" in captured.out
 
 
-def test_rows_that_a_task_cannot_use_are_left_out_where_faulty_ones_are(
+def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = ["a film\ta film\n", "a film\t \n", "film\tfilm\n", "film\t\n"]
@@ -123,10 +124,10 @@ def test_rows_that_a_task_cannot_use_are_left_out_where_faulty_ones_are(
     assert main(["check", "task.yaml", "--set", task, "--set", f"{data}}}"]) == 2
     assert "pairs.tsv:3: column 'target': the translation is empty" in capsys.readouterr().err
     assert main(["check", "task.yaml", "--set", task, "--set", f"{data}, faulty: skip}}"]) == 0
-    said = capsys.readouterr().out
-    left = "2 rows left out, as 'faulty' asks, the first at pairs.tsv:3: column 'target': the translation is empty"
-    assert f"note: train: {left}" in said.splitlines()
-    assert "train: 2 rows" in said
+    out = capsys.readouterr().out
+    skipped = "2 rows left out, as 'faulty' asks, the first at pairs.tsv:3: column 'target': the translation is empty"
+    assert f"note: train: {skipped}" in out.splitlines()
+    assert "train: 2 rows" in out
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_rows_that_a_task_cannot_use_are_left_out_where_faulty_ones_are(
         ),
     ],
 )
-def test_what_is_only_odd_is_a_note(
+def test_unusual_data_is_noted(
     work: Path, capsys: pytest.CaptureFixture[str], override: str, content: str, note: str
 ) -> None:
     (work / "it.tsv").write_text(content, encoding="utf-8")
@@ -164,7 +165,7 @@ def test_what_is_only_odd_is_a_note(
 
 
 @pytest.mark.parametrize(("labels", "blame", "praise"), [("[0, 1]", "0", "1"), ("[false, True]", "false", "True")])
-def test_labels_may_be_numbers_and_true_and_false_as_they_stand_in_the_files(
+def test_labels_may_be_numbers_or_booleans_as_written_in_the_files(
     work: Path, capsys: pytest.CaptureFixture[str], labels: str, blame: str, praise: str
 ) -> None:
     for name in ("train", "dev", "test"):
@@ -181,8 +182,8 @@ def test_a_split_whose_label_column_is_empty_is_unlabeled(work: Path, capsys: py
     assert "ok: test: 2 rows, 10 tokens, longest 5, without labels" in capsys.readouterr().out
 
 
-def test_a_line_of_names_that_is_learnt_as_a_row_is_told(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The columns are given, and the file begins with other names all the same."""
+def test_a_header_line_that_is_read_as_a_row_is_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The columns are configured, but the file still begins with other names."""
     lines = (work / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     (work / "train.tsv").write_text("".join(lines[1:]), encoding="utf-8")
     (work / "odd.tsv").write_text("review\tverdict\n" + "".join(lines[1:]), encoding="utf-8")
@@ -192,33 +193,33 @@ def test_a_line_of_names_that_is_learnt_as_a_row_is_told(work: Path, capsys: pyt
         encoding="utf-8",
     )
     assert main(["check", "odd.yaml"]) == 0
-    noted = "note: train: label 'verdict' occurs only at odd.tsv:1, the first line of its file: if that line names"
-    assert noted in capsys.readouterr().out
+    note = "note: train: label 'verdict' occurs only at odd.tsv:1, the first line of its file: if that line names"
+    assert note in capsys.readouterr().out
     assert main(["check", "odd.yaml", "--set", "data.train=train.tsv"]) == 0
     assert "note: train: label" not in capsys.readouterr().out
 
 
-def test_labeled_rows_in_a_file_of_lines_are_told_with_the_key_to_set(
+def test_labeled_rows_in_a_plain_text_file_are_reported_with_the_key_to_set(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "train.tsv").rename(work / "train.txt")
     assert main(["check", "task.yaml", "--set", "data.train=train.txt"]) == 2
-    said = capsys.readouterr().err
-    assert "there is no column 'label' to learn from; train.txt was read as plain lines of text" in said
-    assert "say so with data.format: tsv, csv, jsonl or conll" in said
+    err = capsys.readouterr().err
+    assert "there is no column 'label' to learn from; train.txt was read as plain lines of text" in err
+    assert "say so with data.format: tsv, csv, jsonl or conll" in err
 
 
 @pytest.mark.parametrize(
-    ("labels", "hint"), [("", True), ("[blame, praise]", False)], ids=["learnt from train", "given"]
+    ("labels", "hint"), [("", True), ("[blame, praise]", False)], ids=["learned from train", "given"]
 )
-def test_a_label_that_only_dev_has_is_told_with_the_key_that_names_labels(
+def test_a_label_that_only_dev_has_is_reported_with_the_key_that_sets_labels(
     work: Path, capsys: pytest.CaptureFixture[str], labels: str, hint: bool
 ) -> None:
     (work / "dev.tsv").write_text("text\tlabel\ngood film\tmixed\n", encoding="utf-8")
     given = ["--set", f"task.labels={labels}"] if labels else []
     assert main(["check", "task.yaml", *given]) == 2
-    said = capsys.readouterr().err
-    assert "dev.tsv:2: label 'mixed' is not one of blame, praise" in said
-    assert ("(the labels are those that train has; the key task.labels can name others, too)" in said) == hint
+    err = capsys.readouterr().err
+    assert "dev.tsv:2: label 'mixed' is not one of blame, praise" in err
+    assert ("(the labels are those that train has; the key task.labels can name others, too)" in err) == hint
     if hint:
         assert main(["check", "task.yaml", "--set", "task.labels=[blame, praise, mixed]"]) == 0

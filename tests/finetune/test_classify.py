@@ -29,7 +29,7 @@ SETTINGS = TrainConfig(epochs=6, batch=12, rate=RateConfig(peak=5e-3))
 
 
 def rows(count: int, seed: int) -> list[Row]:
-    """Rows whose answer is told by one word among others."""
+    """Rows whose label depends on one word among others."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(count):
@@ -55,7 +55,7 @@ def encoder() -> ErnieModel:
     return model
 
 
-def test_it_learns_what_one_word_tells_and_answers_in_the_order_of_the_rows() -> None:
+def test_it_learns_and_predicts_in_the_order_of_the_rows() -> None:
     model, evaluations = finetune(encoder(), TASK, split("train", 200, 0), split("dev", 100, 1), SETTINGS)
     assert len(evaluations) == SETTINGS.epochs
     assert evaluations[best_of(TASK, evaluations)].headline > 0.95
@@ -64,7 +64,7 @@ def test_it_learns_what_one_word_tells_and_answers_in_the_order_of_the_rows() ->
     assert sum(answer["label"] == row["label"] for answer, row in zip(answers, asked, strict=True)) >= 56
 
 
-def test_the_same_seed_gives_the_same_scores_and_another_one_others() -> None:
+def test_the_same_seed_gives_the_same_losses_and_another_seed_different_ones() -> None:
     runs = [
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), SETTINGS, seed)[1] for seed in (0, 0, 1)
     ]
@@ -72,36 +72,36 @@ def test_the_same_seed_gives_the_same_scores_and_another_one_others() -> None:
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_a_step_in_several_micro_batches_is_the_same_step() -> None:
-    still = TrainConfig(epochs=1, batch=12, rate=RateConfig(peak=5e-3), dropout=0.0)
+def test_micro_batches_do_not_change_the_step() -> None:
+    whole = TrainConfig(epochs=1, batch=12, rate=RateConfig(peak=5e-3), dropout=0.0)
     parts = TrainConfig(epochs=1, batch=12, rate=RateConfig(peak=5e-3), dropout=0.0, micro_tokens=20)
     losses = [
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)[1][-1].loss
-        for settings in (still, parts)
+        for settings in (whole, parts)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_the_model_comes_back_as_it_was_when_it_did_best() -> None:
-    falling = TrainConfig(epochs=8, batch=12, rate=RateConfig(peak=3e-2, decay="constant", warmup=0))
+def test_finetune_returns_the_model_of_the_best_evaluation() -> None:
+    degrading = TrainConfig(epochs=8, batch=12, rate=RateConfig(peak=3e-2, decay="constant", warmup=0))
     dev = split("dev", 60, 1)
-    model, evaluations = finetune(encoder(), TASK, split("train", 60, 0), dev, falling)
-    again = TASK.scores(dev.rows, model.answers(dev.examples))
-    assert again == evaluations[best_of(TASK, evaluations)].scores
+    model, evaluations = finetune(encoder(), TASK, split("train", 60, 0), dev, degrading)
+    scores = TASK.scores(dev.rows, model.answers(dev.examples))
+    assert scores == evaluations[best_of(TASK, evaluations)].scores
 
 
-def test_training_stops_when_patience_is_out() -> None:
+def test_training_stops_when_patience_runs_out() -> None:
     hopeless = TrainConfig(epochs=20, batch=12, rate=RateConfig(peak=1e-9), patience=2)
     _, evaluations = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), hopeless)
-    assert len(evaluations) == 3  # the first is the best, and two are no better
+    assert len(evaluations) == 3  # the first is the best, and the next two do not improve on it
 
 
-def test_the_first_weights_of_a_head_follow_from_the_seed() -> None:
-    still = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-30))
+def test_the_initial_weights_of_a_head_depend_on_the_seed() -> None:
+    frozen = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-30))
     heads = [
         np.concatenate([value.numpy().ravel() for value in model.head.parameters()])
         for model, _ in (
-            finetune(encoder(), TASK, split("train", 40, 0), split("dev", 4, 1), still, seed) for seed in (0, 0, 1)
+            finetune(encoder(), TASK, split("train", 40, 0), split("dev", 4, 1), frozen, seed) for seed in (0, 0, 1)
         )
     ]
     assert (heads[0] == heads[1]).all()
@@ -121,19 +121,19 @@ def test_gradients_are_clipped_as_the_configuration_says() -> None:
     assert moved(1e-4) < 1e-5 < moved(0.0)
 
 
-def test_a_warm_up_longer_than_all_steps_is_remarked() -> None:
+def test_a_warmup_longer_than_training_is_remarked_on() -> None:
     settings = TrainConfig(epochs=1, batch=20, rate=RateConfig(peak=1e-3, warmup=3))
     with pytest.warns(Remark, match="warms up for 3 steps, but there are only 2: it does not reach its peak"):
         finetune(encoder(), TASK, split("train", 40, 0), split("dev", 10, 1), settings)
 
 
-def test_lower_layers_learn_slower_with_layer_decay() -> None:
+def test_lower_layers_train_slower_with_layer_decay() -> None:
     before = encoder()
     start = {name: value.numpy().copy() for name, value in before.named_parameters()}
     settings = TrainConfig(epochs=1, batch=40, rate=RateConfig(peak=1e-3, warmup=0), layer_decay=0.1)
     model, _ = finetune(before, TASK, split("train", 40, 0), split("dev", 10, 1), settings)
     moved = {name: float(abs(value.numpy() - start[name]).max()) for name, value in model.ernie.named_parameters()}
-    # Adam's first step is as long as the rate, whatever the gradient; decay adds a hundredth of the weight.
+    # Adam's first step has the size of the rate, whatever the gradient; decay adds a hundredth of the weight.
     assert moved["pooler.dense.weight"] == pytest.approx(1e-3, rel=0.05)
     assert moved["encoder.layers.0.inner.weight"] == pytest.approx(1e-4, rel=0.05)
     assert moved["embedding.position.weight"] == pytest.approx(1e-5, rel=0.05)
@@ -149,7 +149,7 @@ def test_every_row_is_in_exactly_one_step_of_an_epoch() -> None:
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, TrainConfig(epochs=6, batch_tokens=60)], ids=["rows", "tokens"])
-def test_the_order_of_the_rows_is_another_one_in_each_epoch_and_under_each_seed(settings: TrainConfig) -> None:
+def test_the_row_order_differs_between_epochs_and_between_seeds(settings: TrainConfig) -> None:
     examples = split("train", 50, 0).examples
     orders = {
         tuple(np.concatenate([step.rows for step in planned_steps(examples, settings, seed) if step.epoch == epoch]))
@@ -160,7 +160,7 @@ def test_the_order_of_the_rows_is_another_one_in_each_epoch_and_under_each_seed(
 
 
 @pytest.mark.parametrize("evaluations", [1, 2, 3, 5, 9])
-def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
+def test_evaluations_are_evenly_spaced_and_at_the_end_of_each_epoch(evaluations: int) -> None:
     settings = TrainConfig(epochs=3, batch=12, evaluations=evaluations)
     steps = planned_steps(split("train", 50, 0).examples, settings, 0)
     done = [step.epochs for step in steps if step.scored]
@@ -170,7 +170,7 @@ def test_dev_is_scored_evenly_and_at_each_epochs_end(evaluations: int) -> None:
 
 
 @pytest.mark.parametrize("budget", [{"batch": 12}, {"batch_tokens": 60}])
-def test_the_first_epoch_can_go_from_short_to_long(budget: dict[str, int]) -> None:
+def test_the_first_epoch_can_be_ordered_from_short_to_long(budget: dict[str, int]) -> None:
     texts = [" ".join(["good"] * (1 + 7 * n % 12)) for n in range(50)]
     examples = [TASK.training_example(Row({"text": text, "label": "yes"}), TOKENIZER) for text in texts]
     steps = planned_steps(examples, TrainConfig(epochs=2, shortest_first=True, **budget), 0)
@@ -183,27 +183,27 @@ def test_the_first_epoch_can_go_from_short_to_long(budget: dict[str, int]) -> No
     assert means != sorted(means)
 
 
-def test_dev_can_be_scored_once_all_is_learnt() -> None:
+def test_evaluation_can_be_limited_to_the_end_of_training() -> None:
     settings = TrainConfig(epochs=3, batch=12, evaluations=0)
     scored = [step.scored for step in planned_steps(split("train", 50, 0).examples, settings, 0)]
     assert scored == [False] * (len(scored) - 1) + [True]
 
 
-def test_a_saved_model_answers_as_before(tmp_path) -> None:
+def test_a_saved_model_makes_the_same_predictions(tmp_path) -> None:
     model, _ = finetune(encoder(), TASK, split("train", 40, 0), split("dev", 40, 1), SETTINGS)
     model.save(tmp_path)
     asked = rows(20, 3)
     assert list(FinetunedModel.load(tmp_path).predict(asked)) == list(model.predict(asked))
 
 
-def test_what_is_no_row_is_a_sentence_and_the_rows_before_it_are_answered() -> None:
+def test_an_invalid_row_is_an_error_after_the_predictions_for_earlier_rows() -> None:
     answers = FinetunedModel(encoder(), TASK).predict([*rows(2, 0), 3])  # type: ignore[list-item]
     assert len([next(answers), next(answers)]) == 2
     with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found 3$"):
         next(answers)
 
 
-def test_a_text_is_a_row_of_the_column_that_is_read() -> None:
+def test_a_text_stands_for_a_row_with_only_the_input_column() -> None:
     asked = rows(3, 0)
     task = replace(TASK, text="review")
     model = FinetunedModel(encoder(), task)
@@ -212,27 +212,27 @@ def test_a_text_is_a_row_of_the_column_that_is_read() -> None:
 
 
 @pytest.mark.parametrize("asked", ["a good film", {"text": "a good film"}])
-def test_a_single_row_is_not_taken_for_several(asked: Any) -> None:
+def test_a_single_row_in_place_of_a_list_is_refused(asked: Any) -> None:
     with pytest.raises(UserError, match=r"^expected several rows, such as a list, found .*a good film"):
         next(FinetunedModel(encoder(), TASK).predict(asked))
 
 
-def test_a_data_frame_is_not_taken_for_the_names_of_its_columns() -> None:
+def test_a_data_frame_in_place_of_rows_is_refused() -> None:
     frame = pandas.DataFrame({"text": ["a good film", "a bad one"]})
     with pytest.raises(UserError, match=r"^expected several rows.* columns 'text'; give one of them, or its rows"):
         next(FinetunedModel(encoder(), TASK).predict(frame))  # type: ignore[arg-type]
 
 
-def test_an_encoder_is_not_saved_over_that_of_a_fine_tuned_model(tmp_path) -> None:
+def test_an_encoder_is_not_saved_over_a_fine_tuned_model(tmp_path) -> None:
     model = FinetunedModel(encoder(), TASK)
     model.save(tmp_path)
     with pytest.raises(UserError, match=r"holds a fine-tuned model, and its head is its encoder's only"):
         encoder().save_pretrained(tmp_path)
-    model.save(tmp_path)  # one as a whole is
+    model.save(tmp_path)  # a whole fine-tuned model may be
     assert list(FinetunedModel.load(tmp_path).predict(["a good film"])) == list(model.predict(["a good film"]))
 
 
-def test_a_folder_without_a_fine_tuned_model_is_a_sentence(tmp_path) -> None:
+def test_a_folder_without_a_fine_tuned_model_is_an_error(tmp_path) -> None:
     encoder().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"holds no fine-tuned model: there is no task\.json"):
         FinetunedModel.load(tmp_path)

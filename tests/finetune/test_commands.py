@@ -1,4 +1,4 @@
-"""What `ernie finetune`, `evaluate` and `report` say, to whom, and with which exit status."""
+"""Output, errors and exit status of `ernie finetune`, `evaluate` and `report`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from processes import started, wait_until
+from processes import start_ernie, wait_until
 
 from ernie.cli import main
 from ernie.model.ernie import ErnieModel
@@ -19,20 +19,20 @@ from finetune.folder import precision_of
 from finetune.model import FinetunedModel
 
 
-def test_finetune_prints_the_scores_and_tells_the_rest_on_standard_error(
+def test_finetune_prints_scores_on_stdout_and_everything_else_on_stderr(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["finetune", "task.yaml", "--output", "run", "--seed", "3"]) == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines()[:2] == ["| split | accuracy |", "|---|---|"]
-    assert "seed=3: accuracy" in said.err
-    assert "open run/report.html in a browser" in said.err
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[:2] == ["| split | accuracy |", "|---|---|"]
+    assert "seed=3: accuracy" in captured.err
+    assert "open run/report.html in a browser" in captured.err
     assert main(["finetune", "task.yaml", "--output", "run", "--seed", "3", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "message"),
     [
         ([], "where should the run go? Give --output DIR"),
         (["--output", "run", "--model", ""], "model: which encoder? Give --model"),
@@ -44,33 +44,35 @@ def test_finetune_prints_the_scores_and_tells_the_rest_on_standard_error(
         (["--output", "run", "--set", "train.task_id=99"], "train.task_id: expected a number below 16"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_a_sentence_and_writes_nothing(
-    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+def test_a_command_line_mistake_is_reported_and_nothing_is_written(
+    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert main(["finetune", "task.yaml", *words]) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (work / "run").exists()
 
 
-def test_unknown_keys_of_a_file_are_all_told_with_their_lines(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_unknown_keys_of_a_file_are_reported_with_their_lines(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "task:\n  kind: classify\n  txt: review\ndata:\n  train: train.tsv\n  dev: dev.tsv\nlearning_rate: 5e-5\n"
     (work / "wrong.yaml").write_text(text, encoding="utf-8")
     assert main(["finetune", "wrong.yaml", "--output", "run"]) == 2
-    said = capsys.readouterr().err
-    assert "wrong.yaml:3: task.txt: unknown key. Did you mean 'text'?" in said
-    assert "wrong.yaml:7: learning_rate: unknown key." in said
+    err = capsys.readouterr().err
+    assert "wrong.yaml:3: task.txt: unknown key. Did you mean 'text'?" in err
+    assert "wrong.yaml:7: learning_rate: unknown key." in err
 
 
 class TestEvaluate:
-    def test_a_split_has_the_scores_that_the_run_tells(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        told = json.loads((work / "done" / "scores.json").read_text(encoding="utf-8"))["best"]["scores"]
+    def test_a_split_has_the_scores_that_the_run_reports(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        reported = json.loads((work / "done" / "scores.json").read_text(encoding="utf-8"))["best"]["scores"]
         for split, rows in (("dev", 50), ("test", 30)):
             assert main(["evaluate", "done", "--split", split]) == 0
-            said = capsys.readouterr()
-            assert json.loads(said.out) == {"rows": rows, **told[split]}
-            assert said.err.startswith(f"split {split}: {rows} rows, ")
+            captured = capsys.readouterr()
+            assert json.loads(captured.out) == {"rows": rows, **reported[split]}
+            assert captured.err.startswith(f"split {split}: {rows} rows, ")
 
-    def test_other_files_are_scored_together_and_their_answers_written(
+    def test_other_files_are_scored_together_and_their_predictions_written(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (work / "new.jsonl").write_text('{"text": "a bad film", "label": "praise"}\n', encoding="utf-8")
@@ -82,15 +84,17 @@ class TestEvaluate:
         assert answers[-1]["label"] == "blame"
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
-    def test_where_the_answers_find_no_room_the_file_is_named_and_the_scores_are_told(
+    def test_a_full_disk_names_the_answers_file_and_the_scores_are_still_printed(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["evaluate", "done", "--answers", "/dev/full", "--quiet"]) == 2
-        said = capsys.readouterr()
-        assert json.loads(said.out)["rows"] == 50
-        assert "ernie: error: /dev/full: the disk is full; the answers were not written." in said.err
+        captured = capsys.readouterr()
+        assert json.loads(captured.out)["rows"] == 50
+        assert "ernie: error: /dev/full: the disk is full; the answers were not written." in captured.err
 
-    def test_inputs_may_be_given_one_by_one_and_be_pipes(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_inputs_may_be_given_separately_and_may_be_pipes(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         os.mkfifo("pipe")
         rows = "text\tlabel\na bad film\tblame\n"
         Thread(target=Path("pipe").write_text, args=(rows,), daemon=True).start()
@@ -98,21 +102,21 @@ class TestEvaluate:
         assert json.loads(capsys.readouterr().out)["rows"] == 31
 
     @pytest.mark.parametrize(
-        ("content", "sentence"),
+        ("content", "message"),
         [
             ("text\ngood film\n", "other.tsv: the rows have nothing in a column 'label' to score against"),
             ("text\tlabel\n", "other.tsv: there are no rows"),
             ("text\tlabel\ngood\tpraise\nbad\tgrumble\n", "other.tsv:3: label 'grumble' is not one of blame, praise"),
         ],
     )
-    def test_rows_that_cannot_be_judged_are_a_sentence(
-        self, work: Path, capsys: pytest.CaptureFixture[str], content: str, sentence: str
+    def test_rows_that_cannot_be_scored_are_an_error(
+        self, work: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
     ) -> None:
         (work / "other.tsv").write_text(content, encoding="utf-8")
         assert main(["evaluate", "done", "--input", "other.tsv"]) == 2
-        said = capsys.readouterr()
-        assert sentence in said.err
-        assert said.out == ""
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert captured.out == ""
 
     def test_an_unknown_split_names_the_nearest(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["evaluate", "done", "--split", "tset"]) == 2
@@ -121,18 +125,18 @@ class TestEvaluate:
 
 @pytest.mark.parametrize("words", [["evaluate", "{}"], ["predict", "{}", "--split", "dev"]])
 @pytest.mark.parametrize("folder", ["nowhere", "encoder", "pretrained"])
-def test_a_folder_that_is_no_fine_tuning_run_is_one_sentence(
+def test_a_folder_that_is_not_a_fine_tuning_run_is_a_one_line_error(
     work: Path, capsys: pytest.CaptureFixture[str], words: list[str], folder: str
 ) -> None:
     (work / "pretrained" / "model").mkdir(parents=True)
     (work / "pretrained" / "config.yaml").write_text("corpus: here\n", encoding="utf-8")
     assert main([word.format(folder) for word in words]) == 2
-    said = "there is no such folder" if folder == "nowhere" else "is not the folder of a finished fine-tuning run"
-    assert capsys.readouterr().err == f"ernie: error: {folder}: {said}\n"
+    message = "there is no such folder" if folder == "nowhere" else "is not the folder of a finished fine-tuning run"
+    assert capsys.readouterr().err == f"ernie: error: {folder}: {message}\n"
 
 
 class TestReport:
-    def test_the_page_of_a_fine_tuning_run_is_named_or_copied(
+    def test_the_report_path_of_a_fine_tuning_run_is_printed_or_the_report_copied(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["report", "done"]) == 0
@@ -140,41 +144,41 @@ class TestReport:
         assert main(["report", "done", "--output", "page.html"]) == 0
         assert (work / "page.html").read_bytes() == (work / "done" / "report.html").read_bytes()
 
-    def test_scores_of_other_runs_are_for_the_page_of_the_encoder(
+    def test_downstream_scores_are_only_for_the_report_of_a_pretraining_run(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["report", "done", "--downstream", "done"]) == 2
         assert "--downstream: is for the run that pretrained an encoder" in capsys.readouterr().err
 
-    def test_one_that_is_not_done_says_how_to_go_on(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unfinished_run_says_how_to_continue(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (work / "done" / "report.html").unlink()
         assert main(["report", "done"]) == 2
         assert "is not done; give its command 'ernie finetune' again" in capsys.readouterr().err
 
 
 class TestSignals:
-    """A fine-tuning in a process of its own, stopped in the middle of its second trial."""
+    """Fine-tuning in a separate process that is stopped in the middle of its second trial."""
 
     @pytest.mark.parametrize(
         ("number", "status", "last"),
         [(signal.SIGTERM, 143, "ernie: terminated"), (signal.SIGINT, 130, "ernie: interrupted")],
     )
-    def test_it_ends_between_two_steps_in_one_line_and_keeps_what_is_finished(
+    def test_a_signal_ends_the_run_after_the_current_step_and_keeps_finished_trials(
         self, work: Path, number: signal.Signals, status: int, last: str
     ) -> None:
-        # The second point of the grid has no end that one would live to see.
+        # The second point of the grid would run far longer than the test.
         words = ["finetune", "task.yaml", "--output", "run", "--set", "grid={epochs: [1, 5000]}"]
         trials = work / "run" / "trials"
-        with started(words, work) as process:
+        with start_ernie(words, work) as process:
             log = trials / "epochs=5000,seed=0" / "metrics.jsonl"
             wait_until(lambda: log.is_file() and log.stat().st_size > 0, process)
             process.send_signal(number)
-            said = process.communicate()[1].decode().splitlines()
+            lines = process.communicate()[1].decode().splitlines()
         assert process.returncode == status
-        assert said[-1] == last
-        assert said[-3].startswith(f"{number.name}: finishing this step and saving")
-        assert said[-2] == "stopped; the same command resumes from here"
-        assert not [line for line in said if "Traceback" in line or "C++" in line or "Error" in line]
+        assert lines[-1] == last
+        assert lines[-3].startswith(f"{number.name}: finishing this step and saving")
+        assert lines[-2] == "stopped; the same command resumes from here"
+        assert not [line for line in lines if "Traceback" in line or "C++" in line or "Error" in line]
         assert (trials / "epochs=1,seed=0" / "scores.json").is_file()
         assert not (trials / "epochs=5000,seed=0" / "scores.json").exists()
         assert len(list((trials / "epochs=5000,seed=0" / "checkpoints").iterdir())) == 1
@@ -182,7 +186,7 @@ class TestSignals:
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ("grid={peak: [2e-5, 2e-5]}", "grid: a value is listed twice"),
         ("grid={batch: [1, 4]}", "grid: batch: has no effect beside train.batch_tokens"),
@@ -199,39 +203,39 @@ class TestSignals:
     ],
 )
 def test_settings_without_an_effect_are_refused(
-    work: Path, capsys: pytest.CaptureFixture[str], change: str, sentence: str
+    work: Path, capsys: pytest.CaptureFixture[str], change: str, message: str
 ) -> None:
     words = ["--set", change, *(["--set", "train.batch_tokens=64"] if "batch" in change else [])]
     assert main(["check", "task.yaml", *words]) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_white_space_around_a_label_is_none_of_it(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_white_space_around_a_label_is_ignored(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (work / "train.tsv").read_text(encoding="utf-8")
     (work / "train.tsv").write_text(text.replace("\tblame\n", "\tblame \n", 20), encoding="utf-8")
     assert main(["check", "task.yaml"]) == 0
     assert "ok: labels: blame, praise" in capsys.readouterr().out.splitlines()
 
 
-def test_trials_are_of_one_encoder_all_of_it_and_its_dropout(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    again = ["finetune", "task.yaml", "--output", "done", "--quiet"]
-    assert main(again) == 0
+def test_a_changed_weight_or_dropout_of_the_encoder_is_noticed(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["finetune", "task.yaml", "--output", "done", "--quiet"]
+    assert main(command) == 0
     file = work / "encoder" / "config.json"
     before = file.read_text(encoding="utf-8")
     shape = json.loads(before)
     dropout = next(key for key in shape if key.endswith("dropout") or key.endswith("dropout_prob"))
     file.write_text(json.dumps({**shape, dropout: 0.5}), encoding="utf-8")
-    assert main(again) == 2
+    assert main(command) == 2
     assert "trained on other inputs under the same name: model changed since" in capsys.readouterr().err
     file.write_text(before, encoding="utf-8")
     model = ErnieModel.from_pretrained(work / "encoder")
     model.embedding.position.weight.set_value(model.embedding.position.weight * 2)
     model.save_pretrained(work / "encoder")
-    assert main(again) == 2
+    assert main(command) == 2
     assert "model changed since" in capsys.readouterr().err
 
 
-def test_a_run_that_learnt_in_fp32_is_asked_in_fp32(work: Path) -> None:
+def test_a_run_trained_in_fp32_predicts_in_fp32(work: Path) -> None:
     assert precision_of(work / "done", None) == "auto"
     words = ["--set", "train.precision=fp32", "--set", "train.epochs=1", "--output", "run", "--quiet"]
     assert main(["finetune", "task.yaml", *words]) == 0
@@ -240,13 +244,13 @@ def test_a_run_that_learnt_in_fp32_is_asked_in_fp32(work: Path) -> None:
     assert precision_of(work / "run" / "model", None) == "auto"
 
 
-def test_a_column_without_anything_in_it_is_not_called_missing(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_column_is_not_called_missing(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "dev.jsonl").write_text('{"text": "good", "label": null}\n')
     assert main(["check", "task.yaml", "--set", "data.dev=dev.jsonl"]) == 2
     assert "data.dev: no row has anything in the column 'label' to judge by" in capsys.readouterr().err
 
 
-def test_rows_that_are_skipped_are_counted_and_a_submission_is_refused(
+def test_skipped_rows_are_counted_and_a_submission_with_them_is_refused(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (work / "test.tsv").open("a") as file:
@@ -256,9 +260,9 @@ def test_rows_that_are_skipped_are_counted_and_a_submission_is_refused(
     assert main(["finetune", "task.yaml", "--output", "torn", "--quiet", *words]) == 0
     capsys.readouterr()
     assert main(["predict", "torn", "--split", "test"]) == 0
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 30
-    assert "1 row skipped" in said.err
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 30
+    assert "1 row skipped" in captured.err
     assert main(["predict", "torn", "--submission", "out"]) == 2
     assert "1 row of test would be skipped" in capsys.readouterr().err
     assert not (work / "out").exists()
@@ -274,16 +278,16 @@ def test_rows_that_the_task_cannot_use_are_skipped_by_every_command(
     assert main(["finetune", "task.yaml", "--output", "odd", "--quiet", *data]) == 0
     capsys.readouterr()
     assert main(["evaluate", "odd", "--split", "dev"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["rows"] == 2
-    assert "1 row left out, as 'faulty' asks, the first at odd.jsonl:3: label 'grumble'" in said.err
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["rows"] == 2
+    assert "1 row left out, as 'faulty' asks, the first at odd.jsonl:3: label 'grumble'" in captured.err
     assert main(["predict", "odd", "--split", "dev"]) == 0
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 3  # what is asked needs no label
-    assert "1 row skipped" in said.err
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 3  # prediction needs no label
+    assert "1 row skipped" in captured.err
 
 
-def test_a_step_whose_rows_have_nothing_to_learn_is_no_end(work: Path) -> None:
+def test_a_step_without_targets_does_not_end_training(work: Path) -> None:
     rows = [{"token": ["good", "film"], "tag": ["B-X", "O"]}, {"token": [], "tag": []}] * 4
     (work / "tags.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     task = ["--set", "task={kind: tag, tokens: token, tags: tag, max_len: 16}", "--set", "train.batch=1"]
@@ -294,7 +298,7 @@ def test_a_step_whose_rows_have_nothing_to_learn_is_no_end(work: Path) -> None:
     assert (work / "tagged" / "report.html").is_file()
 
 
-def test_labels_with_white_space_are_no_mistakes_in_the_report(work: Path) -> None:
+def test_labels_with_white_space_are_not_mistakes_in_the_report(work: Path) -> None:
     text = (work / "dev.tsv").read_text(encoding="utf-8").replace("praise", "praise ").replace("blame", "blame ")
     (work / "dev.tsv").write_text(text, encoding="utf-8")
     assert main(["finetune", "task.yaml", "--output", "spaced", "--quiet"]) == 0

@@ -1,4 +1,4 @@
-"""Text that grows token by token is handed out alike, however long it becomes."""
+"""Incremental output of a growing token sequence: the text does not depend on how often or how far it is decoded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from finetune.speaker import TextSpeakerState
 
 TOKENIZER = WordPiece([*SPECIAL_TOKENS, "red", "blue", "don", "t", "s", "##ly", "##s", "'", ",", ".", "!", "猫", "犬"])
 NOTHING = TextSpeakerState(("",))
-WHOLE = 10**9  # tokens that are looked at again: all
+WHOLE = 10**9  # decode all tokens again
 
 
 class Growing(CommittedText[TextSpeakerState]):
-    """Some streams of text."""
+    """Streams of committed text."""
 
     kind = TextSpeakerState
 
@@ -31,7 +31,7 @@ def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decod
     return state, new
 
 
-def handed_out(ids: list[int], cuts: list[int], again: int) -> list[str]:
+def committed_pieces(ids: list[int], cuts: list[int], again: int) -> list[str]:
     state, pieces = Growing(NOTHING, ("",)), []
     for stop in sorted(cuts):
         state, new = pushed(state, ids[:stop], again, False, TOKENIZER.decode)
@@ -44,17 +44,17 @@ ids_of_texts = st.lists(st.integers(len(SPECIAL_TOKENS), TOKENIZER.vocab_size - 
 
 @settings(deadline=None, max_examples=300)
 @given(ids_of_texts, st.lists(st.integers(0, 60), max_size=30), st.integers(2, 9))
-def test_what_is_past_changes_nothing_of_what_is_handed_out(ids: list[int], cuts: list[int], again: int) -> None:
-    pieces, of_whole = handed_out(ids, cuts, again), handed_out(ids, cuts, WHOLE)
-    assert "".join(pieces) == "".join(of_whole)
+def test_decoding_only_the_end_again_commits_the_same_text(ids: list[int], cuts: list[int], again: int) -> None:
+    pieces, of_full_decode = committed_pieces(ids, cuts, again), committed_pieces(ids, cuts, WHOLE)
+    assert "".join(pieces) == "".join(of_full_decode)
     words = TOKENIZER.decode(ids).split()
     if all(len(TOKENIZER.encode(word).ids) <= again for word in words):
-        assert pieces == of_whole
+        assert pieces == of_full_decode
 
 
-def test_a_word_that_an_apostrophe_may_go_on_with_is_held_whatever_the_cuts() -> None:
+def test_a_word_that_an_apostrophe_may_continue_is_held_back() -> None:
     ids = TOKENIZER.encode("red don ' t blue don ' s").ids.tolist()
-    assert [new.split() for new in handed_out(ids, list(range(len(ids))), 8) if new] == [
+    assert [new.split() for new in committed_pieces(ids, list(range(len(ids))), 8) if new] == [
         ["red"],
         ["don't"],
         ["blue"],
@@ -63,7 +63,7 @@ def test_a_word_that_an_apostrophe_may_go_on_with_is_held_whatever_the_cuts() ->
 
 
 @given(st.integers(2, 9))
-def test_words_that_nothing_parts_come_out_before_the_end_and_are_not_decoded_over_and_over(again: int) -> None:
+def test_an_endless_word_is_committed_early_and_not_decoded_repeatedly(again: int) -> None:
     ids, counts = [*TOKENIZER.encode("red").ids.tolist(), *[TOKENIZER.tokens.index("##ly")] * 80], []
 
     def decode(ids: Sequence[int]) -> str:
@@ -79,7 +79,7 @@ def test_words_that_nothing_parts_come_out_before_the_end_and_are_not_decoded_ov
     assert text + pushed(state, ids, again, True, decode)[1] == TOKENIZER.decode(ids)
 
 
-def test_of_a_long_text_only_the_end_is_decoded_again() -> None:
+def test_only_the_end_of_a_long_text_is_decoded_again() -> None:
     counts: list[int] = []
 
     def decode(ids: Sequence[int]) -> str:
@@ -95,7 +95,7 @@ def test_of_a_long_text_only_the_end_is_decoded_again() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 50])
-def test_a_state_in_arrays_or_joined_with_others_goes_on_alike(count: int) -> None:
+def test_a_state_that_was_saved_or_merged_continues_the_same(count: int) -> None:
     ids = TOKENIZER.encode("red blue , red . " * 20).ids.tolist()
     state, _ = pushed(Growing(NOTHING, ("",)), ids[:count], 8, False, TOKENIZER.decode)
     _, rest = pushed(state, ids, 8, True, TOKENIZER.decode)

@@ -1,4 +1,4 @@
-"""`ernie export`: what it writes, what it says, what it refuses; and that its README's code runs."""
+"""`ernie export`: its files, its output, its errors; and the code in its README runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def export(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("to", ["paddle", "onnx"])
-def test_a_fine_tuned_run_becomes_a_folder_that_answers_as_it_does(
-    work: Path, to: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_exported_run_makes_the_same_predictions(work: Path, to: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert export("done", "--to", to, "--output", "there") == 0
     out = capsys.readouterr().out
     assert re.search(r"^logits, random rows: largest difference \S+e-", out, re.MULTILINE)
@@ -62,7 +60,7 @@ train: {epochs: 30, batch: 10, rate: {peak: 3e-3}}
 
 
 @pytest.mark.parametrize("to", ["onnx", "paddle"])
-def test_large_numbers_of_pairs_are_learnt_and_both_readmes_show_their_columns(work: Path, to: str) -> None:
+def test_large_regression_targets_are_learned_and_both_readmes_show_the_columns(work: Path, to: str) -> None:
     prices = {"good": 450_000, "bad": 150_000}
     lines = [f"{i}\tthe film\tit was {word}\t{prices[word]}\n" for i, word in enumerate(["good", "bad"] * 10)]
     (work / "pairs.tsv").write_text("id\tasked\ttold\tprice\n" + "".join(lines))
@@ -77,8 +75,8 @@ def test_large_numbers_of_pairs_are_learnt_and_both_readmes_show_their_columns(w
     assert export("run", "--to", to, "--output", "there") == 0
     (code,) = re.findall(r"```python\n(.*?)```", (work / "there" / "README.md").read_text(), re.DOTALL)
     assert 'tokenizer(["a asked", "another asked"], ["a told", "another told"], max_len=16)' in code
-    asked = code.replace("a asked", "the film").replace("a told", "it was good")
-    done = python("-c", f"{asked}\nprint(values[0, 0])", cwd=work / "there")
+    filled_in = code.replace("a asked", "the film").replace("a told", "it was good")
+    done = python("-c", f"{filled_in}\nprint(values[0, 0])", cwd=work / "there")
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(answers[0]["value"], rel=1e-4)
 
@@ -91,7 +89,7 @@ def test_an_encoder_is_compared_on_the_lines_of_a_file(work: Path, capsys: pytes
     assert (record["int8"], record["outputs"]) == (True, ["last_hidden_state", "pooler_output"])
 
 
-def test_without_rows_it_says_that_only_random_ones_were_compared(
+def test_without_rows_a_note_says_that_only_random_ones_were_compared(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "dev.tsv").unlink()
@@ -105,23 +103,23 @@ def test_without_rows_it_says_that_only_random_ones_were_compared(
 def test_a_full_disk_names_the_folder_and_leaves_nothing(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The writer of another library has no room, and does not say for which file."""
+    """Another library's writer runs out of disk space, with an error that names no file."""
     from finetune import export as module
 
-    def no_room(*_: object) -> None:
+    def disk_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(module, "write_model", no_room)
+    monkeypatch.setattr(module, "write_model", disk_full)
     before = sorted(path.name for path in work.iterdir())
     assert export("done", "--to", "onnx", "--output", "there") == 2
     assert "ernie: error: there: the disk is full; nothing was exported." in capsys.readouterr().err
     assert sorted(path.name for path in work.iterdir()) == before
 
 
-def test_a_model_that_computes_something_else_is_not_written(
+def test_a_model_with_different_outputs_is_not_written(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The weights change between writing and comparing."""
+    """The weights change between export and comparison."""
     from finetune import export as module
 
     def write_another(model: object, folder: Path, to: object, int8: bool) -> None:
@@ -133,9 +131,9 @@ def test_a_model_that_computes_something_else_is_not_written(
     write_model = module.write_model
     monkeypatch.setattr(module, "write_model", write_another)
     assert export("encoder", "--to", "onnx", "--output", "there") == 1
-    said = capsys.readouterr()
-    assert "a largest difference is above 0.0001: nothing was written to there" in said.err
-    assert "largest difference" in said.out
+    captured = capsys.readouterr()
+    assert "a largest difference is above 0.0001: nothing was written to there" in captured.err
+    assert "largest difference" in captured.out
     assert not list(work.glob("there*"))
 
 
@@ -144,9 +142,9 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
 ) -> None:
     shutil.rmtree(work / "encoder" / "tokenizer")
     assert export("encoder", "--to", "onnx", "--output", "there") == 2
-    said = capsys.readouterr()
-    assert "encoder: the model in it has no tokenizer, which is part of an export" in said.err
-    assert said.out == ""
+    captured = capsys.readouterr()
+    assert "encoder: the model in it has no tokenizer, which is part of an export" in captured.err
+    assert captured.out == ""
     assert not list(work.glob("there*"))
 
 
@@ -161,7 +159,7 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
         (["done", "--to", "onnx", "--input", "none.tsv", "--output", "there/model"], "none.tsv"),
     ],
 )
-def test_mistakes_are_sentences_and_leave_nothing_behind(
+def test_mistakes_are_reported_and_leave_nothing_behind(
     work: Path, arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export(*arguments) == 2

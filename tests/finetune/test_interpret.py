@@ -1,4 +1,4 @@
-"""Translation of text that comes in word by word and line by line."""
+"""Translation of text that arrives word by word and line by line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from interpreter import learnt
-from toys import FARBEN, TOKENIZER, TOYS, tiny_encoder
+from interpreter import trained_translator
+from toys import GERMAN, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.data.batch import pack
 from ernie.decode.stream import Stream, load_state, save_state
@@ -27,51 +27,51 @@ LINES = "blue red green blue\n\nred red blue green red\ngreen blue blue red\n"
 
 @pytest.fixture
 def translator() -> TextTranslator:
-    return TextTranslator(learnt())
+    return TextTranslator(trained_translator())
 
 
-def heard(interpret, translator: TextTranslator, text: str) -> tuple[str, str]:
+def run_interpreter(interpret, translator: TextTranslator, text: str) -> tuple[str, str]:
     out, latency = io.StringIO(), io.StringIO()
     interpret(translator, io.StringIO(text) if interpret is by_word else text.splitlines(), out, latency)
     return out.getvalue(), latency.getvalue()
 
 
 @pytest.mark.parametrize("interpret", [by_word, by_line])
-def test_a_line_gives_a_line_and_an_empty_one_an_empty_one(interpret, translator: TextTranslator) -> None:
-    found, _ = heard(interpret, translator, LINES)
-    expected = "\n".join(" ".join(FARBEN[word] for word in line.split()) for line in LINES.split("\n"))
+def test_a_line_becomes_a_line_and_an_empty_one_stays_empty(interpret, translator: TextTranslator) -> None:
+    found, _ = run_interpreter(interpret, translator, LINES)
+    expected = "\n".join(" ".join(GERMAN[word] for word in line.split()) for line in LINES.split("\n"))
     assert found == expected
 
 
-def test_word_by_word_and_line_by_line_read_the_same_words_and_lines(translator: TextTranslator) -> None:
+def test_by_word_and_by_line_split_input_into_the_same_words_and_lines(translator: TextTranslator) -> None:
     for text in ("blue\rred green\r\nred\n", "blue\xa0red\u2003green\n", "blue\x85 red \x0cgreen\n", "blue\u2028red\n"):
-        found = [heard(by_word, translator, text)[0], io.StringIO()]
+        found = [run_interpreter(by_word, translator, text)[0], io.StringIO()]
         by_line(translator, (line.removesuffix("\r") for line in text.split("\n")[:-1]), found[1])
         assert found[0] == found[1].getvalue(), repr(text)
 
 
 def test_a_last_line_without_a_line_break_is_translated_too(translator: TextTranslator) -> None:
     for interpret in (by_word, by_line):
-        assert heard(interpret, translator, "blue red red green")[0] == "blau rot rot gruen\n"
+        assert run_interpreter(interpret, translator, "blue red red green")[0] == "blau rot rot gruen\n"
 
 
 @pytest.mark.parametrize("beam", [2, 4])
-def test_a_narrow_beam_does_not_cut_translations_short(beam: int) -> None:
-    """A model of whole words that says one thing with certainty says it whatever the beam."""
+def test_a_narrow_beam_does_not_shorten_translations(beam: int) -> None:
+    """A confident model of whole words gives the same translation with any beam."""
     rng = np.random.default_rng(0)
-    lines = [" ".join(rng.choice(list(FARBEN), rng.integers(2, 6))) for _ in range(40)]
-    told = [text for text, _ in TextTranslator(learnt(), WaitK(None), beam).translate(lines)]
-    assert told == [" ".join(FARBEN[word] for word in line.split()) for line in lines]
+    lines = [" ".join(rng.choice(list(GERMAN), rng.integers(2, 6))) for _ in range(40)]
+    translations = [text for text, _ in TextTranslator(trained_translator(), WaitK(None), beam).translate(lines)]
+    assert translations == [" ".join(GERMAN[word] for word in line.split()) for line in lines]
 
 
-def test_words_are_written_before_the_line_is_over(translator: TextTranslator) -> None:
+def test_words_are_written_before_the_line_ends(translator: TextTranslator) -> None:
     stream = Stream(translator)
     early = [stream.push(word) for word in "blue red green blue".split()]
     assert "".join(early).split()[:2] == ["blau", "rot"]
     assert ("".join(early) + stream.finish()).split() == "blau rot gruen blau".split()
 
 
-def test_a_stream_can_be_gone_on_from_where_it_was_kept(translator: TextTranslator) -> None:
+def test_a_stream_can_continue_from_a_kept_state(translator: TextTranslator) -> None:
     stream = Stream(translator)
     stream.push("blue red")
     kept = stream.state
@@ -80,43 +80,43 @@ def test_a_stream_can_be_gone_on_from_where_it_was_kept(translator: TextTranslat
     assert stream.push("green") + stream.finish() == first
 
 
-def test_a_stream_can_be_gone_on_from_a_file(translator: TextTranslator, tmp_path: Path) -> None:
+def test_a_stream_can_continue_from_a_file(translator: TextTranslator, tmp_path: Path) -> None:
     stream = Stream(translator)
     early = stream.push("blue red green")
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push("blue") + stream.finish()
-    other = Stream(TextTranslator(learnt()))
+    other = Stream(TextTranslator(trained_translator()))
     other.state = load_state(TextTranslatorState, tmp_path / "kept.npz")
     assert (early + late).split() == ["blau", "rot", "gruen", "blau"]
     assert other.push("blue") + other.finish() == late
 
 
-def test_streams_that_have_read_nothing_are_kept_too(translator: TextTranslator, tmp_path: Path) -> None:
+def test_streams_without_input_can_be_saved(translator: TextTranslator, tmp_path: Path) -> None:
     save_state(translator.begin(2), tmp_path / "kept.npz")
     kept = load_state(TextTranslatorState, tmp_path / "kept.npz")
     assert translator.finish(translator.push(kept, ["blue", "red"])[0])[0].committed == ("blau", "rot")
 
 
 @pytest.mark.parametrize("given", [["blue"], "blue", ["blue", "red", "red"]])
-def test_every_stream_wants_its_piece_of_text(translator: TextTranslator, given: list[str] | str) -> None:
+def test_push_requires_one_piece_of_text_per_stream(translator: TextTranslator, given: list[str] | str) -> None:
     with pytest.raises(UserError, match="expected a list of 2 pieces, one for each stream, found"):
         translator.push(translator.begin(2), given)
 
 
 @pytest.mark.parametrize("piece", [None, 3, ["red"], b"red"])
-def test_a_piece_that_is_no_text_is_a_sentence(translator: TextTranslator, piece: object) -> None:
+def test_a_piece_that_is_not_text_is_an_error(translator: TextTranslator, piece: object) -> None:
     with pytest.raises(UserError, match="expected a piece of text for each stream, found"):
         Stream(translator).push(piece)  # type: ignore[arg-type]
 
 
-def test_what_is_no_list_of_texts_is_a_sentence(translator: TextTranslator) -> None:
+def test_input_that_is_not_a_list_of_texts_is_an_error(translator: TextTranslator) -> None:
     with pytest.raises(UserError, match="expected several texts, such as a list, found 'blue'"):
         translator.translate("blue")
     with pytest.raises(UserError, match=r"expected a text, found \['blue'\]"):
         translator.translate([["blue"]])  # type: ignore[list-item]
 
 
-def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
+def test_a_file_without_a_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no state\n")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     for name in ("text.npz", "other.npz", "missing.npz"):
@@ -124,65 +124,65 @@ def test_a_file_that_holds_no_state_is_named(tmp_path: Path) -> None:
             load_state(TextTranslatorState, tmp_path / name)
 
 
-def test_a_file_that_lacks_any_part_of_a_state_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
+def test_a_state_file_with_a_missing_array_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
     save_state(translator.push(translator.begin(2), ["blue red", "red"])[0], tmp_path / "kept.npz")
     with np.load(tmp_path / "kept.npz") as file:
         whole = {name: file[name] for name in file.files}
     names = [name for name in whole if name != "state.names"]
     assert {"given", "held", "past", "tokens/progress", "tokens/model", "tokens/own/keys.0"} <= set(names)
-    for lacking in names:
-        np.savez(tmp_path / "part.npz", **{name: value for name, value in whole.items() if name != lacking})
+    for missing in names:
+        np.savez(tmp_path / "part.npz", **{name: value for name, value in whole.items() if name != missing})
         with pytest.raises(
-            UserError, match=rf"part\.npz: holds no state of the kind TextTranslatorState \(it lacks {lacking}\)"
+            UserError, match=rf"part\.npz: holds no state of the kind TextTranslatorState \(it lacks {missing}\)"
         ):
             load_state(TextTranslatorState, tmp_path / "part.npz")
 
 
 def test_the_state_of_another_model_is_refused(translator: TextTranslator, tmp_path: Path) -> None:
-    """One of the same shape, whose memories would fit and mean something else."""
+    """A model of the same shape, whose cache would fit but mean something else."""
     model = FinetunedModel(tiny_encoder(), TOYS["translate"].task)
     save_state(TextTranslator(model).begin(), tmp_path / "kept.npz")
     other = load_state(TextTranslatorState, tmp_path / "kept.npz")
-    for go_on in (lambda: translator.push(other, ["blue"]), lambda: translator.finish(other)):
+    for resume in (lambda: translator.push(other, ["blue"]), lambda: translator.finish(other)):
         with pytest.raises(UserError, match="this state is of another model: only the model that began a stream"):
-            go_on()
+            resume()
     with pytest.raises(UserError, match="this state is of another model"):
         translator.begin().with_others([other])
 
 
 def test_latency_grows_with_the_distance(translator: TextTranslator) -> None:
-    told = [heard(by_line, TextTranslator(learnt(), WaitK(k)), LINES)[1] for k in (1, 3)]
-    near, far = (float(re.search(r"mean of 3 lines: AL ([\d.]+)", text)[1]) for text in told)
+    reports = [run_interpreter(by_line, TextTranslator(trained_translator(), WaitK(k)), LINES)[1] for k in (1, 3)]
+    near, far = (float(re.search(r"mean of 3 lines: AL ([\d.]+)", text)[1]) for text in reports)
     assert near < far
     for measure in ("LAAL", "DAL", "AP", "CW"):
-        assert measure in told[0]
+        assert measure in reports[0]
 
 
 @pytest.mark.parametrize("k", [1, 2, 20])
-def test_the_end_of_a_line_is_no_word_of_it(k: int) -> None:
-    """By line tokens are counted; by word a word goes out once the next one has begun."""
+def test_the_end_of_a_line_does_not_count_as_a_word(k: int) -> None:
+    """By line, tokens are counted; by word, a word is written once the next one has begun."""
     for interpret, lag in ((by_line, min(k, 4)), (by_word, min(k + 1, 4))):
-        told = heard(interpret, TextTranslator(learnt(), WaitK(k)), "blue red green blue\n")[1]
-        assert told.startswith(f"line 1: AL {lag:.2f}, "), told
+        report = run_interpreter(interpret, TextTranslator(trained_translator(), WaitK(k)), "blue red green blue\n")[1]
+        assert report.startswith(f"line 1: AL {lag:.2f}, "), report
 
 
-def test_what_computing_adds_is_told_apart(translator: TextTranslator) -> None:
-    told = heard(by_word, translator, LINES)[1].splitlines()
-    seconds = [float(re.search(r"; computation-aware AL (\d\.\d{3}) s", line)[1]) for line in told]
-    assert len(told) == 4
+def test_computation_aware_latency_is_reported_separately(translator: TextTranslator) -> None:
+    lines = run_interpreter(by_word, translator, LINES)[1].splitlines()
+    seconds = [float(re.search(r"; computation-aware AL (\d\.\d{3}) s", line)[1]) for line in lines]
+    assert len(lines) == 4
     assert all(0 < second < 60 for second in seconds)
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]) / 3, abs=0.002)
 
 
-def test_a_half_written_line_ends_before_an_error(translator: TextTranslator) -> None:
+def test_a_partial_line_is_ended_before_an_error(translator: TextTranslator) -> None:
     out = io.StringIO()
     with pytest.raises(UserError, match="line 1: a source has more than"):
         by_word(translator, io.StringIO("blue " * 40 + "\n"), out)
     assert re.fullmatch(r"(blau ?)+\n", out.getvalue())
 
 
-def test_what_is_learnt_from_short_samples_translates_no_longer_ones() -> None:
-    model = learnt()
+def test_a_model_trained_on_short_samples_refuses_longer_sources() -> None:
+    model = trained_translator()
     short = FinetunedModel(model.ernie, replace(model.task, max_len=8))
     short.head.set_state_dict(model.head.state_dict())
     assert TextTranslator(short).translate(["blue red green blue"])[0][0] == "blau rot gruen blau"
@@ -190,54 +190,52 @@ def test_what_is_learnt_from_short_samples_translates_no_longer_ones() -> None:
         TextTranslator(short).translate(["blue " * 7])
 
 
-def test_the_token_for_what_a_vocabulary_lacks_is_never_written(
-    translator: TextTranslator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_unknown_token_is_never_written(translator: TextTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = TranslationHead.scores
 
-    def rather_unknown(head: TranslationHead, x_ND: paddle.Tensor) -> np.ndarray:
+    def scores_that_favor_unk(head: TranslationHead, x_ND: paddle.Tensor) -> np.ndarray:
         found_NV = scores(head, x_ND)
         found_NV[:, TOKENIZER.unk_id] = 1e3
         return found_NV
 
-    monkeypatch.setattr(TranslationHead, "scores", rather_unknown)
-    assert heard(by_line, translator, LINES)[0].split("\n")[0] == "blau rot gruen blau"
+    monkeypatch.setattr(TranslationHead, "scores", scores_that_favor_unk)
+    assert run_interpreter(by_line, translator, LINES)[0].split("\n")[0] == "blau rot gruen blau"
 
 
 @pytest.mark.parametrize("beam", [0, -1])
-def test_fewer_hypotheses_than_one_are_refused(beam: int) -> None:
+def test_a_beam_below_one_is_refused(beam: int) -> None:
     with pytest.raises(UserError, match=f"beam: expected at least 1, found {beam}"):
-        TextTranslator(learnt(), None, beam)
+        TextTranslator(trained_translator(), None, beam)
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("changes", "message"),
     [
         ({"wait_k": None, "catch_up": 0.2}, "catch_up: is for translations that stay behind the source"),
         ({"wait_k": None, "encoder": "prefixes"}, "encoder: is for translations that stay behind the source"),
         ({"wait_k": ()}, "wait_k: the list is empty"),
     ],
 )
-def test_settings_that_would_do_nothing_are_refused(given: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        replace(TOYS["translate"].task, **given)
+def test_settings_without_an_effect_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        replace(TOYS["translate"].task, **changes)
 
 
 @pytest.mark.parametrize("interpret", [by_word, by_line])
 def test_a_line_that_is_too_long_is_named(interpret, translator: TextTranslator) -> None:
     with pytest.raises(UserError, match=r"line 2: a source has more than 14 tokens"):
-        heard(interpret, translator, "blue\n" + "red " * 31 + "\n")
+        run_interpreter(interpret, translator, "blue\n" + "red " * 31 + "\n")
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
-    model = learnt()
+    model = trained_translator()
     other = FinetunedModel(model.ernie, TOYS["classify"].task)
     with pytest.raises(UserError, match="of the kind classify"):
         TextTranslator(other)
 
 
-def test_a_whole_sentence_model_translates_nothing_before_the_end() -> None:
-    model = learnt()
+def test_a_full_sentence_model_writes_nothing_before_the_end() -> None:
+    model = trained_translator()
     whole = FinetunedModel(model.ernie, replace(model.task, wait_k=None))
     stream = Stream(TextTranslator(whole))
     assert stream.push("blue red green") == ""
@@ -249,8 +247,8 @@ def test_a_distance_below_one_is_refused(distance) -> None:
         replace(TOYS["translate"].task, wait_k=distance)
 
 
-def test_a_hundred_distances_are_learnt_as_few_are() -> None:
-    toy, model = TOYS["translate"], learnt()
+def test_a_hundred_distances_have_the_same_loss_as_few() -> None:
+    toy, model = TOYS["translate"], trained_translator()
 
     def loss(wait_k: int | tuple[int, ...]) -> float:
         task = replace(toy.task, wait_k=wait_k)
@@ -269,7 +267,7 @@ def test_lines_before_one_that_is_too_long_are_written(translator: TextTranslato
     assert len(out.getvalue().splitlines()) == 2
 
 
-def test_what_is_no_utf_8_is_a_sentence_with_its_line(translator: TextTranslator) -> None:
+def test_invalid_utf_8_is_reported_with_its_line(translator: TextTranslator) -> None:
     source = io.TextIOWrapper(io.BytesIO(b"blue red\nblue \xff\n"), encoding="utf-8", errors="surrogateescape")
     out = io.StringIO()
     with pytest.raises(UserError, match="line 2: is not UTF-8 text"):

@@ -1,4 +1,4 @@
-"""A translator's run tells how early and how well it translates."""
+"""A translator's run reports latency and quality at several distances."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ train: {epochs: 4, batch: 16, rate: {peak: 4e-3}}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a translator that has learnt to stay one token or two behind."""
+    """A finished run of a translator trained to stay one or two tokens behind."""
     folder = tmp_path_factory.mktemp("latency")
     tiny_encoder(32).save_pretrained(folder / "encoder")
     for seed, (name, count) in enumerate({"train": 240, "dev": 30}.items()):
@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def test_the_lag_grows_with_the_distance_that_is_asked_for(run: Path) -> None:
+def test_the_lag_grows_with_the_distance(run: Path) -> None:
     points = json.loads((run / "latency.json").read_text())
     assert [point["wait_k"] for point in points] == [1, 2, 3, 5, 7, 9, None]
     lags = [point["latency"]["lagging"] for point in points]
@@ -43,22 +43,22 @@ def test_the_lag_grows_with_the_distance_that_is_asked_for(run: Path) -> None:
     assert all(point["seconds"] > 0 for point in points)
 
 
-def test_the_score_at_the_distance_that_answers_is_the_one_that_was_reported(run: Path) -> None:
+def test_the_score_at_the_default_distance_is_the_reported_one(run: Path) -> None:
     points = {point["wait_k"]: point for point in json.loads((run / "latency.json").read_text())}
     (trial,) = json.loads((run / "scores.json").read_text())["trials"]
     assert points[2]["score"] == pytest.approx(trial["scores"]["dev"]["bleu"])
     assert points[2]["rows"] == 30
 
 
-def test_the_lag_is_measured_against_the_reference_and_the_end_is_no_word(run: Path) -> None:
-    """Every word is a token, and a translation has as many as its source: what is not learnt cannot look early."""
+def test_the_lag_is_measured_against_the_reference_and_does_not_count_the_end_token(run: Path) -> None:
+    """Every word is one token, and a translation has as many as its source: poor training cannot look like low lag."""
     points = {point["wait_k"]: point["latency"] for point in json.loads((run / "latency.json").read_text())}
     words = [len(row["source"].split()) for row in TOYS["translate"].rows(30, 1)]
     assert points[None]["lagging"] == pytest.approx(sum(words) / 30)
     assert points[2]["lagging"] == pytest.approx(2, abs=0.35)  # sources of one word lag by one
 
 
-def test_the_report_draws_it(run: Path) -> None:
+def test_the_report_plots_the_curve(run: Path) -> None:
     assert (run / "report" / "latency.png").is_file()
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Latency and quality" in page

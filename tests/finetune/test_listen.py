@@ -1,4 +1,4 @@
-"""Transcription of files and of what is being said."""
+"""Speech recognition of files and of live audio."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from toys import COLOURS, TOKENIZER, TOYS, said, tiny_encoder
+from toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.recurrent import RecurrentConfig
@@ -41,11 +41,11 @@ WORDS = ("blue", "red", "green")
 
 
 @cache
-def learnt(decoder: str = "ctc") -> FinetunedModel:
-    """A tiny model that has learnt to tell three tones apart, in chunks of two vectors."""
+def trained_recognizer(decoder: str = "ctc") -> FinetunedModel:
+    """A tiny model trained to recognize three tones, in chunks of two vectors."""
     toy = TOYS["transcribe"]
-    heard = FeatureConfig(bins=20, normalize="global")
-    task = replace(toy.task, features=heard, encoder="chunks", chunk=2, before=4, layers=1)
+    features = FeatureConfig(bins=20, normalize="global")
+    task = replace(toy.task, features=features, encoder="chunks", chunk=2, before=4, layers=1)
     if decoder == "recurrent":
         task = replace(task, recurrent=RecurrentConfig(layers=2, units=32, ahead=1))
     elif decoder == "abstractions":
@@ -65,84 +65,86 @@ def learnt(decoder: str = "ctc") -> FinetunedModel:
     return model
 
 
-def spoken(words: tuple[str, ...] = WORDS, seed: int = 5) -> np.ndarray:
-    return np.array(said(words, np.random.default_rng(seed))["array"], np.float32)
+def speech(words: tuple[str, ...] = WORDS, seed: int = 5) -> np.ndarray:
+    return np.array(tones(words, np.random.default_rng(seed))["array"], np.float32)
 
 
-def test_a_file_gives_a_line_with_the_time_of_each_word(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
-    out, told = io.StringIO(), io.StringIO()
-    from_files(learnt(), [str(tmp_path / "a.wav")], True, out, told)
+def test_a_file_becomes_one_line_with_the_time_of_each_word(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
+    out, log = io.StringIO(), io.StringIO()
+    from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, out, log)
     cells = out.getvalue().split()
     assert tuple(cells[1::2]) == WORDS
     times = [float(cell) for cell in cells[::2]]
     assert times == sorted(times)
     assert all(abs(time - 0.1 * n) <= 0.1 for n, time in enumerate(times))
-    assert re.search(r"0\.3 s of sound in .* real-time factor \d", told.getvalue())
+    assert re.search(r"0\.3 s of sound in .* real-time factor \d", log.getvalue())
 
 
-def test_a_long_file_is_heard_in_pieces_and_tells_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken((*WORDS, *reversed(WORDS))), 8000)
+def test_a_long_file_is_read_in_pieces_with_the_same_transcript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundfile.write(tmp_path / "a.wav", speech((*WORDS, *reversed(WORDS))), 8000)
     whole, in_pieces = io.StringIO(), io.StringIO()
-    from_files(learnt(), [str(tmp_path / "a.wav")], True, whole, None)
+    from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, whole, None)
     monkeypatch.setattr(listen, "_LONG", 0.1)
     monkeypatch.setattr(FinetunedModel, "predict", None)
-    from_files(learnt(), [str(tmp_path / "a.wav")], True, in_pieces, None)
+    from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, in_pieces, None)
     assert in_pieces.getvalue() == whole.getvalue() != "\n"
 
 
-def test_another_rate_is_resampled_and_said(tmp_path: Path) -> None:
+def test_another_sampling_rate_is_resampled_and_reported(tmp_path: Path) -> None:
     from scipy.signal import resample_poly
 
-    soundfile.write(tmp_path / "b.wav", resample_poly(spoken(), 2, 1), 16000)
-    out, told = io.StringIO(), io.StringIO()
-    from_files(learnt(), [str(tmp_path / "b.wav")], False, out, told)
+    soundfile.write(tmp_path / "b.wav", resample_poly(speech(), 2, 1), 16000)
+    out, log = io.StringIO(), io.StringIO()
+    from_files(trained_recognizer(), [str(tmp_path / "b.wav")], False, out, log)
     assert out.getvalue() == "blue red green\n"
-    assert "the sound was resampled from 16,000 to 8,000" in told.getvalue()
+    assert "the sound was resampled from 16,000 to 8,000" in log.getvalue()
 
 
 @pytest.mark.parametrize(
     "decoder", ["ctc", "attention", pytest.param("abstractions", marks=pytest.mark.slow), "recurrent"]
 )
 @pytest.mark.parametrize("size", [2, 333, 100_000])
-def test_what_is_being_said_is_transcribed_as_it_comes(size: int, decoder: str) -> None:
-    data, out = (32767 * spoken()).astype("<i2").tobytes(), io.StringIO()
+def test_live_audio_is_transcribed_as_it_arrives(size: int, decoder: str) -> None:
+    data, out = (32767 * speech()).astype("<i2").tobytes(), io.StringIO()
     source = io.BufferedReader(Slow(data, size))  # type: ignore[arg-type]
-    from_samples(learnt(decoder), source, False, out, None)
+    from_samples(trained_recognizer(decoder), source, False, out, None)
     assert out.getvalue() == "blue red green\n"
 
 
 @pytest.mark.parametrize("size", [2, 333, 100_000])
-def test_what_is_being_said_may_have_its_times_as_a_file_has(tmp_path: Path, size: int) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
-    of_file, out = io.StringIO(), io.StringIO()
-    from_files(learnt(), [str(tmp_path / "a.wav")], True, of_file, None)
-    data = (32767 * spoken()).astype("<i2").tobytes()
-    from_samples(learnt(), io.BufferedReader(Slow(data, size)), True, out, None)  # type: ignore[arg-type]
-    assert out.getvalue() == of_file.getvalue()
+def test_live_audio_gets_the_same_times_as_a_file(tmp_path: Path, size: int) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
+    from_file, out = io.StringIO(), io.StringIO()
+    from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, from_file, None)
+    data = (32767 * speech()).astype("<i2").tobytes()
+    from_samples(trained_recognizer(), io.BufferedReader(Slow(data, size)), True, out, None)  # type: ignore[arg-type]
+    assert out.getvalue() == from_file.getvalue()
     assert re.fullmatch(r"\d\.\d\d blue  \d\.\d\d red  \d\.\d\d green\n", out.getvalue())
 
 
 @pytest.mark.parametrize(
     ("sound", "note"),
-    [(np.zeros(8000), "silent"), (np.sign(spoken()), "clipped"), (spoken(), "")],
+    [(np.zeros(8000), "silent"), (np.sign(speech()), "clipped"), (speech(), "")],
 )
-def test_what_is_odd_about_what_is_being_said_is_noted(sound: np.ndarray, note: str) -> None:
-    data, told = (32767 * sound).astype("<i2").tobytes(), io.StringIO()
-    from_samples(learnt(), io.BytesIO(data), False, io.StringIO(), told)
-    notes = [line for line in told.getvalue().splitlines() if line.startswith("note:")]
+def test_silent_or_clipped_live_audio_is_noted(sound: np.ndarray, note: str) -> None:
+    data, log = (32767 * sound).astype("<i2").tobytes(), io.StringIO()
+    from_samples(trained_recognizer(), io.BytesIO(data), False, io.StringIO(), log)
+    notes = [line for line in log.getvalue().splitlines() if line.startswith("note:")]
     assert notes == ([f"note: standard input: the sound is {note}"] if note else [])
 
 
-def test_a_decoder_may_look_at_whole_sounds_but_then_nothing_comes_before_their_end(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+def test_a_global_decoder_transcribes_files_but_does_not_stream(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
     out = io.StringIO()
-    from_files(learnt("global"), [str(tmp_path / "a.wav")], True, out, None)
+    from_files(trained_recognizer("global"), [str(tmp_path / "a.wav")], True, out, None)
     cells = out.getvalue().split()
     assert tuple(cells[1::2]) == WORDS
     assert all(abs(float(time) - 0.1 * n) <= 0.1 for n, time in enumerate(cells[::2]))
     with pytest.raises(UserError, match="decoder: global looks at whole sounds"):
-        SpeechRecognizer(learnt("global"))
+        SpeechRecognizer(trained_recognizer("global"))
 
 
 class Slow(io.RawIOBase):
@@ -160,61 +162,62 @@ class Slow(io.RawIOBase):
         return size
 
 
-def test_words_come_before_the_sound_is_over_and_a_stream_can_be_kept_in_a_file(tmp_path: Path) -> None:
-    samples = spoken((*WORDS, *WORDS[::-1][1:]))
-    stream = Stream(SpeechRecognizer(learnt()))
+def test_words_come_before_the_sound_ends_and_a_stream_can_be_saved_to_a_file(tmp_path: Path) -> None:
+    samples = speech((*WORDS, *WORDS[::-1][1:]))
+    stream = Stream(SpeechRecognizer(trained_recognizer()))
     early = stream.push(samples[:2800])
     assert early.split()[:1] == ["blue"]
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push(samples[2800:]) + stream.finish()
-    other = Stream(SpeechRecognizer(learnt()))
+    other = Stream(SpeechRecognizer(trained_recognizer()))
     other.state = load_state(SpeechRecognizerState, tmp_path / "kept.npz")
     assert other.push(samples[2800:]) + other.finish() == late
 
 
 def test_the_command_transcribes_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    learnt().save(tmp_path / "model")
+    trained_recognizer().save(tmp_path / "model")
     for name, words in (("a.wav", WORDS), ("b.flac", WORDS[::-1])):
-        soundfile.write(tmp_path / name, spoken(words), 8000)
+        soundfile.write(tmp_path / name, speech(words), 8000)
     files = [str(tmp_path / name) for name in ("a.wav", "b.flac")]
     assert main(["transcribe", str(tmp_path / "model"), *files]) == 0
-    said_there = capsys.readouterr()
-    assert said_there.out == "blue red green\ngreen red blue\n"
-    assert said_there.err.count("real-time factor") == 2
+    printed = capsys.readouterr()
+    assert printed.out == "blue red green\ngreen red blue\n"
+    assert printed.err.count("real-time factor") == 2
 
 
-def test_another_recording_under_the_same_name_is_told_apart(tmp_path: Path) -> None:
-    task, row = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
-    assert task.file_fingerprint(row) == b""  # which is told when it is read
-    soundfile.write(tmp_path / "a.wav", sound_of := spoken(), 8000)
+def test_a_changed_recording_under_the_same_name_changes_the_fingerprint(tmp_path: Path) -> None:
+    task, row = trained_recognizer().task, Row({"audio": str(tmp_path / "a.wav")})
+    assert task.file_fingerprint(row) == b""  # the missing file is reported when it is read
+    soundfile.write(tmp_path / "a.wav", samples := speech(), 8000)
     before = task.file_fingerprint(row)
     assert task.file_fingerprint(row) == before
-    sound_of[len(sound_of) // 2] += 0.1  # no longer, and the same at both ends
-    soundfile.write(tmp_path / "a.wav", sound_of, 8000)
+    samples[len(samples) // 2] += 0.1  # same length, and unchanged at both ends
+    soundfile.write(tmp_path / "a.wav", samples, 8000)
     assert task.file_fingerprint(row) != before
-    assert task.file_fingerprint(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""  # a cell of the row itself
+    # The samples are part of the row.
+    assert task.file_fingerprint(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""
 
 
-def test_a_list_of_files_is_answered_line_by_line(tmp_path: Path) -> None:
+def test_a_list_of_files_is_transcribed_line_by_line(tmp_path: Path) -> None:
     from finetune.rows import input_rows
 
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
     (tmp_path / "files.txt").write_text("a.wav\na.wav\n")
-    rows = input_rows(str(tmp_path / "files.txt"), RowOptions(), learnt().task)
-    assert [answer["transcript"] for answer in learnt().predict(rows)] == ["blue red green"] * 2
+    rows = input_rows(str(tmp_path / "files.txt"), RowOptions(), trained_recognizer().task)
+    assert [answer["transcript"] for answer in trained_recognizer().predict(rows)] == ["blue red green"] * 2
 
 
-def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes_or_the_names_of_files(
+def test_audio_data_sets_are_read_from_disk_or_from_parquet_with_bytes_or_file_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import datasets
 
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
     named = datasets.Dataset.from_dict({"audio": [str(tmp_path / "a.wav")], "text": ["blue red green"]})
-    heard = named.cast_column("audio", datasets.Audio())
-    heard.to_parquet(tmp_path / "names.parquet")
-    heard.save_to_disk(str(tmp_path / "saved"))
-    embedded = heard.cast_column("audio", datasets.Audio(decode=False)).map(
+    audio = named.cast_column("audio", datasets.Audio())
+    audio.to_parquet(tmp_path / "names.parquet")
+    audio.save_to_disk(str(tmp_path / "saved"))
+    embedded = audio.cast_column("audio", datasets.Audio(decode=False)).map(
         lambda row: {"audio": {"bytes": (tmp_path / "a.wav").read_bytes(), "path": "a.wav"}}
     )
     embedded.to_parquet(tmp_path / "bytes.parquet")
@@ -222,49 +225,49 @@ def test_sounds_of_a_data_set_are_transcribed_saved_or_as_parquet_with_the_bytes
     for source in ("saved", "names.parquet", "bytes.parquet"):
         if source == "bytes.parquet":
             (tmp_path / "a.wav").unlink()
-        (answer,) = learnt().predict(read_split("test", [source], RowOptions()).rows)
+        (answer,) = trained_recognizer().predict(read_split("test", [source], RowOptions()).rows)
         assert answer["transcript"] == "blue red green", source
     row = read_split("test", ["bytes.parquet"], RowOptions()).rows[0]
     row["audio"]["bytes"] = b"no sound"
     with pytest.raises(UserError, match=r"^a\.wav: cannot be read as sound"):
-        learnt().task.example(row, TOKENIZER)
+        trained_recognizer().task.example(row, TOKENIZER)
 
 
-def test_samples_in_a_cell_are_heard_and_the_file_they_came_from_is_not_asked(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken(WORDS[::-1]), 8000)
+def test_samples_in_a_cell_are_used_and_their_source_file_is_not_read(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(WORDS[::-1]), 8000)
     for path in ("gone.wav", str(tmp_path / "a.wav")):
-        row = Row({"audio": {"path": path, "array": spoken(), "sampling_rate": 8000}})
-        np.testing.assert_array_equal(learnt().task.wave(row).samples, spoken())
-        assert learnt().task.file_fingerprint(row) == b""
+        row = Row({"audio": {"path": path, "array": speech(), "sampling_rate": 8000}})
+        np.testing.assert_array_equal(trained_recognizer().task.wave(row).samples, speech())
+        assert trained_recognizer().task.file_fingerprint(row) == b""
     row = Row({"audio": {"path": str(tmp_path / "a.wav"), "array": None}})
-    assert len(learnt().task.wave(row).samples) == len(spoken())
-    assert learnt().task.file_fingerprint(row) != b""
+    assert len(trained_recognizer().task.wave(row).samples) == len(speech())
+    assert trained_recognizer().task.file_fingerprint(row) != b""
 
 
-def test_a_file_may_be_named_by_a_path(tmp_path: Path) -> None:
-    soundfile.write(tmp_path / "a.wav", spoken(), 8000)
-    task, text = learnt().task, Row({"audio": str(tmp_path / "a.wav")})
+def test_a_cell_may_hold_a_path_object(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
+    task, text = trained_recognizer().task, Row({"audio": str(tmp_path / "a.wav")})
     for cell in (tmp_path / "a.wav", {"path": tmp_path / "a.wav"}):
         np.testing.assert_array_equal(task.wave(Row({"audio": cell})).samples, task.wave(text).samples)
         assert task.file_fingerprint(Row({"audio": cell})) == task.file_fingerprint(text)
 
 
-def test_of_many_sounds_some_tell_how_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_normalization_statistics_of_many_sounds_come_from_a_subset(monkeypatch: pytest.MonkeyPatch) -> None:
     rng, task = np.random.default_rng(0), replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
     rows = [
         Row({"audio": {"array": loudness * rng.standard_normal(2000), "sampling_rate": 8000}, "text": "red"})
         for loudness in np.linspace(0.01, 0.1, 7)
     ]
-    every, some = task.adapted_to(rows), task.adapted_to(rows[::3])
-    assert every.mean != some.mean
+    full, subset = task.adapted_to(rows), task.adapted_to(rows[::3])
+    assert full.mean != subset.mean
     monkeypatch.setattr(sound, "_SAMPLE", 2)
-    assert task.adapted_to(rows) == some
+    assert task.adapted_to(rows) == subset
 
 
-def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound_fit_into_memory(
+def test_prepared_training_examples_read_audio_lazily(
     tmp_path: Path,
 ) -> None:
-    soundfile.write(tmp_path / "long.wav", np.tile(spoken(), 8), 8000)
+    soundfile.write(tmp_path / "long.wav", np.tile(speech(), 8), 8000)
     row = Row({"audio": str(tmp_path / "long.wav"), "text": "blue red green"})
     task = replace(TOYS["transcribe"].task, max_len=512)
     (sample,) = task.training_example(row, TOKENIZER).samples
@@ -273,8 +276,8 @@ def test_what_was_prepared_to_learn_from_holds_no_samples_so_that_hours_of_sound
     np.testing.assert_array_equal(sample.sound(), task.wave(row).samples)
 
 
-def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    learnt().save(tmp_path / "model")
+def test_input_that_cannot_be_transcribed_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained_recognizer().save(tmp_path / "model")
     (tmp_path / "no.wav").write_text("no sound")
     assert main(["transcribe", str(tmp_path / "model"), str(tmp_path / "no.wav"), "--quiet"]) == 2
     assert "no.wav: cannot be read as sound" in capsys.readouterr().err
@@ -283,61 +286,61 @@ def test_what_cannot_be_transcribed_is_a_sentence(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("decoder", ["attention", pytest.param("abstractions", marks=pytest.mark.slow)])
-def test_a_decoder_reads_the_sound_and_does_not_only_repeat_what_ctc_has_told(decoder: str) -> None:
-    model = learnt(decoder)
+def test_an_attention_decoder_reads_the_sound_beyond_the_ctc_output(decoder: str) -> None:
+    model = trained_recognizer(decoder)
     rows = TOYS["transcribe"].rows(30, 9)
-    right = [row["text"] for row in rows]
-    assert wer(right, [answer["transcript"] for answer in model.predict(rows)]) < 0.15
+    references = [row["text"] for row in rows]
+    assert wer(references, [answer["transcript"] for answer in model.predict(rows)]) < 0.15
     keys = model.head.writer.decoder.layers[0].source_k
     before = keys.weight.numpy()
-    keys.weight.set_value(np.zeros_like(before))  # it sees all vectors of a piece alike
+    keys.weight.set_value(np.zeros_like(before))  # attention is uniform over a segment
     values = model.head.writer.decoder.layers[0].source_v
     kept = values.weight.numpy()
-    values.weight.set_value(np.zeros_like(kept))  # and nothing of them
-    blind = wer(right, [answer["transcript"] for answer in model.predict(rows)])
+    values.weight.set_value(np.zeros_like(kept))  # and reads nothing
+    blind = wer(references, [answer["transcript"] for answer in model.predict(rows)])
     keys.weight.set_value(before)
     values.weight.set_value(kept)
     assert blind > 0.3
 
 
-def test_reading_that_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_slow_reading_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
     split = Split("train", TOYS["transcribe"].rows(4, 0))
-    prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
-    assert said == []
+    prepare(TOYS["transcribe"].task, split, TOKENIZER, messages.append)
+    assert messages == []
     monkeypatch.setattr("finetune.prepare._PROGRESS_INTERVAL", -1.0)
-    prepare(TOYS["transcribe"].task, split, TOKENIZER, said.append)
-    assert [line.partition(",")[0] for line in said] == [f"train: {n} of 4 rows read" for n in range(4)]
+    prepare(TOYS["transcribe"].task, split, TOKENIZER, messages.append)
+    assert [line.partition(",")[0] for line in messages] == [f"train: {n} of 4 rows read" for n in range(4)]
 
 
-def test_a_model_that_hears_whole_sounds_does_not_stream() -> None:
-    model = FinetunedModel(learnt().ernie, TOYS["transcribe"].task)
+def test_a_model_of_whole_recordings_does_not_stream() -> None:
+    model = FinetunedModel(trained_recognizer().ernie, TOYS["transcribe"].task)
     with pytest.raises(UserError, match=r"whole recordings only.*task\.encoder: chunks"):
         SpeechRecognizer(model)
 
 
 @pytest.mark.parametrize("decoder", ["ctc", "attention"])
-def test_weights_that_are_no_numbers_are_told_instead_of_hearing_nothing(decoder: str) -> None:
-    model = deepcopy(learnt(decoder))
+def test_nan_weights_raise_an_error_instead_of_an_empty_transcript(decoder: str) -> None:
+    model = deepcopy(trained_recognizer(decoder))
     weight = model.head.out.weight
     weight.set_value(np.full(weight.shape, np.nan, np.float32))
     with pytest.raises(NotFinite, match="weights are damaged"):
-        list(model.predict([{"audio": said(WORDS, np.random.default_rng(5))}]))
+        list(model.predict([{"audio": tones(WORDS, np.random.default_rng(5))}]))
     stream = Stream(SpeechRecognizer(model))
     with pytest.raises(NotFinite, match="weights are damaged"):
-        stream.push(spoken())
+        stream.push(speech())
         stream.finish()
 
 
-def test_every_stream_wants_its_piece_of_sound() -> None:
-    recognizer = SpeechRecognizer(learnt())
+def test_push_requires_one_piece_of_sound_per_stream() -> None:
+    recognizer = SpeechRecognizer(trained_recognizer())
     with pytest.raises(UserError, match="expected a list of 1 piece, one for each stream, found 2"):
-        recognizer.push(recognizer.begin(), [spoken(), spoken()])
+        recognizer.push(recognizer.begin(), [speech(), speech()])
 
 
 def test_a_model_of_another_kind_is_refused() -> None:
     with pytest.raises(UserError, match="of the kind classify"):
-        SpeechRecognizer(FinetunedModel(learnt().ernie, TOYS["classify"].task))
+        SpeechRecognizer(FinetunedModel(trained_recognizer().ernie, TOYS["classify"].task))
 
 
 @pytest.mark.parametrize(
@@ -356,51 +359,51 @@ def test_a_model_of_another_kind_is_refused() -> None:
         ({"array": [0.1] * 2400, "sampling_rate": 8000}, " ", "the transcript is empty"),
     ],
 )
-def test_rows_that_cannot_be_learnt_from_are_sentences(cell, text: str, message: str) -> None:
+def test_rows_that_cannot_be_trained_on_raise_an_error(cell, text: str, message: str) -> None:
 
     with pytest.raises(UserError, match=re.escape(message)):
         TOYS["transcribe"].task.training_example(Row({"audio": cell, "text": text}), TOKENIZER)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_tokens_that_no_transcript_has_are_never_told(beam: int) -> None:
-    model = deepcopy(learnt())
+def test_special_tokens_are_never_predicted(beam: int) -> None:
+    model = deepcopy(trained_recognizer())
     model.task = replace(model.task, beam=beam)
     bias = model.head.out.bias
-    marks = [TOKENIZER.unk_id, TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.mask_id]
-    likely = np.zeros(bias.shape, np.float32)
-    likely[marks] = 99
-    paddle.assign(bias + paddle.to_tensor(likely), bias)
-    (answer,) = model.predict([{"audio": said(WORDS, np.random.default_rng(5))}])
+    special = [TOKENIZER.unk_id, TOKENIZER.cls_id, TOKENIZER.sep_id, TOKENIZER.mask_id]
+    raised = np.zeros(bias.shape, np.float32)
+    raised[special] = 99
+    paddle.assign(bias + paddle.to_tensor(raised), bias)
+    (answer,) = model.predict([{"audio": tones(WORDS, np.random.default_rng(5))}])
     assert answer["transcript"] == " ".join(WORDS)
     stream = Stream(SpeechRecognizer(model))
-    assert stream.push(spoken()) + stream.finish() == " ".join(WORDS)
-    assert not {spike.token for spike in stream.state.tokens.stream_states[0].spikes} & {*marks}
+    assert stream.push(speech()) + stream.finish() == " ".join(WORDS)
+    assert not {spike.token for spike in stream.state.tokens.stream_states[0].spikes} & {*special}
 
 
-def test_a_beam_reads_what_is_clear_as_the_likeliest_tokens_do_and_a_language_model_can_overrule_it(
+def test_beam_search_agrees_with_greedy_on_clear_sound_and_a_language_model_can_overrule_it(
     tmp_path: Path,
 ) -> None:
-    model = learnt()
-    row = {"audio": said(WORDS, np.random.default_rng(1))}
+    model = trained_recognizer()
+    row = {"audio": tones(WORDS, np.random.default_rng(1))}
     (greedy,) = model.predict([row])
-    (followed,) = _with(model, beam=8).predict([row])
-    assert followed["transcript"] == greedy["transcript"] == "blue red green"
+    (beam,) = with_task_changes(model, beam=8).predict([row])
+    assert beam["transcript"] == greedy["transcript"] == "blue red green"
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
-    (ruled,) = _with(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
-    assert "blue" not in ruled["transcript"]
+    (overruled,) = with_task_changes(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
+    assert "blue" not in overruled["transcript"]
 
 
-def _with(model: FinetunedModel, **changes) -> FinetunedModel:
+def with_task_changes(model: FinetunedModel, **changes) -> FinetunedModel:
     changed = FinetunedModel(model.ernie, replace(model.task, **changes))
     changed.head = model.head
     return changed
 
 
-def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
+def test_a_language_model_is_saved_with_its_model(tmp_path: Path) -> None:
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
-    model = _with(learnt(), beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0)
-    row = {"audio": said(WORDS, np.random.default_rng(1))}
+    model = with_task_changes(trained_recognizer(), beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0)
+    row = {"audio": tones(WORDS, np.random.default_rng(1))}
     before = list(model.predict([row]))
     model.save(tmp_path / "model")
     (tmp_path / "never-blue.arpa").unlink()
@@ -411,21 +414,21 @@ def test_a_model_takes_its_language_model_along(tmp_path: Path) -> None:
     assert list(FinetunedModel.load(tmp_path / "elsewhere").predict([row])) == before
 
 
-def test_a_language_model_that_is_written_anew_under_its_name_is_read_anew(tmp_path: Path) -> None:
-    file, row = tmp_path / "model.arpa", {"audio": said(WORDS, np.random.default_rng(1))}
-    model = _with(learnt(), beam=8, language=file, alpha=20.0)
-    for words, heard in ((["red", "green"], False), (["blue", "red", "green"], True)):
+def test_a_language_model_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    file, row = tmp_path / "model.arpa", {"audio": tones(WORDS, np.random.default_rng(1))}
+    model = with_task_changes(trained_recognizer(), beam=8, language=file, alpha=20.0)
+    for words, has_blue in ((["red", "green"], False), (["blue", "red", "green"], True)):
         NgramModel.learn([words] * 50, 2).save(file)
         (answer,) = model.predict([row])
-        assert ("blue" in answer["transcript"]) == heard
+        assert ("blue" in answer["transcript"]) == has_blue
 
 
-def test_a_language_model_without_a_beam_is_a_sentence() -> None:
+def test_a_language_model_without_a_beam_is_refused() -> None:
     with pytest.raises(UserError, match="language: a language model ranks hypotheses"):
         replace(TOYS["transcribe"].task, language="model.arpa")
 
 
-def test_in_chunks_sounds_may_be_longer_than_an_encoder_has_positions_and_what_is_seen_at_once_may_not() -> None:
+def test_in_chunks_only_the_attention_context_must_fit_the_encoders_positions() -> None:
     whole = replace(TOYS["transcribe"].task, max_len=400, features=FeatureConfig())
     with pytest.raises(UserError, match=r"^task\.max_len: 400 tokens, but mine has 80 positions$"):
         whole.check_fits(80, "mine")
@@ -437,33 +440,33 @@ def test_in_chunks_sounds_may_be_longer_than_an_encoder_has_positions_and_what_i
         chunks.check_fits(79, "mine")
     with pytest.raises(UserError, match=r"^task\.history: 41 tokens take 82 positions, .* mine has 80$"):
         replace(chunks, decoder="attention", history=41).check_fits(80, "mine")
-    for task in (whole, chunks):  # as many tokens as vectors, and the mark that they begin with
+    for task in (whole, chunks):  # as many tokens as vectors, and the start token
         replace(task, decoder="global", max_len=79).check_fits(80, "mine")
         with pytest.raises(UserError, match=r"^task\.max_len: with decoder: global .* at most 79 are possible$"):
             replace(task, decoder="global", max_len=80).check_fits(80, "mine")
 
 
-def test_abstractions_without_pieces_are_a_sentence() -> None:
+def test_abstractions_without_segments_are_refused() -> None:
     with pytest.raises(UserError, match=r"abstractions: they are made of segments, which decoder: attention reads"):
         replace(TOYS["transcribe"].task, abstractions=4)
 
 
-def test_a_sound_is_not_played_faster_than_its_transcript_allows() -> None:
+def test_speed_augmentation_leaves_enough_vectors_for_the_transcript() -> None:
     from ernie.audio.augment import AugmentConfig
     from ernie.data.batch import pack
 
     toy = TOYS["transcribe"]
     task = replace(toy.task, augment=AugmentConfig(speed=0.4))
-    # 0.2 s give five vectors, as many as three tokens and two blanks between them need.
-    tight = {"array": said(("red",) * 2, np.random.default_rng(0))["array"], "sampling_rate": 8000}
+    # 0.2 s give five vectors, just enough for three tokens with two blanks between them.
+    tight = {"array": tones(("red",) * 2, np.random.default_rng(0))["array"], "sampling_rate": 8000}
     (sample,) = task.training_example(Row({"audio": tight, "text": "red red red"}), TOKENIZER).samples
     for epoch in range(20):
-        drawn = task.augmented(pack([sample], np.array([(epoch, 0, 0)])), training=True)
-        assert 5 <= drawn.layout.tokens <= task.max_len
+        augmented = task.augmented(pack([sample], np.array([(epoch, 0, 0)])), training=True)
+        assert 5 <= augmented.layout.tokens <= task.max_len
 
 
 @pytest.mark.parametrize("layout", ["{pipeline: 2}", "{tensor: 2, sequence: true}"])
-def test_a_way_of_spreading_that_speech_has_not_is_named(tmp_path: Path, layout: str) -> None:
+def test_parallelism_that_speech_does_not_support_is_named(tmp_path: Path, layout: str) -> None:
     from finetune.config import load
 
     (tmp_path / "task.yaml").write_text(
@@ -473,32 +476,32 @@ def test_a_way_of_spreading_that_speech_has_not_is_named(tmp_path: Path, layout:
         load(tmp_path / "task.yaml")
 
 
-def test_chunks_cannot_be_normalized_by_what_is_not_heard_yet() -> None:
+def test_chunks_cannot_be_normalized_by_future_frames() -> None:
     with pytest.raises(UserError, match=r"features\.normalize"):
         replace(TOYS["transcribe"].task, encoder="chunks")
 
 
-def test_where_no_sound_can_be_read_it_is_told_what_is_wrong_with_which_row() -> None:
+def test_when_no_sound_can_be_read_the_error_of_each_row_is_reported() -> None:
     task = replace(TOYS["transcribe"].task, features=FeatureConfig(bins=20))
-    for cells, told in (
+    for cells, message in (
         ({"audio": "wav/no.wav"}, r"rows\.tsv:2: wav/no\.wav: there is no such file\nrows\.tsv:3: "),
         ({"audio": " "}, r"rows\.tsv:2: column 'audio': the name of the sound file is empty"),
         ({"file": "a.wav", "sounds": 1}, r"rows\.tsv:2: there is no column 'audio'"),
         ({"audio": {"array": [0.1] * 9, "sampling_rate": 8000}}, "no sound is as long as one window, 0.025 s"),
     ):
-        with pytest.raises(UserError, match=told):
+        with pytest.raises(UserError, match=message):
             task.adapted_to([Row(cells, Place("rows.tsv", n)) for n in (2, 3)])
 
 
 def test_statistics_do_not_depend_on_the_order_of_the_rows() -> None:
     toy = TOYS["transcribe"]
     task, rows = replace(toy.task, features=FeatureConfig(bins=20)), toy.rows(20)
-    learnt_task = task.adapted_to(rows)
-    assert learnt_task == task.adapted_to(rows[::-1])
-    assert len(learnt_task.mean) == 20
+    adapted = task.adapted_to(rows)
+    assert adapted == task.adapted_to(rows[::-1])
+    assert len(adapted.mean) == 20
 
 
-def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() -> None:
+def test_augmentation_differs_between_epochs_and_repeats_between_runs() -> None:
     from ernie.audio.augment import AugmentConfig
     from ernie.data.batch import pack
 
@@ -510,11 +513,11 @@ def test_augmented_sounds_are_others_in_every_epoch_and_the_same_in_every_run() 
     again = task.augmented(epochs[0], training=True).frames.features
     np.testing.assert_array_equal(first, again)
     assert first.shape != second.shape or (first != second).any()
-    still = task.augmented(epochs[0], training=False).frames.features
-    np.testing.assert_array_equal(still, task.augmented(epochs[1], training=False).frames.features)
+    evaluated = task.augmented(epochs[0], training=False).frames.features
+    np.testing.assert_array_equal(evaluated, task.augmented(epochs[1], training=False).frames.features)
 
 
-def test_what_is_blanked_out_of_features_that_are_not_normalized_is_their_mean_and_no_sound() -> None:
+def test_masks_fill_unnormalized_features_with_their_mean() -> None:
     from ernie.audio.augment import AugmentConfig
     from ernie.data.batch import pack
 
@@ -531,15 +534,15 @@ def test_what_is_blanked_out_of_features_that_are_not_normalized_is_their_mean_a
     np.testing.assert_allclose(masked_FM[changed], mean_FM[changed], rtol=1e-5)
 
 
-assert set(WORDS) == set(COLOURS)
+assert set(WORDS) == set(COLORS)
 
 
-def test_what_was_heard_is_written_where_ctrl_c_ends_it() -> None:
-    class Ended(io.RawIOBase):
+def test_the_transcript_so_far_is_written_on_ctrl_c() -> None:
+    class Interrupted(io.RawIOBase):
         """Sound, and then Ctrl-C."""
 
         def __init__(self) -> None:
-            self._pieces = [(32767 * spoken()).astype("<i2").tobytes()]
+            self._pieces = [(32767 * speech()).astype("<i2").tobytes()]
 
         def read1(self, size: int) -> bytes:
             if not self._pieces:
@@ -548,28 +551,29 @@ def test_what_was_heard_is_written_where_ctrl_c_ends_it() -> None:
 
     out = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        from_samples(learnt(), Ended(), False, out, None)  # type: ignore[arg-type]
+        from_samples(trained_recognizer(), Interrupted(), False, out, None)  # type: ignore[arg-type]
     assert out.getvalue() == "blue red green\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), [(b"", "holds no samples"), (b"x", "holds no samples"), (b"RIFF....WAVEfmt ", "is a sound file")]
+    ("given", "message"),
+    [(b"", "holds no samples"), (b"x", "holds no samples"), (b"RIFF....WAVEfmt ", "is a sound file")],
 )
-def test_what_is_no_stream_of_samples_is_a_sentence_and_nothing_is_written(given: bytes, says: str) -> None:
+def test_input_that_is_not_raw_samples_is_an_error_and_nothing_is_written(given: bytes, message: str) -> None:
     out = io.StringIO()
-    with pytest.raises(UserError, match=f"standard input: {says}"):
-        from_samples(learnt(), io.BytesIO(given), False, out, None)
+    with pytest.raises(UserError, match=f"standard input: {message}"):
+        from_samples(trained_recognizer(), io.BytesIO(given), False, out, None)
     assert out.getvalue() == ""
 
 
-def test_a_word_is_told_where_it_is_said_where_frames_are_no_whole_part_of_a_second() -> None:
-    """A hop of 10.06 ms is one of 80 samples at 8,000 a second."""
-    task = learnt().task
+def test_word_times_are_right_when_the_hop_is_not_a_whole_number_of_samples() -> None:
+    """A hop of 10.06 ms is rounded to 80 samples at 8,000 per second."""
+    task = trained_recognizer().task
     odd = replace(task, features=replace(task.features, hop=0.01006))
     assert odd.vector_seconds == 4 * 80 / 8000
 
 
-def test_a_language_model_of_other_tokens_is_a_sentence_before_anything_is_learnt(tmp_path: Path) -> None:
+def test_a_language_model_of_other_tokens_is_refused_before_training(tmp_path: Path) -> None:
     NgramModel.learn([["BLUE", "RED"]] * 5, 2).save(tmp_path / "foreign.arpa")
     NgramModel.learn([["blue"]] * 5, 2).save(tmp_path / "few.arpa")
     task = replace(TOYS["transcribe"].task, beam=4)
@@ -581,19 +585,19 @@ def test_a_language_model_of_other_tokens_is_a_sentence_before_anything_is_learn
         replace(task, language=tmp_path / "few.arpa").check_tokenizer(TOKENIZER)
 
 
-def test_a_file_longer_than_what_was_learnt_is_heard_in_chunks(tmp_path: Path) -> None:
+def test_a_file_longer_than_the_training_samples_is_transcribed_in_chunks(tmp_path: Path) -> None:
     words = WORDS * 80
-    soundfile.write(tmp_path / "long.wav", spoken(words), 8000)
+    soundfile.write(tmp_path / "long.wav", speech(words), 8000)
     out = io.StringIO()
-    from_files(learnt(), [str(tmp_path / "long.wav")], False, out, None)
+    from_files(trained_recognizer(), [str(tmp_path / "long.wav")], False, out, None)
     assert wer([" ".join(words)], [out.getvalue().strip()]) < 0.1
-    whole = replace(learnt().task, encoder="whole", features=FeatureConfig(bins=20))
+    whole = replace(trained_recognizer().task, encoder="whole", features=FeatureConfig(bins=20))
     with pytest.raises(UserError, match="max_len is"):
         whole.example(Row({"audio": str(tmp_path / "long.wav")}), TOKENIZER)
 
 
-def test_statistics_that_are_half_given_and_samples_that_are_none_are_sentences() -> None:
+def test_incomplete_statistics_and_integer_samples_are_refused() -> None:
     with pytest.raises(UserError, match="mean and deviation: give both"):
         replace(TOYS["transcribe"].task, mean=(0.0,) * 20, deviation=())
     with pytest.raises(UserError, match="divide them by 32,768"):
-        Stream(SpeechRecognizer(learnt())).push((32767 * spoken()).astype(np.int16))
+        Stream(SpeechRecognizer(trained_recognizer())).push((32767 * speech()).astype(np.int16))

@@ -1,4 +1,4 @@
-"""How the rows of a step are cut into batches that memory holds: by what is computed of them."""
+"""Micro-batches: the rows of a step are split by the number of tokens that are computed for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = Step(np.arange(60), 0, 1.0, True)
 
 
 def computed(task: Translate, batch: Packed) -> int:
-    """The tokens that the encoder sees, and those that the decoder is given."""
+    """The number of encoder tokens and decoder tokens of a batch."""
     assert batch.decoder_tokens is not None
     return task.encoder_input(batch)[0].layout.tokens + batch.decoder_tokens.layout.tokens
 
@@ -26,7 +26,7 @@ def computed(task: Translate, batch: Packed) -> int:
 @pytest.mark.parametrize("catch_up", [0.0, 0.3, -0.5])
 @pytest.mark.parametrize("encoder", ["causal", "prefixes"])
 @pytest.mark.parametrize("k", [1, 3, (2, 1)])
-def test_all_that_is_encoded_counts_every_prefix_too(encoder: str, k: int | tuple[int, ...], catch_up: float) -> None:
+def test_micro_batch_sizes_count_every_encoded_prefix(encoder: str, k: int | tuple[int, ...], catch_up: float) -> None:
     assert isinstance(TASK, Translate)
     task = replace(TASK, encoder=encoder, wait_k=k, catch_up=catch_up)
     sizes = [task.computed_tokens(example) for example in EXAMPLES]
@@ -34,6 +34,6 @@ def test_all_that_is_encoded_counts_every_prefix_too(encoder: str, k: int | tupl
     assert sorted(row for batch in found for row in batch.samples[:, 1]) == list(range(60))
     assert max(computed(task, batch) for batch in found) <= 64
     each = [next(micro_batches([example], [1], Step(np.arange(1), 0, 1.0, True), 64)) for example in EXAMPLES]
-    told = [computed(task, batch) for batch in each]
-    # Of several distances one is drawn for each row: as many tokens as the costliest has are enough for any.
-    assert sizes == told if isinstance(k, int) else all(np.array(told) <= sizes)
+    exact = [computed(task, batch) for batch in each]
+    # With several distances each row samples one, so the size is an upper bound: that of the most expensive.
+    assert sizes == exact if isinstance(k, int) else all(np.array(exact) <= sizes)

@@ -1,4 +1,4 @@
-"""A kind of task from outside the library is learnt, saved and asked like ours."""
+"""A plug-in's task kind is trained, saved and used for prediction like a built-in one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ train: {epochs: 16, batch: 10, rate: {peak: 3e-3}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an encoder, and rows of which one word tells the grade."""
+    """A folder with an encoder, and rows whose grade depends on one word."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     paddle.seed(0)
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_learns_and_a_new_process_answers_with_it(folder: Path) -> None:
+def test_it_trains_and_a_new_process_predicts_with_it(folder: Path) -> None:
     assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 0
     scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
     assert scores["kappa"]["median"] > 0.9
@@ -55,7 +55,7 @@ def test_it_learns_and_a_new_process_answers_with_it(folder: Path) -> None:
     assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
 
 
-def test_trials_of_a_kind_that_was_edited_since_are_not_taken_for_its_own(folder: Path) -> None:
+def test_trials_are_not_reused_after_the_plug_in_was_edited(folder: Path) -> None:
     (folder / "marks.py").write_text(
         (ROOT / "examples" / "grades.py").read_text(encoding="utf-8").replace('task("grade"', 'task("mark"'),
         encoding="utf-8",
@@ -64,17 +64,17 @@ def test_trials_of_a_kind_that_was_edited_since_are_not_taken_for_its_own(folder
         CONFIG.replace("[grades]", "[marks]").replace("kind: grade", "kind: mark").replace("epochs: 16", "epochs: 1")
     )
     (folder / "marks.yaml").write_text(config, encoding="utf-8")
-    asked = ("-m", "ernie.cli", "finetune", "marks.yaml", "--output", "run", "--quiet")
-    assert python(*asked, cwd=folder, path=[folder]).returncode == 0
-    assert python(*asked, cwd=folder, path=[folder]).returncode == 0
+    command = ("-m", "ernie.cli", "finetune", "marks.yaml", "--output", "run", "--quiet")
+    assert python(*command, cwd=folder, path=[folder]).returncode == 0
+    assert python(*command, cwd=folder, path=[folder]).returncode == 0
     with (folder / "marks.py").open("a", encoding="utf-8") as file:
         file.write("# edited\n")
-    done = python(*asked, cwd=folder, path=[folder])
+    done = python(*command, cwd=folder, path=[folder])
     assert done.returncode == 2
     assert "trained on other inputs under the same name: plugins.marks changed since" in done.stderr
 
 
-def test_a_grade_off_the_scale_is_named_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_grade_outside_the_scale_is_reported_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "train.tsv").open("a", encoding="utf-8") as file:
         file.write("a good film\t6\n")
     assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 2

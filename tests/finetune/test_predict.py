@@ -1,4 +1,4 @@
-"""`ernie predict`: a line for each row, in the rows' order, from whatever comes in, as soon as it is answered."""
+"""`ernie predict`: one line per row, in the order of the rows, from any kind of input, as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from processes import started
+from processes import start_ernie
 
 from ernie.cli import main
 from ernie.config import dump
@@ -56,7 +56,7 @@ FORMATS = {
 
 @contextmanager
 def filled_pipe(path: Path, content: str) -> Iterator[None]:
-    """A pipe of that name, into which the content is written."""
+    """A named pipe into which the content is written."""
     os.mkfifo(path)
     writer = Thread(target=path.write_text, args=(content,), daemon=True)
     writer.start()
@@ -67,14 +67,14 @@ def filled_pipe(path: Path, content: str) -> Iterator[None]:
 
 class TestInput:
     @pytest.mark.parametrize("suffix", sorted(FORMATS))
-    def test_every_format_gives_the_same_answers(self, work: Path, predict: Any, suffix: str) -> None:
+    def test_every_format_gives_the_same_predictions(self, work: Path, predict: Any, suffix: str) -> None:
         (work / f"asked.{suffix}").write_text(FORMATS[suffix], encoding="utf-8")
         lines = predict("--input", f"asked.{suffix}", "--precision", "fp32")
         assert labels(lines) == RIGHT
         answers = list(FinetunedModel.load(work / "done").predict([{"text": text} for text in ASKED]))
         assert [json.loads(line) for line in lines] == answers
 
-    def test_several_inputs_are_answered_one_after_the_other(self, work: Path, predict: Any) -> None:
+    def test_several_inputs_are_read_one_after_the_other(self, work: Path, predict: Any) -> None:
         (work / "a.tsv").write_text(FORMATS["tsv"], encoding="utf-8")
         (work / "b.jsonl").write_text(FORMATS["jsonl"], encoding="utf-8")
         assert labels(predict("--input", "b.jsonl", "--input", "a.tsv")) == [*RIGHT, *RIGHT]
@@ -82,14 +82,14 @@ class TestInput:
     @pytest.mark.parametrize(
         ("name", "suffix"), [("pipe", "tsv"), ("pipe", "jsonl"), ("pipe", "txt"), ("a.tsv", "tsv")]
     )
-    def test_pipes_are_read_as_standard_input_is(self, work: Path, predict: Any, name: str, suffix: str) -> None:
+    def test_pipes_are_read_like_standard_input(self, work: Path, predict: Any, name: str, suffix: str) -> None:
         with filled_pipe(work / name, FORMATS[suffix]):
             assert labels(predict("--input", name)) == RIGHT
         if suffix == "tsv":
             with filled_pipe(work / name, FORMATS[suffix]):
                 assert labels(predict("--input", name, "--format", "tsv")) == RIGHT
 
-    def test_standard_input_is_read_like_a_split_as_well(
+    def test_standard_input_can_be_read_like_a_split(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         config = load(work / "done" / "config.yaml")
@@ -101,7 +101,7 @@ class TestInput:
             assert labels(predict("--input", "-", "--like", "dev")) == RIGHT
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
-    def test_where_there_is_no_room_for_the_output_it_is_named(
+    def test_a_full_disk_on_standard_output_is_reported(
         self, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - closing it is an error
@@ -111,25 +111,27 @@ class TestInput:
         with suppress(OSError):
             file.close()
 
-    def test_unusable_rows_stop_with_the_way_out_or_are_left_out_and_counted(
+    def test_unusable_rows_are_an_error_with_a_hint_or_are_skipped_and_counted(
         self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (work / "a.jsonl").write_text('{"text": "bad"}\n{"text": null}\nno JSON\n{"text": "good"}\n', encoding="utf-8")
         assert main(["predict", "done", "--input", "a.jsonl"]) == 2
-        said = capsys.readouterr()
-        assert labels(said.out.splitlines()) == ["blame"]
-        assert "a.jsonl:2: column 'text': expected text, found nothing\n(--faulty skip leaves out" in said.err
+        captured = capsys.readouterr()
+        assert labels(captured.out.splitlines()) == ["blame"]
+        assert "a.jsonl:2: column 'text': expected text, found nothing\n(--faulty skip leaves out" in captured.err
         assert main(["predict", "done", "--input", "a.jsonl", "--faulty", "skip"]) == 0
-        said = capsys.readouterr()
-        assert labels(said.out.splitlines()) == ["blame", "praise"]
-        assert "note: 2 rows skipped" in said.err
+        captured = capsys.readouterr()
+        assert labels(captured.out.splitlines()) == ["blame", "praise"]
+        assert "note: 2 rows skipped" in captured.err
 
-    def test_another_name_needs_the_format_and_a_file_without_names_the_columns(self, work: Path, predict: Any) -> None:
+    def test_an_unknown_suffix_needs_the_format_and_a_file_without_a_header_the_columns(
+        self, work: Path, predict: Any
+    ) -> None:
         rows = "".join(f"1\t{text}\n" for text in ASKED)
         (work / "asked.gz").write_bytes(gzip.compress(rows.encode()))
         assert labels(predict("--input", "asked.gz", "--format", "tsv", "--columns", "number", "text")) == RIGHT
 
-    def test_a_file_like_those_of_a_split_is_read_as_these_are(self, work: Path, predict: Any) -> None:
+    def test_a_file_can_be_read_like_those_of_a_split(self, work: Path, predict: Any) -> None:
         (work / "asked.txt").write_text("".join(f"1;{text}\n" for text in ASKED), encoding="utf-8")
         config = load(work / "done" / "config.yaml")
         odd = RowOptions(format="tsv", columns=("number", "said"), delimiter=";", rename={"text": "said"})
@@ -138,7 +140,7 @@ class TestInput:
         assert labels(predict("--input", "asked.txt", "--like", "dev")) == RIGHT
 
     @pytest.mark.parametrize(
-        ("words", "says"),
+        ("words", "message"),
         [
             (("--input", "a.tsv", "--like", "def"), "--like: the run's data has no split 'def'. Did you mean 'dev'?"),
             (("--input", "a.tsv", "--like", "dev", "--format", "csv"), "--like: the run's data says how rows are read"),
@@ -147,14 +149,14 @@ class TestInput:
             (("--split", "dev", "--faulty", "skip"), "--faulty: is for --input"),
         ],
     )
-    def test_words_that_do_not_go_together_are_an_error(
-        self, work: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], says: str
+    def test_conflicting_options_are_an_error(
+        self, work: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
     ) -> None:
         assert main(["predict", "done", *words]) == 2
-        assert says in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
     @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt"])
-    def test_standard_input_is_told_by_its_first_line(
+    def test_the_format_of_standard_input_is_detected_from_its_first_line(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, suffix: str
     ) -> None:
         (work / "asked").write_text(FORMATS[suffix], encoding="utf-8")
@@ -162,7 +164,7 @@ class TestInput:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-")) == RIGHT
 
-    def test_a_json_document_on_standard_input_is_not_answered_as_text(
+    def test_a_json_document_on_standard_input_is_not_read_as_text(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for content in ('[{"text": "a film"}]\n', '[\n  {"text": "a film"}\n]\n'):
@@ -177,7 +179,7 @@ class TestInput:
             assert labels(predict("--input", "-")) == ["praise"]
 
     @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt"])
-    def test_a_file_of_text_is_told_by_its_first_line_as_standard_input_is(
+    def test_the_format_of_a_text_file_is_detected_from_its_first_line(
         self, work: Path, predict: Any, suffix: str
     ) -> None:
         (work / "asked.txt").write_text(FORMATS[suffix], encoding="utf-8")
@@ -186,19 +188,19 @@ class TestInput:
         assert labels(predict("--input", "asked.txt.gz")) == RIGHT
 
     @pytest.mark.parametrize("name", ["-", "asked.txt"])
-    def test_tabs_without_the_tasks_column_are_remarked(
+    def test_tabs_without_the_tasks_column_are_noted(
         self, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
     ) -> None:
         (work / "asked.txt").write_text("review\tlabel\nbad film\tpraise\n", encoding="utf-8")
         with (work / "asked.txt").open(encoding="utf-8") as file:
             monkeypatch.setattr("sys.stdin", file)
             assert main(["predict", "done", "--input", name]) == 0
-        said = capsys.readouterr()
-        assert len(labels(said.out.splitlines())) == 2
+        captured = capsys.readouterr()
+        assert len(labels(captured.out.splitlines())) == 2
         place = "standard input" if name == "-" else name
-        assert f"note: {place}: its first line has tabs, but does not name a column 'text'" in said.err
+        assert f"note: {place}: its first line has tabs, but does not name a column 'text'" in captured.err
 
-    def test_a_text_with_a_tab_is_a_text_and_one_column_of_csv_has_its_name(
+    def test_a_line_with_a_tab_may_be_text_and_a_single_csv_column_has_a_header(
         self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for content, right in (("good\tvery good\n", ["praise"]), ("text\nbad film\n", ["blame"])):
@@ -214,13 +216,15 @@ class TestInput:
             monkeypatch.setattr("sys.stdin", file)
             assert predict("--input", "-", "--to", "tsv") == []
 
-    def test_a_split_of_the_runs_own_data_is_answered_as_its_file(self, predict: Any) -> None:
+    def test_a_split_of_the_runs_data_gives_the_predictions_of_its_file(self, predict: Any) -> None:
         assert predict("--split", "test") == predict("--input", "test.tsv")
 
 
 class TestOutput:
-    def test_the_order_is_that_of_the_rows_whatever_their_length_and_the_batch(self, work: Path, predict: Any) -> None:
-        """More rows than are held at a time, so that there are several groups."""
+    def test_the_order_of_the_rows_is_kept_whatever_their_length_and_the_batch_size(
+        self, work: Path, predict: Any
+    ) -> None:
+        """More rows than are read at a time, so that there are several groups."""
         texts = ["very " * (k * 7 % 13) + ASKED[k % 4] + f" {k}" for k in range(1100)]
         (work / "many.jsonl").write_text(as_json(texts), encoding="utf-8")
         found = [
@@ -229,18 +233,18 @@ class TestOutput:
         ]
         for records in found:
             assert [record["text"] for record in records] == texts
-        for one, other in zip(*found, strict=True):
-            assert one["label"] == other["label"]
-            assert one["probability"] == pytest.approx(other["probability"], abs=0.01)
+        for large, small in zip(*found, strict=True):
+            assert large["label"] == small["label"]
+            assert large["probability"] == pytest.approx(small["probability"], abs=0.01)
 
-    def test_what_is_kept_stands_before_the_answer_and_hides_none_of_it(self, work: Path, predict: Any) -> None:
+    def test_kept_columns_come_first_and_do_not_overwrite_the_prediction(self, work: Path, predict: Any) -> None:
         (work / "asked.tsv").write_text("id\ttext\tlabel\n7\tbad film\tpraise\n", encoding="utf-8")
         (line,) = predict("--input", "asked.tsv", "--keep", "label", "id")
         record = json.loads(line)
         assert list(record) == ["given_label", "id", "label", "probability"]
         assert (record["given_label"], record["id"], record["label"]) == ("praise", "7", "blame")
 
-    def test_tsv_begins_with_the_names_and_has_no_stray_tab(self, work: Path, predict: Any) -> None:
+    def test_tsv_begins_with_the_column_names_and_has_no_stray_tab(self, work: Path, predict: Any) -> None:
         (work / "asked.jsonl").write_text(as_json(["a\tbad\nfilm"], more={"ä": 1}), encoding="utf-8")
         assert predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[0].split("\t") == [
             *("text", "more", "label", "probability")
@@ -248,7 +252,7 @@ class TestOutput:
         cells = predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[1].split("\t")
         assert cells[:3] == ["a bad film", '{"ä": 1}', "blame"]
 
-    def test_a_line_is_json_also_where_a_cell_to_keep_is_a_number_that_is_none(self, work: Path, predict: Any) -> None:
+    def test_output_is_valid_json_even_if_a_kept_cell_is_nan_or_infinite(self, work: Path, predict: Any) -> None:
         (work / "a.jsonl").write_text('{"text": "bad", "note": NaN, "more": {"a": [1.5, -Infinity]}}\n')
         (line,) = predict("--input", "a.jsonl", "--keep", "note", "more")
         record = json.loads(line, parse_constant=pytest.fail)
@@ -256,17 +260,17 @@ class TestOutput:
 
 
 class TestFaults:
-    def test_a_column_to_keep_that_cannot_be_written_is_named_with_its_row(
+    def test_a_kept_cell_that_cannot_be_written_is_reported_with_its_row(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (work / "a.jsonl").write_text('{"text": "bad", "note": "x"}\n{"text": "bad", "note": "\\ud800"}\n')
         assert main(["predict", "done", "--input", "a.jsonl", "--keep", "note"]) == 2
-        said = capsys.readouterr()
-        assert len(said.out.splitlines()) == 1
-        assert "a.jsonl:2: holds half a surrogate pair" in said.err
+        captured = capsys.readouterr()
+        assert len(captured.out.splitlines()) == 1
+        assert "a.jsonl:2: holds half a surrogate pair" in captured.err
 
     @pytest.mark.parametrize(
-        ("name", "content", "sentence"),
+        ("name", "content", "message"),
         [
             ("a.tsv", b"text\nbad\ngood\tx\n", "a.tsv:3: has 2 cells, expected 1: text"),
             ("a.txt", b"bad\nb\xe4d\n", "a.txt:2: byte 2 of the line is not UTF-8 text"),
@@ -286,14 +290,14 @@ class TestFaults:
         ],
     )
     @pytest.mark.parametrize("standard_input", [False, True])
-    def test_a_bad_row_is_named_after_the_answers_to_the_rows_before_it(
+    def test_an_invalid_row_is_reported_after_the_predictions_for_earlier_rows(
         self,
         work: Path,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
         name: str,
         content: bytes,
-        sentence: str,
+        message: str,
         standard_input: bool,
     ) -> None:
         (work / name).write_bytes(content)
@@ -302,12 +306,12 @@ class TestFaults:
             monkeypatch.setattr("sys.stdin", file)
             words = ["--input", "-" if standard_input else name, "--format", form]
             assert main(["predict", "done", *words]) == 2
-        said = capsys.readouterr()
-        assert labels(said.out.splitlines()) == ["blame"]
-        assert (sentence.replace(name, "standard input") if standard_input else sentence) in said.err
+        captured = capsys.readouterr()
+        assert labels(captured.out.splitlines()) == ["blame"]
+        assert (message.replace(name, "standard input") if standard_input else message) in captured.err
 
     @pytest.mark.parametrize(
-        ("words", "sentence"),
+        ("words", "message"),
         [
             (["--input", "nowhere.tsv"], "nowhere.tsv: there is no such file or folder"),
             (["--input", "task.yaml"], "for another name say its format"),
@@ -318,23 +322,23 @@ class TestFaults:
             (["--submission", "there"], "the run's configuration names none"),
         ],
     )
-    def test_what_cannot_be_asked_is_a_sentence(
-        self, work: Path, capsys: pytest.CaptureFixture[str], words: list[str], sentence: str
+    def test_invalid_options_are_an_error(
+        self, work: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
     ) -> None:
         assert main(["predict", "done", *words]) == 2
-        said = capsys.readouterr()
-        assert sentence in said.err
-        assert said.out == ""
+        captured = capsys.readouterr()
+        assert message in captured.err
+        assert captured.out == ""
         assert not (work / "there").exists()
 
 
 class TestSubmission:
     SUBMISSION = ("--set", "submission={files: {test: T.tsv, dev: D.tsv}, values: {blame: '0', praise: '1'}}")
 
-    def test_the_files_number_the_rows_and_name_the_labels_as_the_leaderboard_does(
+    def test_submission_files_use_the_leaderboards_row_numbers_and_labels(
         self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert main(["finetune", "task.yaml", "--output", "done", "--quiet", *self.SUBMISSION]) == 0  # run before
+        assert main(["finetune", "task.yaml", "--output", "done", "--quiet", *self.SUBMISSION]) == 0  # already trained
         capsys.readouterr()
         assert predict("--submission", "out/there") == ["out/there/T.tsv", "out/there/D.tsv"]
         lines = (work / "out" / "there" / "T.tsv").read_text(encoding="utf-8").splitlines()
@@ -342,18 +346,18 @@ class TestSubmission:
         answers = labels(predict("--split", "test"))
         assert lines == ["index\tprediction", *(f"{i}\t{names[label]}" for i, label in enumerate(answers))]
 
-    def test_the_file_of_a_split_that_the_run_has_not_is_left_out_and_spoken_of(
+    def test_the_file_of_a_split_that_the_run_lacks_is_skipped_with_a_note(
         self, work: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         more = "submission={files: {test: T.tsv, diagnostic: AX.tsv}}"
         assert main(["finetune", "task.yaml", "--output", "done", "--quiet", "--set", more]) == 0
         capsys.readouterr()
         assert main(["predict", "done", "--submission", "there"]) == 0
-        said = capsys.readouterr()
-        assert said.out == "there/T.tsv\n"
-        assert "AX.tsv is not written: the run's data has no split diagnostic" in said.err
+        captured = capsys.readouterr()
+        assert captured.out == "there/T.tsv\n"
+        assert "AX.tsv is not written: the run's data has no split diagnostic" in captured.err
 
-    def test_a_split_that_cannot_be_answered_leaves_no_file_behind(
+    def test_a_split_with_an_error_leaves_no_file_behind(
         self, work: Path, predict: Any, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["finetune", "task.yaml", "--output", "done", "--quiet", *self.SUBMISSION]) == 0
@@ -365,10 +369,10 @@ class TestSubmission:
 
 
 class TestStream:
-    """Processes of their own, since what is tested is how they hang together by pipes."""
+    """In separate processes, since these tests are about pipes between processes."""
 
-    def test_a_line_is_answered_before_the_next_one_is_there_and_ctrl_c_ends_the_waiting(self, work: Path) -> None:
-        with started(["predict", "done", "--input", "-"], work) as process:
+    def test_each_line_is_answered_before_the_next_arrives_and_ctrl_c_ends_the_command(self, work: Path) -> None:
+        with start_ernie(["predict", "done", "--input", "-"], work) as process:
             assert process.stdin is not None and process.stdout is not None and process.stderr is not None
             for text, label in zip(ASKED, RIGHT, strict=True):
                 process.stdin.write(f"{text}\n".encode())
@@ -379,9 +383,9 @@ class TestStream:
             assert process.returncode == 130
             assert process.stderr.read().decode().splitlines()[-1] == "ernie: interrupted"
 
-    def test_a_reader_who_goes_away_ends_it_without_a_word(self, work: Path) -> None:
+    def test_a_closed_output_pipe_ends_the_command_silently(self, work: Path) -> None:
         (work / "many.txt").write_text("good film\n" * 20_000, encoding="utf-8")
-        with started(["predict", "done", "--input", "many.txt"], work) as process:
+        with start_ernie(["predict", "done", "--input", "many.txt"], work) as process:
             assert process.stdout is not None and process.stderr is not None
             assert json.loads(process.stdout.readline())["label"] == "praise"
             process.stdout.close()
@@ -390,7 +394,7 @@ class TestStream:
             assert "Error" not in process.stderr.read().decode()
 
 
-def test_two_columns_to_keep_that_would_be_called_alike_are_a_sentence(
+def test_two_kept_columns_with_the_same_output_name_are_an_error(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (work / "in.tsv").write_text("text\tlabel\tgiven_label\ngood film\tpraise\tb\n")
@@ -398,11 +402,11 @@ def test_two_columns_to_keep_that_would_be_called_alike_are_a_sentence(
     assert "--keep: two of label, given_label would be called alike" in capsys.readouterr().err
 
 
-def test_that_rows_are_cut_is_said_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_rows_are_noted_once(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = ["good", "very " * 40 + "good", "very " * 50 + "bad"]
     (work / "long.jsonl").write_text(as_json(rows), encoding="utf-8")
     assert main(["predict", "done", "--input", "long.jsonl"]) == 0
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 3
-    assert "note: long.jsonl:2: is longer than max_len" in said.err
-    assert said.err.count("is longer than") == 1
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 3
+    assert "note: long.jsonl:2: is longer than max_len" in captured.err
+    assert captured.err.count("is longer than") == 1

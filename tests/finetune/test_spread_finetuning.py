@@ -1,4 +1,4 @@
-"""Fine-tuning on several processes: the scores and answers of one."""
+"""Fine-tuning on several processes gives the scores and the model of a single process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import run_ernie, started, wait_until
+from processes import run_ernie, start_ernie, wait_until
 
 from finetune.model import FinetunedModel
 
-COLOURS = ["red", "green", "blue"]
+COLORS = ["red", "green", "blue"]
 TASKS = {
     "classify": "{kind: classify, text: text, label: colour, max_len: 32}",
     "translate": "{kind: translate, text: colour, label: farbe, max_len: 32, wait_k: [2, 1]}",
@@ -27,7 +27,7 @@ TASKS["synthesize"] = (
     "{kind: synthesize, max_len: 32, features: {window: 0.01, hop: 0.005, bins: 20}, crop: 0.05, voice: "
     "{reduction: 2, conditioner: 4, wavenet: {channels: 4, stacks: 1, depth: 2}}}"
 )
-SOUNDS = ("transcribe", "recurrent", "synthesize")
+AUDIO_TASKS = ("transcribe", "recurrent", "synthesize")
 CONFIG = """
 task: {}
 data: {{train: train.{form}, dev: dev.{form}}}
@@ -39,20 +39,20 @@ SLOW = pytest.mark.slow
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rows, an encoder, and a configuration for each task."""
-    from toys import FARBEN, TOKENIZER, TOYS
+    from toys import GERMAN, TOKENIZER, TOYS
 
     from ernie import ErnieModel
     from ernie.model.config import EncoderConfig
 
     folder = tmp_path_factory.mktemp("spread")
     for name, count in (("train", 40), ("dev", 24)):
-        colours = [COLOURS[i % 3] for i in range(count)]
-        rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{FARBEN[c]}" for i, c in enumerate(colours)]
-        sounds = (json.dumps(dict(row)) for row in TOYS["transcribe"].rows(count, count))
-        (folder / f"{name}.jsonl").write_text("\n".join(sounds) + "\n", encoding="utf-8")
+        colors = [COLORS[i % 3] for i in range(count)]
+        rows = [f"the film was {'very ' * (i % 5)}{c}\t{c}\t{GERMAN[c]}" for i, c in enumerate(colors)]
+        audio_rows = (json.dumps(dict(row)) for row in TOYS["transcribe"].rows(count, count))
+        (folder / f"{name}.jsonl").write_text("\n".join(audio_rows) + "\n", encoding="utf-8")
         (folder / f"{name}.tsv").write_text("\n".join(["text\tcolour\tfarbe", *rows]) + "\n", encoding="utf-8")
     for name, task in TASKS.items():
-        form = "jsonl" if name in SOUNDS else "tsv"
+        form = "jsonl" if name in AUDIO_TASKS else "tsv"
         (folder / f"{name}.yaml").write_text(CONFIG.format(task, form=form), encoding="utf-8")
     vocabulary = 2 * -(-TOKENIZER.vocab_size // 2)
     shape = EncoderConfig(
@@ -74,8 +74,8 @@ def finetune(work: Path, task: str, output: str, *more: str) -> dict[str, object
 
 
 @pytest.fixture(scope="module")
-def alone(work: Path) -> Callable[[str], dict[str, object]]:
-    """The scores of one process for a task, whose run has the task's name."""
+def single_process(work: Path) -> Callable[[str], dict[str, object]]:
+    """A function that returns the scores of one process for a task; its run has the task's name."""
     return cache(lambda task: finetune(work, task, task, "--seeds", "2"))
 
 
@@ -100,25 +100,25 @@ def alone(work: Path) -> Callable[[str], dict[str, object]]:
         pytest.param("translate by prefixes", 4, "{pipeline: 2, tensor: 2}", marks=SLOW),
     ],
 )
-def test_the_scores_and_the_model_are_those_of_one_process(
-    task: str, processes: int, parallel: str, work: Path, alone: Callable[[str], dict[str, object]]
+def test_scores_and_model_match_a_single_process(
+    task: str, processes: int, parallel: str, work: Path, single_process: Callable[[str], dict[str, object]]
 ) -> None:
-    expected = alone(task)
+    expected = single_process(task)
     output = f"{task} {processes}{parallel}".replace(":", "")
     words = ["--processes", str(processes), "--set", f"parallel={parallel}"]
     found = finetune(work, task, output, "--seeds", "2", *words)
-    if task != "synthesize":  # whose samples are drawn one after the other: the last bits of weights are heard
+    if task != "synthesize":  # autoregressive random samples amplify differences in the last bits of weights
         assert found["scores"] == expected["scores"]
-    one, other = (FinetunedModel.load(work / name).state_dict() for name in (task, output))
-    assert one.keys() == other.keys()
-    worst = max(float((one[name] - other[name]).abs().max()) for name in one)
+    single, parallel_run = (FinetunedModel.load(work / name).state_dict() for name in (task, output))
+    assert single.keys() == parallel_run.keys()
+    worst = max(float((single[name] - parallel_run[name]).abs().max()) for name in single)
     assert worst < 1e-5
-    assert finetune(work, task, output, "--seeds", "2", *words) == found  # all was done before
+    assert finetune(work, task, output, "--seeds", "2", *words) == found  # all trials were finished before
     assert not (work / output / "processes" / "results").exists()
 
 
 @pytest.mark.slow
-def test_what_normalizes_over_a_batch_is_not_shared_out(work: Path) -> None:
+def test_layers_that_normalize_over_a_batch_are_not_parallelized(work: Path) -> None:
     words = ["finetune", "recurrent.yaml", "--model", "encoder", "--output", "recurrent", "--quiet", "--processes", "2"]
     done = run_ernie(words, work)
     assert done.returncode == 2
@@ -128,17 +128,17 @@ def test_what_normalizes_over_a_batch_is_not_shared_out(work: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["{pipeline: 2}", "{sharding: 2, sharding_stage: 3}"])
-def test_what_several_processes_have_saved_one_goes_on_from(work: Path, parallel: str) -> None:
+def test_one_process_resumes_from_a_checkpoint_of_several(work: Path, parallel: str) -> None:
     output = f"cut {parallel}".replace(":", "")
     words = ["--set", "train.epochs=40", "--set", "save_minutes=1e-9"]
     command = ["finetune", "classify.yaml", "--model", "encoder", "--output", output, *words]
     checkpoints = work / output / "trials" / "seed=0" / "checkpoints"
-    with started([*command, "--processes", "2", "--set", f"parallel={parallel}"], work) as process:
+    with start_ernie([*command, "--processes", "2", "--set", f"parallel={parallel}"], work) as process:
         wait_until(lambda: any(checkpoints.glob("step-???????[0-9]")), process)
         process.send_signal(signal.SIGTERM)
         process.communicate()
     assert "resumes after step" in run_ernie(command, work).stderr
     found, whole = finetune(work, "classify", output, *words), finetune(work, "classify", "whole", *words)
     assert found["scores"] == whole["scores"]
-    one, other = (FinetunedModel.load(work / name).state_dict() for name in ("whole", output))
-    assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-4
+    uninterrupted, resumed = (FinetunedModel.load(work / name).state_dict() for name in ("whole", output))
+    assert max(float((uninterrupted[name] - resumed[name]).abs().max()) for name in uninterrupted) < 1e-4

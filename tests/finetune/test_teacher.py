@@ -1,4 +1,4 @@
-"""What a flow takes over from the voice that it learns from, and what it is refused for."""
+"""What a flow inherits from its teacher voice, and which mismatches are refused."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from tasks.downstream.synthesize import Synthesize
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A voice; what it says does not matter here, so it has learned nothing."""
+    """A voice; its output does not matter here, so it is untrained."""
     folder = tmp_path_factory.mktemp("voice")
     FinetunedModel(tiny_encoder(), TOYS["synthesize"].task).save(folder / "model")
     return folder
 
 
-def flow_of(teacher: Path, **changed: Any) -> Synthesize:
-    """A flow that is to learn from a run, before it has seen that run."""
-    unaware = {"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0}
-    task = replace(TOYS["synthesize"].task, vocoder="flow", teacher=teacher, **{**unaware, **changed})
+def flow_of(teacher: Path, **changes: Any) -> Synthesize:
+    """A flow that names a run as its teacher, before it adapts to that run."""
+    unadapted = {"mean": (), "deviation": (), "pace": 0.0, "loudness": 0.0}
+    task = replace(TOYS["synthesize"].task, vocoder="flow", teacher=teacher, **{**unadapted, **changes})
     assert isinstance(task, Synthesize)
     return task
 
 
-def test_a_flow_reads_words_by_its_teachers_dictionary_and_by_no_other(tmp_path: Path) -> None:
-    for name, written in {"own": "AZURE  blue\n", "same": ";;; x\nAZURE  blue\n", "other": "AZURE  red\n"}.items():
-        (tmp_path / f"{name}.dict").write_text(written, encoding="utf-8")
+def test_a_flow_uses_its_teachers_dictionary_and_no_other(tmp_path: Path) -> None:
+    for name, entries in {"own": "AZURE  blue\n", "same": ";;; x\nAZURE  blue\n", "other": "AZURE  red\n"}.items():
+        (tmp_path / f"{name}.dict").write_text(entries, encoding="utf-8")
     voice = FinetunedModel(tiny_encoder(), replace(TOYS["synthesize"].task, dictionary=tmp_path / "own.dict"))
     voice.save(tmp_path / "voice" / "model")
     for given in (None, tmp_path / "same.dict"):
@@ -54,12 +54,12 @@ def test_a_flow_reads_words_by_its_teachers_dictionary_and_by_no_other(tmp_path:
         flow_of(tmp_path / "letters", dictionary=tmp_path / "other.dict").adapted_to([])
 
 
-def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path, tmp_path: Path) -> None:
+def test_a_flow_needs_an_encoder_that_matches_its_teachers(run: Path, tmp_path: Path) -> None:
     def config(encoder: str, task_id: int = 0) -> FinetuneConfig:
         return FinetuneConfig(task=flow_of(run), model=str(tmp_path / encoder), train=TrainConfig(task_id=task_id))
 
     same, other, shaped = tiny_encoder(), tiny_encoder(), tiny_encoder()
-    first, second, *rest = TOKENIZER.tokens[5:]  # as many tokens, and two of them change their places
+    first, second, *rest = TOKENIZER.tokens[5:]  # the same size, with two tokens swapped
     other.tokenizer = WordPiece([*TOKENIZER.tokens[:5], second, first, *rest], lowercase=TOKENIZER.lowercase)
     shaped.config = replace(shaped.config, activation="relu")
     for name, encoder in {"same": same, "other": other, "shaped": shaped}.items():
@@ -74,12 +74,12 @@ def test_a_flow_begins_from_an_encoder_that_reads_as_its_teachers_does(run: Path
         load_encoder(config("same", task_id=1))
 
 
-def test_a_flow_says_no_longer_texts_than_its_teacher_has_learnt(run: Path) -> None:
+def test_a_flows_max_len_is_at_most_its_teachers(run: Path) -> None:
     with pytest.raises(UserError, match=r"max_len: is 12, and the teacher, .*, has learned texts of 9 tokens at most"):
         flow_of(run, max_len=12).adapted_to([])
 
 
-def test_a_run_of_a_flow_is_another_when_its_teacher_has_learnt_again(tmp_path: Path) -> None:
+def test_a_retrained_teacher_changes_the_inputs_of_a_flows_run(tmp_path: Path) -> None:
     voice = FinetunedModel(tiny_encoder(), TOYS["synthesize"].task)
     voice.save(tmp_path / "voice" / "model")
     config = FinetuneConfig(task=flow_of(tmp_path / "voice"))

@@ -1,4 +1,4 @@
-"""The optimizer's step and the norm of the gradients, against their definition in 64 bits."""
+"""The optimizer's step and the norm of the gradients against their definitions in float64."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sizes = st.one_of(st.integers(1, 100), st.integers(16_000, 40_000))
 
 
 def five_steps(size: int, dtype: str, decay: float = 0.1) -> list[np.ndarray]:
-    """A weight and its moments after five steps with gradients of their own."""
+    """A weight and its moments after five steps with different gradients."""
     (start,) = normal((size,), seed=size)
     weight = paddle.to_tensor(start.astype(dtype), stop_gradient=False)
     moments = [paddle.zeros([size], dtype) for _ in range(2)]
@@ -32,13 +32,13 @@ def five_steps(size: int, dtype: str, decay: float = 0.1) -> list[np.ndarray]:
 
 @quick
 @given(sizes, st.sampled_from([0.0, 0.1]))
-def test_five_steps_equal_their_definition(size: int, decay: float) -> None:
+def test_five_steps_equal_the_definition(size: int, decay: float) -> None:
     for found, wanted in zip(five_steps(size, "float32", decay), five_steps(size, "float64", decay), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
 
 
-def test_the_definition_is_that_of_the_paper() -> None:
-    """Algorithm 2, by hand: a first step goes by the rate against the gradient's sign, beside the decay."""
+def test_the_definition_follows_the_paper() -> None:
+    """Algorithm 2, by hand: apart from the decay, the first step is the rate against the gradient's sign."""
     weight = paddle.to_tensor([1.0, -2.0], "float64", stop_gradient=False)
     weight.grad = paddle.to_tensor([0.3, -40.0], "float64")
     with paddle.no_grad():
@@ -50,7 +50,7 @@ def test_the_definition_is_that_of_the_paper() -> None:
 @needs_bf16
 @quick
 @given(st.integers(1, 40), st.integers(1, 700))
-def test_the_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
+def test_the_bf16_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
     start, gradient = normal((rows, columns), (rows, columns), seed=(rows, columns))
     weight = paddle.to_tensor(start, stop_gradient=False)
     copy = bf16_copy(weight)
@@ -63,20 +63,20 @@ def test_the_copy_is_the_rounded_weight(rows: int, columns: int) -> None:
 
 @quick
 @given(st.lists(sizes, max_size=3))
-def test_the_sum_of_squares_is_that_of_all_elements(sizes: list[int]) -> None:
+def test_the_sum_of_squares_covers_all_elements(sizes: list[int]) -> None:
     values = normal(*[(size,) for size in sizes], seed=tuple(sizes))
     found = sum_of_squares([paddle.to_tensor(value) for value in values])
     assert found == pytest.approx(sum((value.astype(np.float64) ** 2).sum() for value in values), rel=1e-6)
 
 
-@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("non_finite", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("place", [0, 17, 16_384, 20_000])
-def test_what_is_not_finite_shows_in_the_sum_of_squares(odd: float, place: int) -> None:
+def test_a_non_finite_gradient_makes_the_sum_of_squares_non_finite(non_finite: float, place: int) -> None:
     (value,) = normal((20_001,))
-    value[place] = odd
+    value[place] = non_finite
     assert not np.isfinite(sum_of_squares([paddle.to_tensor(value), paddle.ones([3])]))
 
 
 @pytest.mark.parametrize("value", [1e15, 1e-15])
-def test_very_large_and_very_small_gradients_still_have_a_sum_of_squares(value: float) -> None:
+def test_the_sum_of_squares_of_very_large_or_small_gradients_is_right(value: float) -> None:
     assert sum_of_squares([paddle.full([100_000], value)]) == pytest.approx(1e5 * value**2, rel=1e-5)

@@ -1,4 +1,4 @@
-"""Attention against its definition in 64 bits: values and gradients, whatever the layout, the heads and the mask."""
+"""Attention against its definition in float64: values and gradients for any layout, heads and mask."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import paddle
 import pytest
-from definitions import attended, sees
+from definitions import attention_definition, visible
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import assert_close, normal, quick, run
@@ -24,7 +24,7 @@ heads_and_sizes = st.tuples(st.integers(1, 8), st.integers(1, 70)).filter(lambda
 
 @st.composite
 def masks(draw: st.DrawFn, layout: Layout, keys: Layout | None = None) -> Mask | None:
-    """Any of the masks there are; with `keys`, any intervals, empty ones and ones that reach too far included."""
+    """Any kind of mask; with `keys`, any intervals, including empty ones and ones beyond the end."""
     reach = st.integers(0, layout.longest)
     if keys is not None:
         ends = st.lists(st.integers(0, keys.longest + 3), min_size=layout.tokens, max_size=layout.tokens)
@@ -43,69 +43,69 @@ def masks(draw: st.DrawFn, layout: Layout, keys: Layout | None = None) -> Mask |
     )
 
 
-def judge(layout: Layout, keys: Layout, heads: int, size: int, mask: Mask | None, scale: float = 1.0) -> None:
+def check(layout: Layout, keys: Layout, heads: int, size: int, mask: Mask | None, scale: float = 1.0) -> None:
     shapes = [(layout.tokens, heads * size), *[(keys.tokens, heads * size)] * 2, (layout.tokens, heads * size)]
     *values, upstream = normal(*shapes, seed=(layout.tokens, heads, size), scale=scale)
     given_mask = mask if keys is layout else (mask or Mask.window(layout, keys.longest, keys.longest))
     found = run(lambda q, k, v: attention(q, k, v, layout, heads, keys=keys, mask=given_mask), values, upstream)
-    seen = sees(layout, keys, given_mask)
-    wanted = run(lambda q, k, v: attended(q, k, v, seen, heads), values, upstream, "float64")
+    visible_TS = visible(layout, keys, given_mask)
+    wanted = run(lambda q, k, v: attention_definition(q, k, v, visible_TS, heads), values, upstream, "float64")
     assert_close(found, wanted, 2e-5 * max(1.0, scale))
 
 
 @quick
 @given(layouts, heads_and_sizes, st.data())
 def test_attention_equals_its_definition_forward_and_backward(
-    layout: Layout, of: tuple[int, int], data: st.DataObject
+    layout: Layout, shape: tuple[int, int], data: st.DataObject
 ) -> None:
-    judge(layout, layout, *of, data.draw(masks(layout)))
+    check(layout, layout, *shape, data.draw(masks(layout)))
 
 
 @quick
 @given(st.data(), heads_and_sizes)
-def test_attention_to_other_sequences_equals_its_definition(data: st.DataObject, of: tuple[int, int]) -> None:
+def test_attention_to_other_sequences_equals_its_definition(data: st.DataObject, shape: tuple[int, int]) -> None:
     pairs = data.draw(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 90)), min_size=1, max_size=5))
     layout, keys = (Layout.of_lengths(lengths) for lengths in zip(*pairs, strict=True))
-    judge(layout, keys, *of, data.draw(masks(layout, keys)))
+    check(layout, keys, *shape, data.draw(masks(layout, keys)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_query_that_sees_nothing_gets_zeros_and_gives_no_gradient(dtype: str) -> None:
+def test_a_fully_masked_query_has_zero_output_and_gradient(dtype: str) -> None:
     layout = Layout.of_lengths([3, 70, 1])
-    nothing = Mask(np.full(74, 5, np.int32), np.full(74, 5, np.int32))
+    empty = Mask(np.full(74, 5, np.int32), np.full(74, 5, np.int32))
     values = normal((74, 6), (74, 6), (74, 6))
-    for result in run(lambda q, k, v: attention(q, k, v, layout, 2, mask=nothing), values, 1.0, dtype):
+    for result in run(lambda q, k, v: attention(q, k, v, layout, 2, mask=empty), values, 1.0, dtype):
         assert result is not None and not result.any()
 
 
 @quick
 @given(layouts.filter(lambda layout: layout.sequences > 1), heads_and_sizes, st.data())
-def test_a_sequence_never_feels_another(layout: Layout, of: tuple[int, int], data: st.DataObject) -> None:
+def test_a_sequence_does_not_depend_on_others(layout: Layout, shape: tuple[int, int], data: st.DataObject) -> None:
     changed = data.draw(st.integers(0, layout.sequences - 1))
-    theirs = np.repeat(np.arange(layout.sequences) == changed, layout.lengths)[:, None]
-    mask, D = data.draw(masks(layout)), of[0] * of[1]
+    is_changed = np.repeat(np.arange(layout.sequences) == changed, layout.lengths)[:, None]
+    mask, D = data.draw(masks(layout)), shape[0] * shape[1]
     *values, upstream = normal(*[(layout.tokens, D)] * 4, seed=layout.tokens)
 
     def kernel(q: paddle.Tensor, k: paddle.Tensor, v: paddle.Tensor) -> paddle.Tensor:
-        return attention(q, k, v, layout, of[0], mask=mask)
+        return attention(q, k, v, layout, shape[0], mask=mask)
 
     before = run(kernel, values, upstream)
-    for other in (100.0, np.nan):
-        after = run(kernel, [np.where(theirs, x * np.float32(other), x) for x in values], upstream)
-        for one, two in zip(before, after, strict=True):
-            assert one is not None and two is not None
-            assert np.array_equal(one[~theirs[:, 0]], two[~theirs[:, 0]])
+    for factor in (100.0, np.nan):
+        after = run(kernel, [np.where(is_changed, x * np.float32(factor), x) for x in values], upstream)
+        for old, new in zip(before, after, strict=True):
+            assert old is not None and new is not None
+            assert np.array_equal(old[~is_changed[:, 0]], new[~is_changed[:, 0]])
 
 
 @quick
 @given(layouts, heads_and_sizes, st.data())
-def test_what_a_query_does_not_see_leaves_no_trace(layout: Layout, of: tuple[int, int], data: st.DataObject) -> None:
-    mask, D = data.draw(masks(layout)), of[0] * of[1]
+def test_masked_keys_do_not_affect_a_query(layout: Layout, shape: tuple[int, int], data: st.DataObject) -> None:
+    mask, D = data.draw(masks(layout)), shape[0] * shape[1]
     query = data.draw(st.integers(0, layout.tokens - 1))
-    unseen = ~sees(layout, mask=mask)[query][:, None]
+    masked = ~visible(layout, mask=mask)[query][:, None]
     q, k, v, noise = map(paddle.to_tensor, normal(*[(layout.tokens, D)] * 4, seed=layout.tokens))
-    k2, v2 = (paddle.where(paddle.to_tensor(unseen), x + 100 * noise, x) for x in (k, v))
-    before, after = (attention(q, *other, layout, of[0], mask=mask)[query].numpy() for other in ((k, v), (k2, v2)))
+    k2, v2 = (paddle.where(paddle.to_tensor(masked), x + 100 * noise, x) for x in (k, v))
+    before, after = (attention(q, *kv, layout, shape[0], mask=mask)[query].numpy() for kv in ((k, v), (k2, v2)))
     assert np.array_equal(before, after)
 
 
@@ -116,27 +116,27 @@ def test_one_token_attends_to_itself() -> None:
 
 
 @pytest.mark.parametrize("scale", [30.0, 1000.0])
-def test_large_scores_neither_overflow_nor_reach_into_other_sequences(scale: float) -> None:
+def test_large_scores_neither_overflow_nor_leak_into_other_sequences(scale: float) -> None:
     layout = Layout.of_lengths([3, 70, 7])
     q, k, v, upstream = normal(*[(80, 16)] * 4)
-    # Whole numbers, so that 32 bits hold the scores exactly; some of them are the highest of a query twice.
+    # Integers, so that float32 holds the scores exactly; for some queries the highest score occurs twice.
     values = [np.round(q), np.round(k) * np.float32(scale), v]
     found = run(lambda q, k, v: attention(q, k, v, layout, 1), values, upstream)
-    seen = sees(layout)
-    wanted = run(lambda q, k, v: attended(q, k, v, seen, 1), values, upstream, "float64")
+    visible_TS = visible(layout)
+    wanted = run(lambda q, k, v: attention_definition(q, k, v, visible_TS, 1), values, upstream, "float64")
     assert_close(found, wanted, 1e-3)
 
 
-@pytest.mark.parametrize("spoilt", [0, 1, 2])
-def test_what_is_no_number_is_passed_on(spoilt: int) -> None:
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_nan_is_propagated(which: int) -> None:
     values = normal((5, 8), (5, 8), (5, 8))
-    values[spoilt][3, 2] = np.nan
+    values[which][3, 2] = np.nan
     found = attention(*map(paddle.to_tensor, values), Layout.of_lengths([1, 4]), 1).numpy()
-    assert np.isnan(found[3]).all() if spoilt < 2 else np.isnan(found[3, 2])
+    assert np.isnan(found[3]).all() if which < 2 else np.isnan(found[3, 2])
     assert not np.isnan(found[0]).any()
 
 
-def test_columns_of_a_wider_tensor_are_read_as_such() -> None:
+def test_column_slices_of_a_wider_tensor_are_read_correctly() -> None:
     layout, (wide,) = Layout.of_lengths([4, 3]), normal((7, 36))
     parts = paddle.split(paddle.to_tensor(wide), 3, axis=1)
     found = attention(*parts, layout, 2).numpy()

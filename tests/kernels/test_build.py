@@ -1,4 +1,4 @@
-"""Compiling the kernels: at first use, once, also by several processes at a time, and the reasons why not."""
+"""Compiling the kernels: at first use, once, also by concurrent processes, and the errors if that fails."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ comp
 
 
 @pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one short source in the place of the kernels', and an empty cache."""
+def one_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one short source instead of the kernels, and an empty cache."""
     folder = tmp_path / "src"
     folder.mkdir()
     (folder / "answer.cpp").write_text(SOURCE)
@@ -60,48 +60,46 @@ def program(path: Path, script: str) -> Path:
         ({"avx512_bf16"}, []),
     ],
 )
-def test_a_processor_runs_the_variants_whose_instructions_it_has_all(flags: set[str], variants: list[str]) -> None:
+def test_a_processor_runs_the_variants_whose_instructions_it_has(flags: set[str], variants: list[str]) -> None:
     assert runnable(flags) == variants
 
 
 @needs_compiler
-def test_what_is_built_runs_and_is_found_under_a_name_for_its_sources(small: Path) -> None:
+def test_a_built_library_runs_and_is_cached_by_its_sources(one_source: Path) -> None:
     path = build("avx2", cached("avx2"))
     assert ctypes.CDLL(str(path)).answer() == 42
     assert path == cached("avx2") and path.is_relative_to(cache())
-    assert [entry.name for entry in path.parent.iterdir()] == ["avx2.so"]  # nothing left beside it
-    (small / "answer.cpp").write_text(SOURCE.replace("42", "43"))
-    assert cached("avx2") != path  # other sources, another library
+    assert [entry.name for entry in path.parent.iterdir()] == ["avx2.so"]  # no temporary files are left
+    (one_source / "answer.cpp").write_text(SOURCE.replace("42", "43"))
+    assert cached("avx2") != path  # different sources, different library
 
 
-def test_the_variants_of_one_source_have_names_of_their_own(small: Path) -> None:
+def test_the_variants_have_different_cache_names(one_source: Path) -> None:
     assert len({cached(variant) for variant in builder.VARIANTS}) == len(builder.VARIANTS)
 
 
 @needs_compiler
-def test_several_processes_may_build_at_once(small: Path, tmp_path: Path) -> None:
+def test_several_processes_can_build_at_once(one_source: Path, tmp_path: Path) -> None:
     script = (
         "import ctypes, sys; from pathlib import Path; from ernie.kernels import build as b; "
         "b.SOURCES = Path(sys.argv[1]); print(ctypes.CDLL(str(b.build('avx2', b.cached('avx2')))).answer())"
     )
-    command = [sys.executable, "-c", script, str(small)]
+    command = [sys.executable, "-c", script, str(one_source)]
     running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
     assert [process.communicate(timeout=60)[0].strip() for process in running] == ["42"] * 4
     assert [entry.name for entry in cached("avx2").parent.iterdir()] == ["avx2.so"]
 
 
 @needs_compiler
-def test_a_killed_build_is_not_taken_for_a_library(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_build_leaves_no_library(one_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "killed", "kill -9 $$")))
     with pytest.raises(CannotBuild, match=r"killed could not compile answer.cpp for avx2"):
         build("avx2", cached("avx2"))
     assert not cached("avx2").exists()
 
 
-def test_a_source_that_does_not_compile_is_named_with_the_first_error(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_compile_error_names_the_source_and_the_first_error(
+    one_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = 'echo "in file" >&2; echo "answer.cpp:1: error: no such thing" >&2; echo "error: more" >&2; exit 1'
     monkeypatch.setenv("CXX", str(program(tmp_path / "bin" / "broken", script)))
@@ -110,26 +108,28 @@ def test_a_source_that_does_not_compile_is_named_with_the_first_error(
     assert "error: more" in raised.value.details and "-mavx2" in raised.value.details
 
 
-def test_a_compiler_that_is_not_there_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(one_source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
     with pytest.raises(CannotBuild, match=r"compiler /nowhere/c\+\+ cannot be started"):
         build("avx2", cached("avx2"))
 
 
-def test_without_a_compiler_there_is_one_reason(small: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_compiler_the_error_says_so(
+    one_source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotBuild, match=r"there is no C\+\+ compiler"):
         build("avx2", cached("avx2"))
 
 
-def test_the_compiler_may_be_a_command_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_can_be_a_command_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "ccache g++ -B'/a folder'")
     assert compiler() == ["ccache", "g++", "-B/a folder"]
 
 
-def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_unwritable_cache_is_named_with_a_remedy(
+    one_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -138,15 +138,15 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(
 
 
 @needs_compiler
-def test_the_library_brings_no_openmp_runtime_of_its_own(small: Path) -> None:
-    (small / "parallel.cpp").write_text(PARALLEL)
+def test_the_library_does_not_link_its_own_openmp_runtime(one_source: Path) -> None:
+    (one_source / "parallel.cpp").write_text(PARALLEL)
     content = build("avx2", cached("avx2")).read_bytes()
-    assert b"GOMP_parallel" in content or b"__kmpc_fork_call" in content  # it uses the one that is there
+    assert b"GOMP_parallel" in content or b"__kmpc_fork_call" in content  # it uses the loaded one
     assert b"libgomp" not in content and b"libomp" not in content
 
 
 @pytest.mark.parametrize("compilers", ["none", "broken"])
-def test_a_wheel_is_built_without_a_compiler_and_carries_the_sources(compilers: str, tmp_path: Path) -> None:
+def test_a_wheel_built_without_a_compiler_contains_the_sources(compilers: str, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for name in ("ernie", "tasks", "pretrain", "finetune", "configs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""The copies of weights in bfloat16 are those of the weights as they are, whoever changed them."""
+"""The bfloat16 copies of weights are up to date, whatever has changed the weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STEP = AdamStep(rate=0.01, decay=0.1, beta1=0.9, beta2=0.99, epsilon=1e-8, power
 
 @pytest.fixture
 def weight() -> Tensor:
-    """A parameter, used once in bfloat16 so that there is a copy of it."""
-    made = paddle.create_parameter([40, 30], "float32", default_initializer=paddle.nn.initializer.Normal())
-    bf16_copy(made)
-    return made
+    """A parameter that already has a bfloat16 copy."""
+    parameter = paddle.create_parameter([40, 30], "float32", default_initializer=paddle.nn.initializer.Normal())
+    bf16_copy(parameter)
+    return parameter
 
 
-def learn(weight: Tensor) -> None:
-    """A forward and a backward pass."""
+def forward_and_backward(weight: Tensor) -> None:
+    """Run a forward and a backward pass."""
     with precision("bf16"):
         linear(paddle.to_tensor(normal((5, 40))[0]), weight, paddle.zeros([30])).square().sum().backward()
 
@@ -73,7 +73,7 @@ def as_layer(weight: Tensor) -> paddle.nn.Layer:
         "load a state",
     ],
 )
-def test_what_paddle_changes_is_seen(weight: Tensor, change: Callable[[Tensor], object]) -> None:
+def test_changes_by_paddle_are_detected(weight: Tensor, change: Callable[[Tensor], object]) -> None:
     before = weight.numpy()
     with paddle.no_grad():
         change(weight)
@@ -82,16 +82,16 @@ def test_what_paddle_changes_is_seen(weight: Tensor, change: Callable[[Tensor], 
 
 
 @pytest.mark.parametrize("optimizer", [paddle.optimizer.SGD, paddle.optimizer.Adam, paddle.optimizer.AdamW])
-def test_a_step_of_paddles_own_optimizers_is_seen(weight: Tensor, optimizer: type[paddle.optimizer.Optimizer]) -> None:
+def test_steps_of_paddles_optimizers_are_detected(weight: Tensor, optimizer: type[paddle.optimizer.Optimizer]) -> None:
     steps = optimizer(learning_rate=0.1, parameters=[weight])
     for _ in range(3):
-        learn(weight)
+        forward_and_backward(weight)
         steps.step()
         steps.clear_grad()
         assert_current(weight)
 
 
-def test_a_step_that_changes_one_row_only_is_seen(weight: Tensor) -> None:
+def test_a_step_that_changes_only_one_row_is_detected(weight: Tensor) -> None:
     steps = paddle.optimizer.SGD(learning_rate=1.0, parameters=[weight])
     with precision("bf16"):
         one_row = paddle.to_tensor(np.eye(40, dtype=np.float32)[:1])
@@ -100,27 +100,27 @@ def test_a_step_that_changes_one_row_only_is_seen(weight: Tensor) -> None:
     assert_current(weight)
 
 
-def test_our_optimizer_renews_the_copy_where_it_lies(weight: Tensor) -> None:
-    learn(weight)
+def test_our_optimizer_updates_the_copy_in_place(weight: Tensor) -> None:
+    forward_and_backward(weight)
     moments = paddle.zeros([40, 30]), paddle.zeros([40, 30])
-    place = bf16_copy(weight).data_ptr()
+    address = bf16_copy(weight).data_ptr()
     for _ in range(3):
-        learn(weight)
-        place = bf16_copy(weight).data_ptr()
+        forward_and_backward(weight)
+        address = bf16_copy(weight).data_ptr()
         adamw(STEP, weight, *moments)
         assert_current(weight)
-        assert bf16_copy(weight).data_ptr() == place
+        assert bf16_copy(weight).data_ptr() == address
 
 
-def test_our_optimizer_also_renews_a_copy_that_was_out_of_date(weight: Tensor) -> None:
-    learn(weight)
+def test_our_optimizer_also_updates_a_stale_copy(weight: Tensor) -> None:
+    forward_and_backward(weight)
     with paddle.no_grad():
         weight.set_value(NEW)
     adamw(STEP, weight, paddle.zeros([40, 30]), paddle.zeros([40, 30]))
     assert_current(weight)
 
 
-def test_without_learning_there_is_one_copy(weight: Tensor) -> None:
+def test_an_unchanged_weight_keeps_its_copy(weight: Tensor) -> None:
     assert bf16_copy(weight).data_ptr() == bf16_copy(weight).data_ptr()
     with paddle.no_grad(), precision("bf16"):
         linear(paddle.ones([2, 40]), weight, paddle.zeros([30]))

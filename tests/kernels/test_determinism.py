@@ -1,4 +1,4 @@
-"""The same bits from run to run and with any number of threads; no memory that grows with the square of the length."""
+"""Bit-for-bit equal results in every run with any number of threads, and memory that is not quadratic in the length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 import pytest
-from judging import Found, needs_bf16, needs_kernels, normal, run
+from judging import Results, needs_bf16, needs_kernels, normal, run
 from paddle import Tensor
 
 from ernie import runtime
@@ -32,18 +32,18 @@ T, H, D, F, V = LAYOUT.tokens, 3, 48, 100, 500
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """The number of threads as it was, afterwards."""
+    """Restore the number of threads after each test."""
     before = loaded().handle.ernie_kernels_max_threads()
     yield
     loaded().handle.ernie_kernels_threads(before)
 
 
-def attended() -> Found:
+def run_attention() -> Results:
     *values, upstream = normal(*[(T, D)] * 4)
     return run(lambda q, k, v: attention(q, k, v, LAYOUT, H, 0.1), values, upstream)
 
 
-def transformed() -> Found:
+def run_layer() -> Results:
     shapes = [(D, D)] * 4 + [(D, F), (F, D)] + [(D,)] * 4 + [(F,)] + [(D,)] * 5
     x, upstream, *weights = normal((T, D), (T, D), *shapes)
     settings = LayerSettings(H, "gelu", 1e-5, 0.1, 0.1)
@@ -54,38 +54,38 @@ def transformed() -> Found:
     return run(kernel, [x, *(weight / np.float32(7) for weight in weights)], upstream)
 
 
-def embedded() -> Found:
+def run_embedding() -> Results:
     *values, upstream = normal((V, D), (9, D), (D,), (D,), (T, D))
     ids = [np.arange(T) * 7 % 50, np.arange(T) % 9]
     return run(lambda *given: embed(ids, given[:2], *given[2:], 1e-5, 0.1), values, upstream)
 
 
-def predicted() -> Found:
+def run_vocabulary() -> Results:
     values, labels = normal((T, D), (V, D), (V,)), np.arange(T) % V
     return run(lambda *given: vocabulary_cross_entropy(*given, labels), values, 0.1)
 
 
-def multiplied() -> Found:
+def run_linear_gelu() -> Results:
     *values, upstream = normal((T, D), (D, F), (F,), (T, F))
     return run(lambda *given: linear(*given, "gelu"), values, upstream)
 
 
-def multiplied_only() -> Found:
+def run_linear() -> Results:
     *values, upstream = normal((T, D), (D, F), (F,), (T, F))
     return run(linear, values, upstream)
 
 
-def normalized() -> Found:
+def run_norm() -> Results:
     *values, upstream = normal((T, D), (T, D), (D,), (D,), (T, D))
     return run(lambda *given: add_norm(*given, 1e-5), values, upstream)
 
 
-def recurred() -> Found:
+def run_recurrent() -> Results:
     *values, upstream = normal((T, 3 * D), (D, 3 * D), (3 * D,), (T, D))
     return run(lambda x, *weights: gated_recurrent(x, LAYOUT, *weights), values, upstream)
 
 
-def convolved() -> Found:
+def run_dilated() -> Results:
     layer: list[tuple[int, ...]] = [(2 * 4 + 3, 2 * 4), (2 * 4,), (4, 5), (4, 4), (4,)]
     *values, upstream = normal((2, 9, 4), (2, 9, 3), *layer, *layer[:3], (2, 6, 5))
 
@@ -95,43 +95,53 @@ def convolved() -> Found:
     return run(kernel, values, upstream)
 
 
-def computed(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untyped-def]
+def result_bytes(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untyped-def]
     loaded().handle.ernie_kernels_threads(threads)
     paddle.seed(3)
     return [result.tobytes() for result in kernel()]
 
 
 @pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16)])
-@pytest.mark.parametrize("kernel", [attended, transformed, embedded, predicted])
-def test_any_number_of_threads_gives_the_same_bits_every_time(kernel, name) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("kernel", [run_attention, run_layer, run_embedding, run_vocabulary])
+def test_results_are_bit_identical_with_any_number_of_threads(kernel, name) -> None:  # type: ignore[no-untyped-def]
     with precision(name):
-        first = computed(kernel, 1)
+        first = result_bytes(kernel, 1)
         for threads in (1, 2, 3, 3):
-            assert computed(kernel, threads) == first
+            assert result_bytes(kernel, threads) == first
 
 
 @pytest.mark.parametrize(
     "kernel",
-    [attended, transformed, embedded, predicted, multiplied, multiplied_only, normalized, recurred, convolved],
+    [
+        run_attention,
+        run_layer,
+        run_embedding,
+        run_vocabulary,
+        run_linear_gelu,
+        run_linear,
+        run_norm,
+        run_recurrent,
+        run_dilated,
+    ],
 )
-def test_the_type_that_paddle_makes_tensors_of_by_default_changes_nothing(kernel) -> None:  # type: ignore[no-untyped-def]
-    wanted = computed(kernel, 1)
+def test_results_do_not_depend_on_paddles_default_dtype(kernel) -> None:  # type: ignore[no-untyped-def]
+    wanted = result_bytes(kernel, 1)
     paddle.set_default_dtype("float64")
     try:
-        assert computed(kernel, 1) == wanted
+        assert result_bytes(kernel, 1) == wanted
     finally:
         paddle.set_default_dtype("float32")
 
 
-def _forget_peak() -> None:
+def _reset_peak_memory() -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def test_the_memory_of_attention_does_not_grow_with_the_square_of_the_length() -> None:
+def test_the_memory_of_attention_is_not_quadratic_in_the_length() -> None:
     length = 8192
     tensors = [paddle.to_tensor(x, stop_gradient=False) for x in normal(*[(length, 16)] * 3)]
     layout = Layout.of_lengths([length])
-    _forget_peak()
+    _reset_peak_memory()
     before = runtime.memory("VmHWM")
     attention(*tensors, layout, 1).sum().backward()
     square = 4 * length * length  # bytes of a matrix of scores

@@ -1,4 +1,4 @@
-"""The stack of gated dilated convolutions against its definition in 64 bits."""
+"""The stack of gated dilated convolutions against its definition in float64."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import paddle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging import assert_close, assert_only_the_frozen_are_left_out, needs_kernels, normal, quick, run
+from judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
 
 from ernie.kernels.dilated import GatedLayer, gated_stack, reach
@@ -23,7 +23,7 @@ def stack(*tensors: Tensor, dilations: Sequence[int]) -> Tensor:
     return gated_stack(x, conditioner, layers, dilations)
 
 
-def drawn(C: int, taps: int, dilations: Sequence[int], R: int) -> tuple[list[np.ndarray], np.ndarray]:
+def random_inputs(C: int, taps: int, dilations: Sequence[int], R: int) -> tuple[list[np.ndarray], np.ndarray]:
     """x, conditioner, the layers' weights, and an upstream gradient."""
     S = R + reach(taps, dilations)
     layer: list[tuple[int, ...]] = [(taps * C + H, 2 * C), (2 * C,), (C, K), (C, C), (C,)]
@@ -39,8 +39,8 @@ def drawn(C: int, taps: int, dilations: Sequence[int], R: int) -> tuple[list[np.
     st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=4),
     st.integers(1, 9),
 )
-def test_it_equals_its_definition_forward_and_backward(C: int, taps: int, dilations: list[int], R: int) -> None:
-    values, upstream = drawn(C, taps, dilations, R)
+def test_the_stack_equals_its_definition_forward_and_backward(C: int, taps: int, dilations: list[int], R: int) -> None:
+    values, upstream = random_inputs(C, taps, dilations, R)
 
     def kernel(*tensors: Tensor) -> Tensor:
         return stack(*tensors, dilations=dilations)
@@ -49,26 +49,26 @@ def test_it_equals_its_definition_forward_and_backward(C: int, taps: int, dilati
 
 
 @pytest.mark.parametrize("frozen", [(0,), (1,), (0, 1), (2, 3, 4), (5, 6), tuple(range(1, 10)), tuple(range(2, 10))])
-def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int, ...]) -> None:
-    values, upstream = drawn(4, 2, (1, 2), 5)
+def test_frozen_inputs_get_no_gradient_and_others_are_unchanged(frozen: tuple[int, ...]) -> None:
+    values, upstream = random_inputs(4, 2, (1, 2), 5)
 
     def kernel(*tensors: Tensor) -> Tensor:
         return stack(*tensors, dilations=(1, 2))
 
-    some, every = (run(kernel, values, upstream, frozen=chosen) for chosen in (frozen, ()))
-    assert_only_the_frozen_are_left_out(some, every, frozen)
+    with_frozen, without = (run(kernel, values, upstream, frozen=chosen) for chosen in (frozen, ()))
+    assert_only_frozen_lack_gradients(with_frozen, without, frozen)
 
 
 @needs_kernels
-def test_a_gate_that_is_far_open_or_closed_is_one_and_nothing() -> None:
-    values, _ = drawn(1, 1, (1,), 3)
+def test_saturated_gates_are_one_and_zero() -> None:
+    values, _ = random_inputs(1, 1, (1,), 3)
     values[3] = np.array([-1e4, 1e4], np.float32)
     found = stack(*(paddle.to_tensor(value) for value in values), dilations=(1,))
     np.testing.assert_allclose(found.numpy(), np.broadcast_to(-values[4], found.shape), rtol=1e-6)
 
 
-def test_as_many_samples_as_come_before_the_first_one_are_too_few() -> None:
-    values, _ = drawn(2, 2, (1, 2), 1)
+def test_too_few_samples_for_one_output_are_an_error() -> None:
+    values, _ = random_inputs(2, 2, (1, 2), 1)
     tensors = [paddle.to_tensor(value) for value in values]
     with pytest.raises(ValueError, match="before the first"):
         stack(tensors[0][:, 1:], tensors[1][:, 1:], *tensors[2:], dilations=(1, 2))

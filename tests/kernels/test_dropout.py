@@ -1,4 +1,4 @@
-"""The generator behind all masks of dropout: its words, how often it keeps, and that no mask tells of another."""
+"""The generator of all dropout masks: its words, its keep rate, and that masks are uncorrelated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import needs_kernels, quick
-from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ALONE, ATTENTION, kept, philox
+from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, STANDALONE, dropout_mask, philox
 
 from ernie.kernels.cpu.call import loaded
 
@@ -29,60 +29,65 @@ Words = tuple[int, ...]
         ),
     ],
 )
-def test_the_judge_gives_the_words_its_authors_published(counter: Words, key: tuple[int, int], words: Words) -> None:
+def test_the_numpy_generator_matches_the_published_test_vectors(
+    counter: Words, key: tuple[int, int], words: Words
+) -> None:
     assert tuple(int(word) for word in philox(tuple(map(np.array, counter)), key)) == words
 
 
 @needs_kernels
 @quick
 @given(st.integers(1, 9), st.integers(1, 300), st.floats(0.015625, 0.984375, width=32), st.integers(0, 2**64 - 1))
-def test_the_kernel_draws_what_the_judge_draws(rows: int, columns: int, probability: float, seed: int) -> None:
+def test_the_kernel_matches_the_numpy_generator(rows: int, columns: int, probability: float, seed: int) -> None:
     ones, found = paddle.ones([rows, columns]), paddle.empty([rows, columns])
     loaded().call("drop", ones.data_ptr(), probability, seed, rows, columns, found.data_ptr())
-    np.testing.assert_allclose(found.numpy(), kept(probability, seed, ALONE, rows, columns), rtol=1e-6)
+    np.testing.assert_allclose(found.numpy(), dropout_mask(probability, seed, STANDALONE, rows, columns), rtol=1e-6)
 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("seed", [0, 1, SEED])
-def test_the_share_that_is_kept_is_the_one_asked_for(probability: float, seed: int) -> None:
-    mask = kept(probability, seed, ALONE, ROWS, COLUMNS) > 0
+def test_the_share_of_kept_elements_is_right(probability: float, seed: int) -> None:
+    mask = dropout_mask(probability, seed, STANDALONE, ROWS, COLUMNS) > 0
     for axis in (None, 0, 1):  # of all, of each column, of each row
         count = mask.size if axis is None else mask.shape[axis]
-        off = np.abs(mask.mean(axis) - (1 - probability)) / np.sqrt(probability * (1 - probability) / count)
-        assert np.max(off) < (4 if axis is None else 5.5)  # the worst of a thousand
+        deviation = np.abs(mask.mean(axis) - (1 - probability)) / np.sqrt(probability * (1 - probability) / count)
+        assert np.max(deviation) < (4 if axis is None else 5.5)  # the worst of a thousand
 
 
-def _correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Of two masks, in standard deviations of what unrelated ones have."""
-    a, b = ((x > 0) - (x > 0).mean() for x in (one, other))
+def _correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """The correlation of two masks, in standard deviations of that of independent masks."""
+    a, b = ((x > 0) - (x > 0).mean() for x in (first, second))
     return float(abs((a * b).mean()) / (a.std() * b.std()) * np.sqrt(a.size))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 16, 64])
-def test_neighbouring_rows_are_unrelated(rows: int) -> None:
-    mask = kept(0.5, SEED, ALONE, ROWS, COLUMNS)
+def test_neighboring_rows_are_uncorrelated(rows: int) -> None:
+    mask = dropout_mask(0.5, SEED, STANDALONE, ROWS, COLUMNS)
     assert _correlation(mask[rows:], mask[:-rows]) < 4
 
 
 @pytest.mark.parametrize("columns", [1, 2, 8, 15, 16, 17, 32, 64, 128])
-def test_neighbouring_columns_are_unrelated(columns: int) -> None:
-    mask = kept(0.5, SEED, ALONE, ROWS, COLUMNS)
+def test_neighboring_columns_are_uncorrelated(columns: int) -> None:
+    mask = dropout_mask(0.5, SEED, STANDALONE, ROWS, COLUMNS)
     assert _correlation(mask[:, columns:], mask[:, :-columns]) < 4
 
 
 @pytest.mark.parametrize("difference", [1, 2, 1 << 31, 1 << 32, 1 << 63])
-def test_neighbouring_seeds_are_unrelated(difference: int) -> None:
-    masks = [kept(0.5, seed, ALONE, ROWS, COLUMNS) for seed in (SEED, (SEED + difference) % 2**64)]
+def test_neighboring_seeds_are_uncorrelated(difference: int) -> None:
+    masks = [dropout_mask(0.5, seed, STANDALONE, ROWS, COLUMNS) for seed in (SEED, (SEED + difference) % 2**64)]
     assert _correlation(*masks) < 4
 
 
-def test_sites_of_a_layer_and_heads_are_unrelated() -> None:
-    masks = [kept(0.5, SEED, site, ROWS, COLUMNS) for site in (ALONE, ATTENTION, AFTER_ATTENTION, AFTER_FEED_FORWARD)]
-    masks += [kept(0.5, SEED, ATTENTION, ROWS, COLUMNS, head) for head in (1, 2, 7)]
+def test_sites_of_a_layer_and_heads_are_uncorrelated() -> None:
+    masks = [
+        dropout_mask(0.5, SEED, site, ROWS, COLUMNS)
+        for site in (STANDALONE, ATTENTION, AFTER_ATTENTION, AFTER_FEED_FORWARD)
+    ]
+    masks += [dropout_mask(0.5, SEED, ATTENTION, ROWS, COLUMNS, head) for head in (1, 2, 7)]
     for number, mask in enumerate(masks):
         assert all(_correlation(mask, other) < 4 for other in masks[:number])
 
 
-def test_a_row_does_not_repeat_itself_at_another_place() -> None:
-    packed = np.packbits(kept(0.5, SEED, ALONE, 4096, 64) > 0, axis=1)
+def test_no_row_is_repeated() -> None:
+    packed = np.packbits(dropout_mask(0.5, SEED, STANDALONE, 4096, 64) > 0, axis=1)
     assert len(np.unique(packed, axis=0)) == len(packed)

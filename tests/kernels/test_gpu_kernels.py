@@ -1,4 +1,4 @@
-"""The GPU bodies against the references in float32 on the same GPU, forward and backward."""
+"""The GPU implementations against the references in float32 on the same GPU, forward and backward."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ernie.kernels.precision import Precision, precision
 
 pytestmark = pytest.mark.gpu
 LAYOUT = Layout.of_lengths([1, 17, 130, 5, 64])
-SHARE = {"bf16": 0.02, "fp16": 0.003}  # of the norm of a result, that its error may have
+TOLERANCE = {"bf16": 0.02, "fp16": 0.003}  # of the error, relative to the norm of a result
 low = pytest.mark.parametrize("kind", ["bf16", "fp16"])
 
 
@@ -44,10 +44,10 @@ def results(kernel: Callable[..., Tensor], values: Sequence[np.ndarray]) -> list
     return [out.numpy(), *(x.grad.numpy() for x in tensors)]
 
 
-def assert_near(found: list[np.ndarray], wanted: list[np.ndarray], share: float) -> None:
-    for number, (one, other) in enumerate(zip(found, wanted, strict=True)):
-        error = float(np.linalg.norm(one - other) / np.linalg.norm(other))
-        assert error < share, f"result {number}: {error:.5f}"
+def assert_near(found: list[np.ndarray], wanted: list[np.ndarray], tolerance: float) -> None:
+    for number, (actual, expected) in enumerate(zip(found, wanted, strict=True)):
+        error = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
+        assert error < tolerance, f"result {number}: {error:.5f}"
 
 
 @low
@@ -63,16 +63,16 @@ def assert_near(found: list[np.ndarray], wanted: list[np.ndarray], share: float)
     ids=["full", "causal", "window", "chunk", "prefix"],
 )
 @pytest.mark.parametrize("size", [64, 20], ids=["fused", "reference"])
-def test_attention_in_half_precision_is_the_references(kind: Precision, mask: Mask | None, size: int) -> None:
+def test_attention_in_half_precision_is_near_the_reference(kind: Precision, mask: Mask | None, size: int) -> None:
     values = normal(*[(LAYOUT.tokens, 2 * size)] * 3)
     with precision(kind):
         found = results(lambda q, k, v: attention(q, k, v, LAYOUT, 2, mask=mask), values)
     wanted = results(lambda q, k, v: attention_reference(q, k, v, LAYOUT, 2, 0.0, LAYOUT, mask), values)
-    assert_near(found, wanted, SHARE[kind])
+    assert_near(found, wanted, TOLERANCE[kind])
 
 
 @low
-def test_attention_over_other_sequences_is_the_references(kind: Precision) -> None:
+def test_attention_to_other_sequences_is_near_the_reference(kind: Precision) -> None:
     keys = Layout.of_lengths([3, 40, 1, 200, 64])
     values = normal((LAYOUT.tokens, 128), (keys.tokens, 128), (keys.tokens, 128))
     for mask in (None, Mask.wait(LAYOUT, 3)):
@@ -82,10 +82,10 @@ def test_attention_over_other_sequences_is_the_references(kind: Precision) -> No
             lambda q, k, v, mask=mask: attention_reference(q, k, v, LAYOUT, 2, 0.0, keys, mask),
             values,
         )
-        assert_near(found, wanted, SHARE[kind])
+        assert_near(found, wanted, TOLERANCE[kind])
 
 
-def test_attention_drops_weights_and_keeps_their_mean() -> None:
+def test_attention_dropout_preserves_the_mean() -> None:
     paddle.seed(0)
     layout = Layout.of_lengths([64] * 50)
     q, k = (paddle.zeros([layout.tokens, 64]) for _ in range(2))
@@ -96,24 +96,24 @@ def test_attention_drops_weights_and_keeps_their_mean() -> None:
 
 
 @pytest.mark.parametrize("activation", ["none", "gelu", "relu"])
-@pytest.mark.parametrize(("kind", "share"), [("fp32", 2e-3), *SHARE.items()])  # fp32 products may be in TF32
-def test_the_linear_kernel_is_the_references(kind: Precision, share: float, activation: str) -> None:
+@pytest.mark.parametrize(("kind", "tolerance"), [("fp32", 2e-3), *TOLERANCE.items()])  # fp32 products may use TF32
+def test_the_linear_kernel_is_near_the_reference(kind: Precision, tolerance: float, activation: str) -> None:
     values = normal((33, 64), (64, 96), (96,))
     with precision(kind):
         found = results(lambda x, w, b: linear(x, w, b, activation), values)
-    assert_near(found, results(lambda x, w, b: linear_reference(x, w, b, activation), values), share)
+    assert_near(found, results(lambda x, w, b: linear_reference(x, w, b, activation), values), tolerance)
 
 
-@pytest.mark.parametrize(("kind", "share"), [("fp32", 1e-5), *SHARE.items()])
-def test_dropout_residual_and_norm_are_the_references(kind: Precision, share: float) -> None:
+@pytest.mark.parametrize(("kind", "tolerance"), [("fp32", 1e-5), *TOLERANCE.items()])
+def test_residual_and_norm_are_near_the_reference(kind: Precision, tolerance: float) -> None:
     values = normal((33, 64), (33, 64), (64,), (64,))
     with precision(kind):
         found = results(lambda *x: add_norm(*x, 1e-5), values)
-    assert_near(found, results(lambda *x: norm_reference(*x, 1e-5, 0.0), values), share)
+    assert_near(found, results(lambda *x: norm_reference(*x, 1e-5, 0.0), values), tolerance)
 
 
 @low
-def test_level_o2_keeps_what_layers_return_in_half_precision_and_the_weights_in_float32(kind: Precision) -> None:
+def test_level_o2_returns_half_precision_but_keeps_float32_gradients(kind: Precision) -> None:
     x, y, gain, offset = (paddle.to_tensor(value, stop_gradient=False) for value in normal((5, 8), (5, 8), (8,), (8,)))
     half = {"bf16": paddle.bfloat16, "fp16": paddle.float16}[kind]
     with precision(kind, "O1"):

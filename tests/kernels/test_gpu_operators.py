@@ -1,4 +1,4 @@
-"""What the GPU bodies hand to Paddle's operators, as far as that can be told without a GPU."""
+"""The arguments that the GPU implementations pass to Paddle's operators, tested without a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import paddle
 import pytest
-from definitions import attended, sees
+from definitions import attention_definition, visible
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import quick
@@ -39,12 +39,12 @@ def masks(draw: st.DrawFn) -> tuple[Layout, Mask]:
 
 
 def flashmask(q: Tensor, k: Tensor, v: Tensor, startend_row_indices: Tensor, dropout: float) -> Tensor:
-    """What Paddle's documentation says that `flashmask_attention` computes of two rows a key, without `causal`."""
+    """`flashmask_attention` as documented by Paddle, with two row indices per key and without `causal`."""
     below, above = np.moveaxis(startend_row_indices.numpy()[0, 0], -1, 0)
     row_T, key_T = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])
-    hidden_TT = ((row_T >= key_T) & (row_T >= below)) | ((row_T < key_T) & (row_T < above))
+    masked_TT = ((row_T >= key_T) & (row_T >= below)) | ((row_T < key_T) & (row_T < above))
     q, k, v = (x.reshape([x.shape[1], -1]) for x in (q, k, v))
-    return attended(q, k, v, ~hidden_TT, startend_row_indices.shape[1] * 2).reshape([1, -1, 2, 4])
+    return attention_definition(q, k, v, ~masked_TT, startend_row_indices.shape[1] * 2).reshape([1, -1, 2, 4])
 
 
 def unpadded(
@@ -59,44 +59,45 @@ def unpadded(
     dropout: float,
     causal: bool,
 ) -> tuple[Tensor, None]:
-    """What the documentation says of `flash_attn_unpadded`."""
+    """`flash_attn_unpadded` as documented by Paddle."""
     layout, keys = (Layout(offsets.numpy().astype(np.int64)) for offsets in (cu_seqlens_q, cu_seqlens_k))
     assert (max_seqlen_q, max_seqlen_k, scale) == (layout.longest, keys.longest, 0.5)
-    seen = sees(layout, keys, Mask.causal(layout) if causal else None)
+    visible_TS = visible(layout, keys, Mask.causal(layout) if causal else None)
     q, k, v = (x.reshape([x.shape[0], -1]) for x in (query, key, value))
-    return attended(q, k, v, seen, query.shape[1]).reshape(query.shape), None
+    return attention_definition(q, k, v, visible_TS, query.shape[1]).reshape(query.shape), None
 
 
-def draw(layout: Layout, keys: Layout) -> list[Tensor]:
+def random_qkv(layout: Layout, keys: Layout) -> list[Tensor]:
     rng = np.random.default_rng(layout.tokens)
-    shapes = [(of.tokens, 8) for of in (layout, keys, keys)]
+    shapes = [(sequences.tokens, 8) for sequences in (layout, keys, keys)]
     return [paddle.to_tensor(rng.standard_normal(shape).astype(np.float32)) for shape in shapes]
 
 
 @quick
 @given(masks())
-def test_a_mask_turned_round_shows_the_same_keys(given_mask: tuple[Layout, Mask]) -> None:
+def test_an_inverted_mask_shows_the_same_keys(given_mask: tuple[Layout, Mask]) -> None:
     layout, mask = given_mask
     found = seen_by(mask, layout, layout)
     assert found is not None
     first_S, last_S = found
     row_T1 = np.arange(layout.tokens)[:, None]
-    np.testing.assert_array_equal((row_T1 >= first_S) & (row_T1 < last_S), sees(layout, mask=mask))
+    np.testing.assert_array_equal((row_T1 >= first_S) & (row_T1 < last_S), visible(layout, mask=mask))
 
 
 @quick
 @given(masks())
-def test_a_mask_is_told_to_be_causal_by_what_it_shows(given_mask: tuple[Layout, Mask]) -> None:
+def test_a_mask_is_recognized_as_causal_by_its_intervals(given_mask: tuple[Layout, Mask]) -> None:
     layout, mask = given_mask
     if is_causal(mask, layout, layout):
-        np.testing.assert_array_equal(sees(layout, mask=mask), sees(layout, mask=Mask.causal(layout)))
+        np.testing.assert_array_equal(visible(layout, mask=mask), visible(layout, mask=Mask.causal(layout)))
     assert is_causal(Mask.causal(layout), layout, layout)
 
 
-def test_masks_that_cannot_be_turned_round_are_left_to_the_reference() -> None:
+def test_masks_that_cannot_be_inverted_are_left_to_the_reference() -> None:
     layout, keys = Layout.of_lengths([4, 2]), Layout.of_lengths([6, 1])
-    behind = np.zeros(6, np.int32), np.array([4, 3, 4, 4, 1, 2], np.int32)  # the second sees less far than the first
-    for mask in (Mask.wait(layout, 0), Mask(*behind)):
+    # The second query sees less than the first.
+    shrinking = np.zeros(6, np.int32), np.array([4, 3, 4, 4, 1, 2], np.int32)
+    for mask in (Mask.wait(layout, 0), Mask(*shrinking)):
         assert seen_by(mask, layout, layout) is None
     assert seen_by(Mask.wait(layout, 2), layout, keys) is None
     assert not is_causal(Mask.causal(layout), layout, keys)
@@ -104,10 +105,10 @@ def test_masks_that_cannot_be_turned_round_are_left_to_the_reference() -> None:
 
 @quick
 @given(st.one_of(masks(), st.tuples(layouts, st.none())))
-def test_paddles_operators_are_asked_for_what_the_reference_computes(given_mask: tuple[Layout, Mask | None]) -> None:
-    """The operators have no CPU bodies: in their place stands what they are documented to compute."""
+def test_paddles_operators_get_arguments_that_compute_the_reference(given_mask: tuple[Layout, Mask | None]) -> None:
+    """The operators have no CPU implementation: they are replaced by what they are documented to compute."""
     layout, mask = given_mask
-    q, k, v = draw(layout, layout)
+    q, k, v = random_qkv(layout, layout)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu.attention, "flashmask_attention", checked(gpu.attention.flashmask_attention, flashmask))
         patch.setattr(gpu.attention, "flash_attn_unpadded", checked(gpu.attention.flash_attn_unpadded, unpadded))
@@ -117,28 +118,30 @@ def test_paddles_operators_are_asked_for_what_the_reference_computes(given_mask:
 
 
 def checked(operator: Callable[..., Any], stand_in: Callable[..., Any]) -> Callable[..., Any]:
-    """The stand-in, for arguments that Paddle's own operator would take too."""
+    """The stand-in, which accepts only arguments that Paddle's operator accepts."""
 
-    def call(*arguments: Any, **named: Any) -> Any:
-        inspect.signature(operator).bind(*arguments, **named)
-        return stand_in(*arguments, **named)
+    def call(*arguments: Any, **options: Any) -> Any:
+        inspect.signature(operator).bind(*arguments, **options)
+        return stand_in(*arguments, **options)
 
     return call
 
 
 @pytest.mark.parametrize(
-    ("body", "reference"),
+    ("implementation", "reference"),
     [
         (gpu.attention.attention, attention.reference),
         (gpu.linear.linear, linear.reference),
         (gpu.norm.add_norm, norm.reference),
     ],
 )
-def test_a_body_takes_what_its_reference_takes(body: Callable[..., Any], reference: Callable[..., Any]) -> None:
-    assert list(inspect.signature(body).parameters) == list(inspect.signature(reference).parameters)
+def test_an_implementation_has_the_parameters_of_its_reference(
+    implementation: Callable[..., Any], reference: Callable[..., Any]
+) -> None:
+    assert list(inspect.signature(implementation).parameters) == list(inspect.signature(reference).parameters)
 
 
-def test_without_a_gpu_its_bodies_are_not_chosen() -> None:
+def test_without_a_gpu_its_implementations_are_not_chosen() -> None:
     def on_gpu(x: Tensor) -> Tensor:
         raise AssertionError("a GPU's body for a tensor on a CPU")
 

@@ -1,4 +1,4 @@
-"""A whole Transformer layer against its definition in 64 bits: in both precisions, with masks, dropout and few outputs.
+"""A Transformer layer against its definition in float64: in both precisions, with masks, dropout and selected rows.
 
 Legend: T packed tokens, D width, F inner width.
 """
@@ -12,14 +12,14 @@ from functools import cached_property, partial
 import numpy as np
 import paddle
 import pytest
-from definitions import LayerMasks, kept_weights, sees, transformed
+from definitions import LayerMasks, layer_definition, visible, weight_masks
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import (
-    Found,
+    Results,
     assert_close,
     assert_near,
-    assert_only_the_frozen_are_left_out,
+    assert_only_frozen_lack_gradients,
     needs_bf16,
     needs_kernels,
     normal,
@@ -27,7 +27,7 @@ from judging import (
     run,
 )
 from paddle import Tensor
-from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded
+from philox import AFTER_ATTENTION, AFTER_FEED_FORWARD, ATTENTION, seeded_mask
 
 from ernie.data.batch import Layout
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
@@ -44,7 +44,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, a batch, and what is asked of the one for the other."""
+    """A layer, a batch, a mask and the rows of the output to compute."""
 
     layout: Layout
     settings: LayerSettings
@@ -69,20 +69,21 @@ class Case:
     def upstream(self) -> np.ndarray:
         return normal(self.values[0].shape, seed=1)[0]
 
-    def found(self, frozen: tuple[int, ...] = ()) -> Found:
+    def found(self, frozen: tuple[int, ...] = ()) -> Results:
         def kernel(x: Tensor, *weights: Tensor) -> Tensor:
             return transformer_layer(x, self.layout, LayerWeights(*weights), self.settings, self.mask, self.rows)
 
         return run(kernel, self.values, self.upstream, frozen=frozen)
 
-    def wanted(self, masks: LayerMasks | None = None) -> Found:
-        seen = sees(self.layout, mask=self.mask)
-        wanted_T1 = np.ones((self.layout.tokens, 1))
+    def wanted(self, masks: LayerMasks | None = None) -> Results:
+        visible_TT = visible(self.layout, mask=self.mask)
+        selected_T1 = np.ones((self.layout.tokens, 1))
         if self.rows is not None:
-            wanted_T1 = np.isin(np.arange(self.layout.tokens), self.rows)[:, None].astype(float)
+            selected_T1 = np.isin(np.arange(self.layout.tokens), self.rows)[:, None].astype(float)
 
         def definition(x: Tensor, *weights: Tensor) -> Tensor:
-            return transformed(x, LayerWeights(*weights), seen, self.settings, masks) * paddle.to_tensor(wanted_T1)
+            output_TD = layer_definition(x, LayerWeights(*weights), visible_TT, self.settings, masks)
+            return output_TD * paddle.to_tensor(selected_T1)
 
         return run(definition, self.values, self.upstream, "float64")
 
@@ -105,86 +106,86 @@ def test_the_layer_equals_its_definition_forward_and_backward(case: Case) -> Non
     assert_close(case.found(), case.wanted(), 5e-5)
 
 
-def judge_in_bfloat16(case: Case, masks: LayerMasks | None = None, **tolerances: float) -> None:
+def check_in_bfloat16(case: Case, masks: LayerMasks | None = None, **tolerances: float) -> None:
     with precision("bf16"):
         found = case.found()
     wanted = case.wanted(masks)
-    # Those to queries and keys may be zero: errors of small gradients count against a tenth of that to x.
+    # The gradients of queries and keys may be zero: errors are relative to at least a tenth of the gradient of x.
     assert_near(found, wanted, **tolerances, least=0.1 * float(np.linalg.norm(wanted[1])))  # type: ignore[arg-type]
 
 
-def is_of_some_size(case: Case) -> bool:
-    """So that no gradient is a small difference of few large numbers."""
+def is_large_enough(case: Case) -> bool:
+    """Whether no gradient is a small difference of few large numbers."""
     return min(case.inner, case.layout.tokens if case.rows is None else len(case.rows)) >= 8
 
 
 @needs_bf16
 @quick
-@given(cases().filter(is_of_some_size))
-def test_in_bfloat16_the_layer_is_near_its_definition(case: Case) -> None:
-    smooth = replace(case.settings, activation="gelu")  # no slope that jumps at a rounding
-    judge_in_bfloat16(replace(case, settings=smooth), forward=0.02, backward=0.05)
+@given(cases().filter(is_large_enough))
+def test_the_layer_in_bfloat16_is_near_its_definition(case: Case) -> None:
+    smooth = replace(case.settings, activation="gelu")  # whose slope does not jump when an input is rounded
+    check_in_bfloat16(replace(case, settings=smooth), forward=0.02, backward=0.05)
 
 
 @needs_bf16
 @pytest.mark.parametrize("rows", [None, np.arange(0, 140, 3)])
 @pytest.mark.parametrize("mask", [None, Mask.causal, lambda layout: Mask.window(layout, 9, 4)])
 @pytest.mark.parametrize(("heads", "size"), [(4, 32), (3, 33), (8, 15), (1, 64)])
-def test_in_bfloat16_a_layer_of_some_size_is_right_to_a_percent(
+def test_a_larger_layer_in_bfloat16_is_right_to_one_percent(
     heads: int, size: int, mask: Callable[[Layout], Mask] | None, rows: np.ndarray | None
 ) -> None:
     layout = Layout.of_lengths([70, 1, 33, 36])
     settings = LayerSettings(heads, "gelu", 1e-5)
-    judge_in_bfloat16(Case(layout, settings, size, 201, mask and mask(layout), rows), forward=0.01, backward=0.02)
+    check_in_bfloat16(Case(layout, settings, size, 201, mask and mask(layout), rows), forward=0.01, backward=0.02)
 
 
-def test_keys_need_no_bias() -> None:
-    """A softmax does not change when all scores of a query do: so the gradient is zero, not noise."""
+def test_the_gradient_of_the_key_bias_is_zero() -> None:
+    """A softmax is invariant to adding a constant to all scores of a query, so the gradient is zero, not noise."""
     case = Case(Layout.of_lengths([40, 3]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     gradient = dict(zip(LayerWeights._fields, case.found()[2:], strict=True))
     assert np.abs(gradient["k_bias"]).max() < 1e-5 * np.abs(gradient["q_bias"]).max()  # type: ignore[arg-type]
 
 
-def masks_of(case: Case, number: int) -> LayerMasks:
-    """The masks of the layer that is computed next.  Where few outputs are asked for, rows are counted among them."""
-    drawn, settings = seeded(number), case.settings
+def masks_of(case: Case, seed: int) -> LayerMasks:
+    """The dropout masks of the next layer.  If only some rows are computed, a mask counts just these rows."""
+    mask_with, settings = seeded_mask(seed), case.settings
     T, D = case.values[0].shape
     rows = np.arange(T) if case.rows is None else case.rows
     after = [np.ones((T, D)) for _ in range(2)]
     for mask, site in zip(after, (AFTER_ATTENTION, AFTER_FEED_FORWARD), strict=True):
-        mask[rows] = drawn(settings.dropout, site=site, rows=len(rows), columns=D)
-    of_weights = np.ones((settings.heads, T, T))
-    drawn_for_weights = partial(drawn, settings.attention_dropout, site=ATTENTION)
-    asked = kept_weights(case.layout, settings.heads, drawn_for_weights)
-    of_weights[:, rows] = asked[:, : len(rows)]
-    return LayerMasks(of_weights, *after)
+        mask[rows] = mask_with(settings.dropout, site=site, rows=len(rows), columns=D)
+    weights_HTT = np.ones((settings.heads, T, T))
+    mask_of = partial(mask_with, settings.attention_dropout, site=ATTENTION)
+    selected = weight_masks(case.layout, settings.heads, mask_of)
+    weights_HTT[:, rows] = selected[:, : len(rows)]
+    return LayerMasks(weights_HTT, *after)
 
 
 @needs_kernels
 @quick
 @given(cases(), st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([0.0, 0.1, 0.4]), st.integers(0, 99))
-def test_with_dropout_the_masks_are_the_generators(case: Case, dropout: float, attention: float, seed: int) -> None:
+def test_the_dropout_masks_are_those_of_the_generator(case: Case, dropout: float, attention: float, seed: int) -> None:
     case = replace(case, settings=replace(case.settings, dropout=dropout, attention_dropout=attention))
     masks = masks_of(case, seed)
     assert_close(case.found(), case.wanted(masks), 5e-5)
 
 
 @needs_bf16
-def test_with_dropout_in_bfloat16_the_masks_are_those_of_float32() -> None:
+def test_the_dropout_masks_in_bfloat16_are_those_of_float32() -> None:
     case = Case(Layout.of_lengths([70, 1, 33]), LayerSettings(3, "gelu", 1e-5, 0.1, 0.1), 21, 50)
-    judge_in_bfloat16(case, masks_of(case, 3))
+    check_in_bfloat16(case, masks_of(case, 3))
 
 
 @pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16)])
 @pytest.mark.parametrize("frozen", [(0,), (1, 2), (0, 5, 6, 12), tuple(range(1, 17))])
-def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int, ...], name: str) -> None:
+def test_frozen_inputs_get_no_gradient_and_others_are_unchanged(frozen: tuple[int, ...], name: str) -> None:
     case = Case(Layout.of_lengths([5, 40]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     with precision(name):  # type: ignore[arg-type]
-        assert_only_the_frozen_are_left_out(case.found(frozen), case.found(), frozen)
+        assert_only_frozen_lack_gradients(case.found(frozen), case.found(), frozen)
 
 
 @needs_bf16
-def test_what_the_layer_returns_is_32_bits_wide_also_in_bfloat16() -> None:
+def test_the_layer_returns_float32_in_bfloat16_precision() -> None:
     case = Case(Layout.of_lengths([5, 4]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     with precision("bf16"):
         assert {x.dtype for x in case.found() if x is not None} == {np.dtype("float32")}
@@ -192,22 +193,22 @@ def test_what_the_layer_returns_is_32_bits_wide_also_in_bfloat16() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 63, 64, 65, 97])
-def test_nothing_is_left_over_from_a_larger_batch(tokens: int) -> None:
-    """Products run over whole multiples of rows, in memory that is used again and again."""
+def test_a_larger_batch_before_does_not_change_the_results(tokens: int) -> None:
+    """Matrix products run over padded numbers of rows, in reused memory."""
     small = Case(Layout.of_lengths([tokens]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     before = small.found()
     large = Case(Layout.of_lengths([300]), LayerSettings(2, "gelu", 1e-5), 8, 20)
     large.values[0][:] = np.nan
     large.found()
-    assert all(np.array_equal(one, other) for one, other in zip(before, small.found(), strict=True))  # type: ignore[arg-type]
+    assert all(np.array_equal(old, new) for old, new in zip(before, small.found(), strict=True))  # type: ignore[arg-type]
 
 
 @quick
 @given(cases().filter(lambda case: case.layout.sequences > 1), st.data())
-def test_a_sequence_never_feels_another(case: Case, data: st.DataObject) -> None:
+def test_a_sequence_does_not_depend_on_others(case: Case, data: st.DataObject) -> None:
     changed = data.draw(st.integers(0, case.layout.sequences - 1))
-    theirs = np.repeat(np.arange(case.layout.sequences) == changed, case.layout.lengths)
+    is_changed = np.repeat(np.arange(case.layout.sequences) == changed, case.layout.lengths)
     other = replace(case)
-    other.values[0][theirs] *= -3
+    other.values[0][is_changed] *= -3
     before, after = case.found()[0], other.found()[0]
-    assert np.array_equal(before[~theirs], after[~theirs])  # type: ignore[index]
+    assert np.array_equal(before[~is_changed], after[~is_changed])  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Which kernels are chosen, and what is said where there are none."""
+"""Which kernels are chosen, and the messages if there are none."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ print(float(linear(*x).sum()), float(linear(*x).sum()))
 needs_kernels = pytest.mark.skipif(library() is None, reason="needs the C++ kernels")
 
 
-def found() -> Library:
-    """What is found now, whatever was found before."""
+def search_again() -> Library:
+    """Search for a library, ignoring the cached result."""
     result = search.__wrapped__()
     assert isinstance(result, Library), result
     return result
 
 
 @pytest.fixture
-def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a compiler that takes no time: it copies a library that was built before.
+def copying_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a fast fake compiler that copies a library built before.
 
-    Returned is a file: the variants named in it are refused as instructions that the compiler does not know.
+    Returns a file: the compiler refuses the flag named in it, like instructions that it does not know.
     """
     for variant in VARIANTS:
         monkeypatch.setenv("ERNIE_KERNELS", variant)
-        shutil.copy(found().path, tmp_path / f"{variant}.so")
+        shutil.copy(search_again().path, tmp_path / f"{variant}.so")
     monkeypatch.delenv("ERNIE_KERNELS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(module, "SHIPPED", tmp_path / "nothing")
@@ -68,41 +68,41 @@ def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @needs_kernels
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_can_be_asked_for(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_can_be_requested(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERNIE_KERNELS", variant)
-    kernels, total, x = found(), c_double(), np.arange(1000, dtype=np.float32)
+    kernels, total, x = search_again(), c_double(), np.arange(1000, dtype=np.float32)
     kernels.call("squares", x.ctypes.data, x.size, byref(total))
     assert (kernels.variant, kernels.has_bf16) == (variant, variant == "avx512_bf16")
     assert total.value == pytest.approx(float(np.square(x, dtype=np.float64).sum()))
 
 
 @needs_kernels
-def test_the_best_variant_is_taken_where_none_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_variant_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ERNIE_KERNELS", raising=False)
-    assert found().variant == VARIANTS[0]
+    assert search_again().variant == VARIANTS[0]
 
 
-def test_the_reference_can_be_asked_for_and_is_no_reason_to_say_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requesting_the_reference_prints_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERNIE_KERNELS", "reference")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert library.__wrapped__() is None
 
 
-def test_a_variant_that_there_is_not_is_refused_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_variant_is_refused_with_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERNIE_KERNELS", "avx1024")
     with pytest.raises(UserError, match="ERNIE_KERNELS: 'avx1024' is not one of reference, avx512_bf16, avx512, avx2"):
         library.__wrapped__()
 
 
-def test_a_variant_of_another_processor_is_refused_instead_of_crashing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_that_the_processor_cannot_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "processor_flags", lambda: {"avx2", "fma"})
     monkeypatch.setenv("ERNIE_KERNELS", "avx512")
     with pytest.raises(UserError, match="ERNIE_KERNELS: this processor cannot run avx512, only avx2"):
         search.__wrapped__()
 
 
-def test_a_processor_without_the_instructions_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_without_avx2_is_given_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "processor_flags", set)
     monkeypatch.delenv("ERNIE_KERNELS", raising=False)
     reason = search.__wrapped__()
@@ -110,34 +110,34 @@ def test_a_processor_without_the_instructions_is_a_reason(monkeypatch: pytest.Mo
 
 
 @needs_kernels
-def test_kernels_are_compiled_at_first_use_with_a_note_and_then_found(copying: Path) -> None:
+def test_kernels_are_compiled_at_first_use_with_a_note_and_then_cached(copying_compiler: Path) -> None:
     with pytest.warns(Remark, match=r"compiling the C\+\+ kernels for this processor, once"):
-        first = found()
+        first = search_again()
     assert first.path == cached(VARIANTS[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert found().path == first.path
+        assert search_again().path == first.path
 
 
 @needs_kernels
 @pytest.mark.parametrize("content", [b"", b"not a library"])
-def test_a_library_that_does_not_load_here_is_built_anew(content: bytes, copying: Path) -> None:
+def test_an_invalid_library_is_rebuilt(content: bytes, copying_compiler: Path) -> None:
     path = cached(VARIANTS[0])
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.warns(Remark, match="compiling"):
-        assert found().path == path
+        assert search_again().path == path
     assert path.read_bytes() != content
 
 
 @needs_kernels
 @pytest.mark.parametrize("size", [1000, -1])
-def test_a_library_that_was_cut_off_is_not_loaded_but_built_anew(size: int, copying: Path) -> None:
-    """To load it would end the process: it is looked at from another one."""
+def test_a_truncated_library_is_rebuilt_without_loading_it(size: int, copying_compiler: Path) -> None:
+    """Loading it would crash the process, so it is checked in another one."""
     with pytest.warns(Remark, match="compiling"):
-        path = found().path
+        path = search_again().path
     whole = path.read_bytes()
-    path.unlink()  # this process has it in memory
+    path.unlink()  # which this process has mapped
     path.write_bytes(whole[:size])
     done = python("-c", "from ernie.kernels.cpu.library import library; print(library().variant)")
     assert (done.returncode, done.stdout.split()) == (0, [VARIANTS[0]]), done.stderr
@@ -145,9 +145,9 @@ def test_a_library_that_was_cut_off_is_not_loaded_but_built_anew(size: int, copy
 
 
 @needs_kernels
-def test_a_library_without_one_of_the_functions_is_built_anew(copying: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_lacks_a_function_is_rebuilt(copying_compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(Remark, match="compiling"):
-        found()
+        search_again()
     monkeypatch.setitem(module._SIGNATURES, "of_tomorrow", ())
     with pytest.warns(Remark, match="compiling"):
         reason = search.__wrapped__()
@@ -155,37 +155,35 @@ def test_a_library_without_one_of_the_functions_is_built_anew(copying: Path, mon
 
 
 @needs_kernels
-def test_what_a_compiler_cannot_compile_is_tried_once_and_again_with_another(
-    copying: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_compilation_is_not_repeated_until_the_compiler_changes(
+    copying_compiler: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "runnable", lambda flags: ["avx512_bf16", VARIANTS[-1]])
-    copying.write_text("avx512bf16")
-    calls = copying.with_name("calls")
+    copying_compiler.write_text("avx512bf16")
+    calls = copying_compiler.with_name("calls")
     with pytest.warns(Remark, match=rf"using the {VARIANTS[-1]} kernels, because .*error: what is that"):
-        assert found().variant == VARIANTS[-1]
+        assert search_again().variant == VARIANTS[-1]
     before = calls.read_text()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert found().variant == VARIANTS[-1]
+        assert search_again().variant == VARIANTS[-1]
     assert calls.read_text() == before
-    copying.with_name("version").write_text("copier 2")
+    copying_compiler.with_name("version").write_text("copier 2")
     with pytest.warns(Remark, match="compiling"):
-        found()
+        search_again()
     assert calls.read_text() > before
 
 
 @needs_kernels
 @pytest.mark.skipif(len(VARIANTS) < 2, reason="needs a processor that runs several variants")
-def test_a_compiler_that_does_not_know_the_newest_instructions_builds_the_next_best(copying: Path) -> None:
+def test_an_old_compiler_builds_the_next_best_variant(copying_compiler: Path) -> None:
     best, next_best = (builder.VARIANTS[variant] for variant in VARIANTS[:2])
-    copying.write_text(next(flag for flag in best if flag not in next_best))
+    copying_compiler.write_text(next(flag for flag in best if flag not in next_best))
     with pytest.warns(Remark, match=rf"using the {VARIANTS[1]} kernels, because .*error: what is that"):
-        assert found().variant == VARIANTS[1]
+        assert search_again().variant == VARIANTS[1]
 
 
-def test_without_a_compiler_everything_works_and_one_note_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_compiler_the_reference_runs_with_one_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("ERNIE_KERNELS", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""A linear layer with an activation, against its definition in 64 bits."""
+"""A linear layer with an activation, against its definition in float64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from judging import (
     assert_close,
     assert_near,
-    assert_only_the_frozen_are_left_out,
+    assert_only_frozen_lack_gradients,
     needs_bf16,
     needs_kernels,
     normal,
@@ -27,7 +27,7 @@ ACTIVATIONS: list[Activation] = ["none", "gelu", "relu"]
 sizes = st.one_of(st.integers(1, 9), st.integers(1, 200))
 
 
-def drawn(T: int, D: int, E: int) -> tuple[list[np.ndarray], np.ndarray]:
+def random_inputs(T: int, D: int, E: int) -> tuple[list[np.ndarray], np.ndarray]:
     """x, weight and bias, and an upstream gradient."""
     *values, upstream = normal((T, D), (D, E), (E,), (T, E), seed=(T, D, E))
     return values, upstream
@@ -36,7 +36,7 @@ def drawn(T: int, D: int, E: int) -> tuple[list[np.ndarray], np.ndarray]:
 @quick
 @given(sizes, sizes, sizes, st.sampled_from(ACTIVATIONS))
 def test_linear_equals_its_definition_forward_and_backward(T: int, D: int, E: int, activation: Activation) -> None:
-    values, upstream = drawn(T, D, E)
+    values, upstream = random_inputs(T, D, E)
     kernel = partial(linear, activation=activation)
     assert_close(run(kernel, values, upstream), run(kernel, values, upstream, "float64"))
 
@@ -45,8 +45,8 @@ def test_linear_equals_its_definition_forward_and_backward(T: int, D: int, E: in
 @quick
 @given(sizes, sizes, st.integers(8, 200), st.sampled_from(ACTIVATIONS))
 def test_linear_in_bfloat16_is_near_its_definition(T: int, D: int, E: int, activation: Activation) -> None:
-    values, upstream = drawn(T + 5, D + 5, E)
-    if activation == "relu":  # no sum near zero shall change its sign, and its slope with it
+    values, upstream = random_inputs(T + 5, D + 5, E)
+    if activation == "relu":  # so that no sum near zero changes its sign, and thereby its slope
         values = [paddle.to_tensor(x).astype("bfloat16").astype("float32").numpy() for x in values]
     kernel = partial(linear, activation=activation)
     with precision("bf16"):
@@ -56,32 +56,34 @@ def test_linear_in_bfloat16_is_near_its_definition(T: int, D: int, E: int, activ
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("frozen", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
-def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen: tuple[int, ...], activation: Activation) -> None:
-    values, upstream = drawn(5, 3, 4)
+def test_frozen_inputs_get_no_gradient_and_others_are_unchanged(
+    frozen: tuple[int, ...], activation: Activation
+) -> None:
+    values, upstream = random_inputs(5, 3, 4)
     kernel = partial(linear, activation=activation)
-    some, every = run(kernel, values, upstream, frozen=frozen), run(kernel, values, upstream)
-    assert_only_the_frozen_are_left_out(some, every, frozen)
+    with_frozen, without = run(kernel, values, upstream, frozen=frozen), run(kernel, values, upstream)
+    assert_only_frozen_lack_gradients(with_frozen, without, frozen)
 
 
-def test_gelu_is_the_exact_one_also_far_from_zero() -> None:
+def test_gelu_is_exact_even_far_from_zero() -> None:
     x = np.concatenate([np.linspace(-12, 12, 999), [-1e4, -100, 0, 100, 1e4]]).astype(np.float32)[:, None]
     values = [x, np.ones((1, 1), np.float32), np.zeros(1, np.float32)]
     kernel = partial(linear, activation="gelu")
-    for one, other in zip(run(kernel, values, 1.0)[:2], run(kernel, values, 1.0, "float64")[:2], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # type: ignore[arg-type]
+    for actual, expected in zip(run(kernel, values, 1.0)[:2], run(kernel, values, 1.0, "float64")[:2], strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)  # type: ignore[arg-type]
 
 
-@needs_kernels  # Paddle's own relu makes it zero
+@needs_kernels  # Paddle's own relu turns NaN into zero
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_what_is_no_number_is_passed_on(activation: Activation) -> None:
+def test_nan_is_propagated(activation: Activation) -> None:
     x = paddle.to_tensor([[1.0], [np.nan], [-1.0]])
     found = linear(x, paddle.ones([1, 3]), paddle.zeros([3]), activation).numpy()
     assert np.isnan(found).any(1).tolist() == [False, True, False]
 
 
-def test_the_gradient_is_left_as_it_was() -> None:
-    """Paddle may hand one gradient to several layers."""
-    values, upstream = drawn(5, 3, 4)
+def test_the_upstream_gradient_is_not_modified() -> None:
+    """Paddle may pass one gradient to several layers."""
+    values, upstream = random_inputs(5, 3, 4)
     x, weight, bias = (paddle.to_tensor(value, stop_gradient=False) for value in values)
     out, given_gradient = linear(x, weight, bias, "gelu"), paddle.to_tensor(upstream)
     paddle.autograd.backward([out], [given_gradient])

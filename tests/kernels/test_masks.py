@@ -1,10 +1,10 @@
-"""Which keys each kind of mask shows, said query by query."""
+"""Which keys each kind of mask shows to each query."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from definitions import sees
+from definitions import visible
 from hypothesis import given
 from hypothesis import strategies as st
 from judging import quick
@@ -16,10 +16,10 @@ LENGTHS = [1, 6, 3]
 LAYOUT = Layout.of_lengths(LENGTHS)
 
 
-def seen(mask: Mask, sequence: int = 1) -> list[str]:
-    """A sequence's square of queries and keys, x where the key is seen."""
-    of = np.s_[LAYOUT.offsets[sequence] : LAYOUT.offsets[sequence + 1]]
-    return ["".join(".x"[key] for key in row) for row in sees(LAYOUT, mask=mask)[of, of].astype(int)]
+def drawing(mask: Mask, sequence: int = 1) -> list[str]:
+    """A row of text for each query of a sequence, with an x for each visible key."""
+    span = np.s_[LAYOUT.offsets[sequence] : LAYOUT.offsets[sequence + 1]]
+    return ["".join(".x"[key] for key in row) for row in visible(LAYOUT, mask=mask)[span, span].astype(int)]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def seen(mask: Mask, sequence: int = 1) -> list[str]:
     ],
 )
 def test_a_mask_shows_these_keys(mask: Mask, expected: str) -> None:
-    assert seen(mask) == expected.split()
+    assert drawing(mask) == expected.split()
 
 
 @quick
@@ -45,4 +45,4 @@ def test_a_mask_shows_these_keys(mask: Mask, expected: str) -> None:
 def test_no_mask_shows_a_key_of_another_sequence(lengths: list[int], before: int, after: int) -> None:
     layout = Layout.of_lengths(lengths)
     for mask in (Mask.window(layout, before, after), Mask.chunk(layout, before + 1, after), Mask.wait(layout, before)):
-        assert not (sees(layout, mask=mask) & ~sees(layout)).any()
+        assert not (visible(layout, mask=mask) & ~visible(layout)).any()

@@ -1,4 +1,4 @@
-"""Memory of large results: nobody's is given away, and what nobody has any more is used again."""
+"""The memory pool of large tensors: memory in use is never handed out, and freed memory is reused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ernie.kernels.cpu.pool import bytes_in_use, empty, empty_like
 
-LARGE = 1 << 18  # numbers
-# Steps on batches of ever other lengths; prints by how much the process grew, in units of what a step needs.
+LARGE = 1 << 18  # elements
+# Steps on batches of varying lengths; prints the growth of the process, in units of the memory of one step.
 GROWTH = """
 import random
 from ernie import runtime
@@ -26,7 +26,7 @@ import paddle
 from ernie.kernels.cpu.pool import empty
 
 def step(rows):
-    # what layers keep, with small results between them that live on
+    # the activations of layers, interleaved with small results that live longer
     kept, odds = [], []
     for _ in range(40):
         kept.append(empty([rows, 1024]).fill_(1.0))
@@ -47,31 +47,31 @@ print((runtime.memory() - before) / (40 * 1000 * 1024 * 4))
 @given(st.lists(st.tuples(st.integers(1, 1 << 19), st.booleans(), st.integers(0, 5)), max_size=25))
 def test_no_two_tensors_share_memory(requests: list[tuple[int, bool, int]]) -> None:
     alive: list[tuple[paddle.Tensor, int]] = []
-    for number, (count, of_bytes, leave) in enumerate(requests):
-        tensor = empty([count], paddle.uint8 if of_bytes else paddle.float32)
+    for number, (count, is_bytes, keep) in enumerate(requests):
+        tensor = empty([count], paddle.uint8 if is_bytes else paddle.float32)
         assert tensor.shape == [count]
         alive.append((tensor.fill_(number % 200), number % 200))
-        del alive[: max(0, len(alive) - leave)]
+        del alive[: max(0, len(alive) - keep)]
         for other, value in alive:
             assert (other.numpy() == value).all()
 
 
-def test_what_nobody_has_any_more_is_the_next_ones() -> None:
-    first = empty([LARGE * 100])  # for which nothing is there yet that others have left
+def test_freed_memory_is_reused() -> None:
+    first = empty([LARGE * 100])  # larger than anything that other tests have freed
     address = first.data_ptr()
     del first
-    second = empty([LARGE * 100 - 1000])  # of another batch, a little shorter
+    second = empty([LARGE * 100 - 1000])  # of a slightly shorter batch
     assert second.data_ptr() == address
 
 
-def test_a_much_smaller_one_does_not_take_a_large_piece() -> None:
+def test_a_much_smaller_tensor_does_not_reuse_a_large_block() -> None:
     first = empty([LARGE * 8])
     address = first.data_ptr()
     del first
     assert empty([LARGE]).data_ptr() != address
 
 
-def test_memory_is_kept_for_a_backward_pass_that_is_still_to_come() -> None:
+def test_memory_is_kept_until_the_backward_pass() -> None:
     weight = paddle.ones([LARGE])
     weight.stop_gradient = False
     values = empty([LARGE]).fill_(3.0)
@@ -84,14 +84,14 @@ def test_memory_is_kept_for_a_backward_pass_that_is_still_to_come() -> None:
     assert len(others) == 5
 
 
-def test_an_array_of_a_tensor_outlives_it() -> None:
+def test_a_numpy_view_outlives_its_tensor() -> None:
     array = empty([LARGE]).fill_(2.0).numpy()
     again = empty([LARGE]).fill_(5.0)
     assert (array == 2.0).all()
     assert (again.numpy() == 5.0).all()
 
 
-def test_what_is_taken_is_counted() -> None:
+def test_memory_in_use_is_counted() -> None:
     gc.collect()
     before = bytes_in_use()
     tensor = empty([LARGE])
@@ -104,7 +104,7 @@ def test_what_is_taken_is_counted() -> None:
 
 
 @pytest.mark.parametrize("dtype", [paddle.float32, paddle.bfloat16, paddle.uint8])
-def test_shape_and_type_are_those_asked_for(dtype: paddle.dtype) -> None:
+def test_tensors_have_the_requested_shape_and_type(dtype: paddle.dtype) -> None:
     for shape in ([3, 5], [700, 300], [2, 300, 700]):
         tensor = empty(shape, dtype)
         assert (tensor.shape, tensor.dtype) == (shape, dtype)
@@ -112,7 +112,7 @@ def test_shape_and_type_are_those_asked_for(dtype: paddle.dtype) -> None:
         assert tensor.stop_gradient
 
 
-def test_a_process_does_not_grow_with_batches_of_many_lengths() -> None:
+def test_batches_of_varying_lengths_do_not_grow_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", GROWTH], cwd=ROOT, capture_output=True, text=True, check=True)
     assert float(done.stdout) < 0.25
 
@@ -125,15 +125,15 @@ def test_values_are_written_and_read_in_place() -> None:
     np.testing.assert_array_equal(tensor[100:200].numpy(), values[100:200])
 
 
-def test_tensors_that_are_freed_in_the_midst_of_requests_of_other_threads_are_nobodys_twice() -> None:
+def test_concurrent_frees_by_the_garbage_collector_never_share_memory() -> None:
     wrong: list[int] = []
 
     def work(number: int) -> None:
         rng = random.Random(number)
         alive: list[paddle.Tensor] = []
         for _ in range(150):
-            ring: list[object] = [empty([rng.randrange(LARGE // 2, 2 * LARGE)]).fill_(number)]
-            ring.append(ring)  # freed by the collector, whenever that comes
+            cycle: list[object] = [empty([rng.randrange(LARGE // 2, 2 * LARGE)]).fill_(number)]
+            cycle.append(cycle)  # freed by the garbage collector at an arbitrary time
             alive.append(empty([rng.randrange(LARGE // 2, 2 * LARGE)]).fill_(number))
             del alive[: rng.randrange(3)]
             wrong.extend(number for tensor in alive if not bool((tensor == number).all()))

@@ -1,4 +1,4 @@
-"""Stacks of layers for inference: the layers one after the other, whatever the precision, sizes and rows."""
+"""Fused stacks of layers for inference equal the separate layers for any precision, sizes and rows."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def fingerprint(matrix: Tensor) -> int:
     return found.value
 
 
-def off_by(found: np.ndarray, wanted: np.ndarray) -> float:
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
 @settings(max_examples=25, deadline=None)
 @given(layouts, st.sampled_from([(48, 4, 100), (30, 3, 50), (21, 7, 33), (64, 1, 128)]), st.data())
-def test_the_stack_is_the_layers_one_after_the_other(
+def test_the_stack_equals_the_layers_one_after_the_other(
     lengths: list[int], sizes: tuple[int, int, int], data: st.DataObject
 ) -> None:
     width, heads, inner = sizes
@@ -73,7 +73,7 @@ def test_the_stack_is_the_layers_one_after_the_other(
 
 
 @pytest.mark.parametrize(("name", "bound"), [("bf16", 0.02), ("int8", 0.06)])
-def test_lower_precisions_stay_near(name: str, bound: float) -> None:
+def test_lower_precisions_stay_near_fp32(name: str, bound: float) -> None:
     if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
         pytest.skip("this machine computes in fp32")
     encoder, layout = make(), Layout.of_lengths([5, 40, 1, 17])
@@ -81,7 +81,7 @@ def test_lower_precisions_stay_near(name: str, bound: float) -> None:
     wanted = for_inference(encoder, x, layout)
     with precision(name):  # type: ignore[arg-type]
         found = for_inference(encoder, x, layout)
-        assert 0 < off_by(found, wanted) < bound
+        assert 0 < relative_error(found, wanted) < bound
         rows = np.array([3, 9, 30])
         np.testing.assert_allclose(for_inference(encoder, x, layout, rows)[rows], found[rows], atol=1e-2)
 
@@ -99,7 +99,7 @@ def test_a_sequence_has_the_same_vectors_alone_and_among_others(name: str) -> No
 
 @pytest.mark.parametrize("name", ["q", "k", "v", "attention_out", "inner", "outer", "attention_norm", "output_norm"])
 @pytest.mark.parametrize("part", ["weight", "bias"])
-def test_changed_weights_are_computed_with(name: str, part: str) -> None:
+def test_changed_weights_take_effect(name: str, part: str) -> None:
     encoder, layout = make(), Layout.of_lengths([6, 11])
     x = inputs(layout)
     before = for_inference(encoder, x, layout)
@@ -107,31 +107,31 @@ def test_changed_weights_are_computed_with(name: str, part: str) -> None:
     parameter.set_value(parameter + 0.5 * paddle.randn(parameter.shape))
     after = for_inference(encoder, x, layout)
     np.testing.assert_allclose(after, encoder(x, layout).numpy(), rtol=1e-5, atol=2e-5)
-    if (name, part) != ("k", "bias"):  # which adds the same to all scores of a query
-        assert off_by(after, before) > 1e-3
+    if (name, part) != ("k", "bias"):  # adds the same to all scores of a query
+        assert relative_error(after, before) > 1e-3
 
 
-def test_a_copy_computes_with_its_own_weights() -> None:
+def test_a_copy_uses_its_own_weights() -> None:
     encoder, layout = make(), Layout.of_lengths([6, 11])
     x = inputs(layout)
     before = for_inference(encoder, x, layout)
     copy = deepcopy(encoder)
     copy.layers[0].outer.weight.set_value(copy.layers[0].outer.weight * 0.5)
-    assert off_by(for_inference(copy, x, layout), before) > 1e-3
+    assert relative_error(for_inference(copy, x, layout), before) > 1e-3
     np.testing.assert_allclose(for_inference(encoder, x, layout), before, rtol=1e-6)
 
 
-def test_a_model_can_be_asked_from_several_threads_at_once() -> None:
+def test_a_model_can_be_used_from_several_threads_at_once() -> None:
     encoder = make()
     batches = [Layout.of_lengths(lengths) for lengths in ([3, 30], [64], [1, 2, 3], [40, 41])]
     wanted = [for_inference(encoder, inputs(layout), layout) for layout in batches]
     found: dict[tuple[int, int], np.ndarray] = {}
 
-    def ask(thread: int) -> None:
+    def infer(thread: int) -> None:
         for number, layout in enumerate(batches):
             found[thread, number] = for_inference(encoder, inputs(layout), layout)
 
-    threads = [threading.Thread(target=ask, args=(thread,)) for thread in range(4)]
+    threads = [threading.Thread(target=infer, args=(thread,)) for thread in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -142,7 +142,7 @@ def test_a_model_can_be_asked_from_several_threads_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
-def test_a_part_of_a_weight_that_is_set_counts(name: str) -> None:
+def test_setting_a_part_of_a_weight_takes_effect(name: str) -> None:
     if name == "bf16" and not cpu.library().has_bf16:  # type: ignore[union-attr]
         pytest.skip("this machine computes in fp32")
     encoder, layout = make(width=64, inner=256), Layout.of_lengths([9])
@@ -150,20 +150,20 @@ def test_a_part_of_a_weight_that_is_set_counts(name: str) -> None:
     with precision(name):  # type: ignore[arg-type]
         before = for_inference(encoder, x, layout)
         values = weight.numpy()
-        values[:8] = 0  # far from the few elements that are looked at
+        values[:8] = 0  # far from the few elements that are sampled
         encoder.set_state_dict({**encoder.state_dict(), "layers.1.inner.weight": paddle.to_tensor(values)})
         found = for_inference(encoder, x, layout)
-        assert off_by(found, before) > 1e-3
+        assert relative_error(found, before) > 1e-3
         np.testing.assert_allclose(found, for_inference(deepcopy(encoder), x, layout), rtol=1e-5, atol=1e-5)
 
 
-def learn_one_row(optimizer: type[paddle.optimizer.Optimizer]) -> Callable[[Tensor], object]:
-    def learn(weight: Tensor) -> None:
+def train_one_row(optimizer: type[paddle.optimizer.Optimizer]) -> Callable[[Tensor], object]:
+    def train(weight: Tensor) -> None:
         with paddle.enable_grad():
             weight[0].square().sum().backward()
         optimizer(learning_rate=1.0, parameters=[weight]).step()
 
-    return learn
+    return train
 
 
 def without_row(weight: Tensor) -> np.ndarray:
@@ -178,23 +178,23 @@ def without_row(weight: Tensor) -> np.ndarray:
         lambda weight: np.from_dlpack(weight.detach())[0].fill(0),
         lambda weight: np.from_dlpack(weight.detach())[:, 0].fill(0),
         lambda weight: np.negative(*[np.from_dlpack(weight.detach())] * 2),
-        learn_one_row(paddle.optimizer.SGD),
-        learn_one_row(paddle.optimizer.Adam),
+        train_one_row(paddle.optimizer.SGD),
+        train_one_row(paddle.optimizer.Adam),
     ],
     ids=["copy_", "get_tensor().set", "a row", "a column", "all signs", "SGD", "Adam"],
 )
-def test_a_part_that_is_changed_behind_paddles_back_counts(change: Callable[[Tensor], object]) -> None:
+def test_changes_that_paddle_does_not_count_take_effect(change: Callable[[Tensor], object]) -> None:
     encoder, layout = make(width=64, inner=256), Layout.of_lengths([9])
     x, weight = inputs(layout, 64), encoder.layers[1].inner.weight
     before = for_inference(encoder, x, layout)
     with paddle.no_grad():
         change(weight)
     found = for_inference(encoder, x, layout)
-    assert off_by(found, before) > 1e-3
+    assert relative_error(found, before) > 1e-3
     np.testing.assert_allclose(found, for_inference(deepcopy(encoder), x, layout), rtol=1e-5, atol=1e-5)
 
 
-def test_paddle_counts_what_copy_changes() -> None:
+def test_paddle_counts_changes_by_copy() -> None:
     weight = paddle.create_parameter([4, 3], "float32")
     version = weight.inplace_version
     weight.copy_(paddle.ones([4, 3]), True)
@@ -203,8 +203,8 @@ def test_paddle_counts_what_copy_changes() -> None:
 
 
 @settings(max_examples=50)
-@given(st.integers(1, 16), st.integers(1, 60), st.data())  # of more rows it looks at some
-def test_a_fingerprint_shows_any_change_of_a_row_or_a_column(rows: int, columns: int, data: st.DataObject) -> None:
+@given(st.integers(1, 16), st.integers(1, 60), st.data())  # of more rows, only some are sampled
+def test_any_change_of_a_row_or_a_column_changes_the_fingerprint(rows: int, columns: int, data: st.DataObject) -> None:
     values = np.random.default_rng((rows, columns)).standard_normal((rows, columns)).astype(np.float32)
     before = fingerprint(paddle.to_tensor(values))
     row, sign = data.draw(st.integers(0, rows - 1)), data.draw(st.booleans())
@@ -219,27 +219,27 @@ def test_a_fingerprint_shows_any_change_of_a_row_or_a_column(rows: int, columns:
 
 
 @pytest.mark.parametrize("rows", [[-1], [9], [3, 3], [4, 2]])
-@pytest.mark.parametrize("learns", [False, True])
-def test_tokens_that_are_not_there_or_do_not_ascend_are_refused(rows: list[int], learns: bool) -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_missing_or_unsorted_tokens_are_refused(rows: list[int], training: bool) -> None:
     encoder, layout = make(), Layout.of_lengths([9])
     with pytest.raises(UserError, match="token"):
-        if learns:
+        if training:
             encoder(inputs(layout), layout, needed=np.array(rows))
         else:
             for_inference(encoder, inputs(layout), layout, np.array(rows))
 
 
-@pytest.mark.parametrize("learns", [False, True])
-def test_tokens_may_be_asked_for_in_a_list(learns: bool) -> None:
+@pytest.mark.parametrize("training", [False, True])
+def test_needed_tokens_can_be_given_as_a_list(training: bool) -> None:
     encoder, layout, rows = make(), Layout.of_lengths([9]), [1, 4]
     x = inputs(layout)
-    found = encoder(x, layout, needed=rows).numpy() if learns else for_inference(encoder, x, layout, rows)  # type: ignore[arg-type]
+    found = encoder(x, layout, needed=rows).numpy() if training else for_inference(encoder, x, layout, rows)  # type: ignore[arg-type]
     np.testing.assert_array_equal(np.flatnonzero(found.any(1)), rows)
 
 
 @pytest.mark.parametrize("name", ["fp32", "int8"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_weight_that_is_no_number_shows_in_what_comes_out(name: str, value: float) -> None:
+def test_a_non_finite_weight_makes_the_output_nan(name: str, value: float) -> None:
     encoder, layout = make(), Layout.of_lengths([6, 11])
     weight = encoder.layers[0].inner.weight
     weight.set_value(np.where(np.arange(weight.size).reshape(weight.shape) == 303, np.float32(value), weight.numpy()))
@@ -249,7 +249,7 @@ def test_a_weight_that_is_no_number_shows_in_what_comes_out(name: str, value: fl
 
 @pytest.mark.parametrize("name", ["fp32", "int8"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_input_that_is_no_number_shows_in_its_own_sequence_alone(name: str, value: float) -> None:
+def test_a_non_finite_input_affects_only_its_own_sequence(name: str, value: float) -> None:
     encoder, layout = make(), Layout.of_lengths([6, 11])
     values = inputs(layout).numpy()
     values[2, 5] = value
@@ -258,10 +258,10 @@ def test_an_input_that_is_no_number_shows_in_its_own_sequence_alone(name: str, v
     assert found[:6].all() and not found[6:].any()
 
 
-def test_where_no_token_is_asked_for_gradients_are_zero() -> None:
+def test_without_needed_tokens_gradients_are_zero() -> None:
     encoder, layout = make(), Layout.of_lengths([9])
     encoder.train()
-    for _ in range(3):  # memory that was used before would show
+    for _ in range(3):  # so that reused memory would be noticed
         product(paddle.ones([700, 100]), paddle.ones([100, 700]))
     encoder(inputs(layout), layout, needed=np.array([], np.int64)).sum().backward()
     last = encoder.layers[-1]

@@ -1,4 +1,4 @@
-"""Every variant of the kernels that this processor can run passes the tests that the chosen one does."""
+"""Every variant of the kernels that this processor can run passes the same tests as the default one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ernie.kernels.build import processor_flags, runnable
 from ernie.kernels.cpu.library import library
 
 HERE = Path(__file__).parent
-JUDGES = ("adamw", "attention", "attention_dropout", "determinism", "dropout")
-KERNELS = ("embedding", "layer", "linear", "norm", "vocabulary")
-FILES = [*(f"test_{name}.py" for name in JUDGES), *(f"test_{name}_kernel.py" for name in KERNELS)]
+TESTS = ("adamw", "attention", "attention_dropout", "determinism", "dropout")
+KERNEL_TESTS = ("embedding", "layer", "linear", "norm", "vocabulary")
+FILES = [*(f"test_{name}.py" for name in TESTS), *(f"test_{name}_kernel.py" for name in KERNEL_TESTS)]
 
 
 @needs_kernels

@@ -1,4 +1,4 @@
-"""What does not fit together is refused with a sentence, by every kernel, before anything is read or written."""
+"""Every kernel refuses arguments whose shapes do not fit, before it reads or writes anything."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SETTINGS = LayerSettings(2, "gelu", 1e-5)
 X = ones([T, D])
 
 
-def weights(**others: Tensor) -> LayerWeights:
-    """Those of a layer, some of them others."""
+def weights(**replaced: Tensor) -> LayerWeights:
+    """The weights of a layer, some of them replaced."""
     shapes = [[D, D]] * 4 + [[D, F], [F, D]] + [[D]] * 4 + [[F]] + [[D]] * 5
-    return LayerWeights(*map(ones, shapes))._replace(**others)
+    return LayerWeights(*map(ones, shapes))._replace(**replaced)
 
 
-def stacked(x: Tensor, layout: Layout = LAYOUT, heads: int = 2, **others: Tensor) -> Tensor:
-    return TransformerStack()(x, layout, [weights(), weights(**others)], LayerSettings(heads, "gelu", 1e-5))
+def stacked(x: Tensor, layout: Layout = LAYOUT, heads: int = 2, **replaced: Tensor) -> Tensor:
+    return TransformerStack()(x, layout, [weights(), weights(**replaced)], LayerSettings(heads, "gelu", 1e-5))
 
 
 def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor:
@@ -95,12 +95,12 @@ def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor
         (lambda: convolved([11, 8], [4, 5], [2, 8, 3]), "conditioner_NSH has the shape"),
     ],
 )
-def test_what_does_not_fit_is_refused(call: Callable[[], Tensor], message: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(call: Callable[[], Tensor], message: str) -> None:
     with pytest.raises(UserError, match=message):
         call()
 
 
-def test_the_sizes_of_what_fits_are_told() -> None:
+def test_sizes_returns_the_size_of_each_axis() -> None:
     assert sizes(x_TD=X, weight_DE=ones([D, 4])) == {"T": T, "D": D, "E": 4}
 
 
@@ -108,23 +108,23 @@ def test_the_sizes_of_what_fits_are_told() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda odd: linear(X, odd([D, 4]), ones([4])),
-        lambda odd: attention(X, odd([T, D]), X, LAYOUT, 2),
-        lambda odd: transformer_layer(X, LAYOUT, weights(inner=odd([D, F])), SETTINGS),
-        lambda odd: stacked(X, inner=odd([D, F])),
-        lambda odd: stacked(X, gain1=odd([D])),
-        lambda odd: vocabulary_cross_entropy(X, odd([9, D]), ones([9]), np.zeros(T, int)),
-        lambda odd: gated_recurrent(X, LAYOUT, odd([2, 6]), ones([6])),
+        lambda other: linear(X, other([D, 4]), ones([4])),
+        lambda other: attention(X, other([T, D]), X, LAYOUT, 2),
+        lambda other: transformer_layer(X, LAYOUT, weights(inner=other([D, F])), SETTINGS),
+        lambda other: stacked(X, inner=other([D, F])),
+        lambda other: stacked(X, gain1=other([D])),
+        lambda other: vocabulary_cross_entropy(X, other([9, D]), ones([9]), np.zeros(T, int)),
+        lambda other: gated_recurrent(X, LAYOUT, other([2, 6]), ones([6])),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_weights_of_another_type_are_not_read_as_float32(call: Callable[..., Tensor], dtype: str) -> None:
-    """By Paddle's own operators, which compute with one type at a time."""
+    """They are refused by Paddle's own operators, which take one type at a time."""
     with pytest.raises((ValueError, RuntimeError)):
         call(lambda shape: ones(shape, dtype))
 
 
-def test_what_paddle_computes_with_two_types_is_computed_by_it() -> None:
+def test_mixed_types_that_paddle_supports_are_left_to_it() -> None:
     found = add_norm(X, X * paddle.arange(D).astype("float32"), ones([D], "float64"), ones([D], "float64"), 1e-5)
     assert found.dtype == paddle.float64
     np.testing.assert_allclose(found.sum(-1).numpy(), D, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""An encoder that sees no later token: at once, or token by token as they come."""
+"""The causal encoder: on whole sequences, or incrementally as tokens arrive."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ def vectors(rows: int, seed: int) -> Tensor:
 
 @settings(max_examples=20)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), min_size=1, max_size=3), st.integers(0, 99))
-def test_in_any_pieces_it_gives_what_it_gives_at_once(pieces: list[list[int]], seed: int) -> None:
+def test_incremental_encoding_equals_encoding_at_once(pieces: list[list[int]], seed: int) -> None:
     most = max(map(len, pieces))
-    pieces = [[*own, *[0] * (most - len(own))] for own in pieces]
-    for own in pieces:
-        own[0] += 1  # every sequence has a token
-    layout = Layout.of_lengths([sum(own) for own in pieces])
+    pieces = [[*sizes, *[0] * (most - len(sizes))] for sizes in pieces]
+    for sizes in pieces:
+        sizes[0] += 1  # every sequence has a token
+    layout = Layout.of_lengths([sum(sizes) for sizes in pieces])
     x_TD, model = vectors(layout.tokens, seed), encoder(seed)
     with paddle.no_grad():
         whole = model(x_TD, layout, mask=Mask.causal(layout)).numpy()
-        memory, done = KeyValueCache.empty(len(pieces)), np.zeros(len(pieces), np.int64)
+        cache, done = KeyValueCache.empty(len(pieces)), np.zeros(len(pieces), np.int64)
         for piece in np.array(pieces).T:
             rows = np.concatenate([layout.starts[n] + done[n] + np.arange(piece[n]) for n in range(len(pieces))])
             done += piece
             if not len(rows):
                 continue
             part = paddle.gather(x_TD, paddle.to_tensor(rows))
-            found, memory = model.forward_cached(part, Layout.of_lengths(piece), memory)
+            found, cache = model.forward_cached(part, Layout.of_lengths(piece), cache)
             np.testing.assert_allclose(found.numpy(), whole[rows], atol=2e-5)
-    assert memory.layout.lengths.tolist() == layout.lengths.tolist()
+    assert cache.layout.lengths.tolist() == layout.lengths.tolist()
 
 
 def test_a_later_token_changes_no_bit_of_an_earlier_one() -> None:

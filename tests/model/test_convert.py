@@ -1,4 +1,4 @@
-"""ernie convert: what it writes is what it read, certified, or nothing."""
+"""ernie convert: it writes exactly the weights that it read, with a certificate, or nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TARGETS = ("ernie", "hf", "paddlenlp")
 
 
 def make(config: EncoderConfig = SHAPE, *, head: bool = True) -> ErnieModel:
-    """A model whose every parameter is drawn, biases and scales too."""
+    """Build a model whose parameters are all random, including biases and scales."""
     paddle.seed(1)
     model = ErnieModel(config)
     model.masked_head = MaskedTokenHead(model) if head else None
@@ -45,26 +45,26 @@ def make(config: EncoderConfig = SHAPE, *, head: bool = True) -> ErnieModel:
     return model
 
 
-def everything(model: ErnieModel) -> dict[str, bytes]:
+def all_weights(model: ErnieModel) -> dict[str, bytes]:
     head = {} if model.masked_head is None else arrays(model.masked_head)
     return {name: value.tobytes() for name, value in {**arrays(model), **head}.items()}
 
 
 @pytest.mark.parametrize("head", [True, False])
 @pytest.mark.parametrize("to", TARGETS)
-def test_a_written_model_is_read_again_bit_for_bit(to: str, head: bool, tmp_path: Path) -> None:
+def test_a_written_model_is_read_back_bit_for_bit(to: str, head: bool, tmp_path: Path) -> None:
     model = make(head=head)
     assert write(model, tmp_path, to) == []
     reading = read(tmp_path, ErnieModel)
     assert (reading.kind, reading.notes) == (to, ())
     assert reading.model.config == model.config
-    assert everything(reading.model) == everything(model)
+    assert all_weights(reading.model) == all_weights(model)
     assert reading.model.tokenizer.fingerprint == model.tokenizer.fingerprint
 
 
 @pytest.mark.parametrize("name", [name for name in checkpoints.FORMATS if name != "hf without prefix and head"])
 @pytest.mark.parametrize("to", TARGETS)
-def test_from_every_format_to_every_format_the_weights_stay(name: str, to: str, tmp_path: Path) -> None:
+def test_conversion_between_any_two_formats_keeps_the_weights(name: str, to: str, tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.mkdir()
     made = {**weights()}
@@ -75,10 +75,10 @@ def test_from_every_format_to_every_format_the_weights_stay(name: str, to: str, 
     # The official ones have an epsilon that PaddleNLP's ERNIE does not run with.
     certificate = convert(source, target, to, ErnieModel, 1e-2 if "official" in name else 1e-4)
     assert certificate.passed
-    assert everything(read(target, ErnieModel).model) == everything(read(source, ErnieModel).model)
+    assert all_weights(read(target, ErnieModel).model) == all_weights(read(source, ErnieModel).model)
 
 
-def test_hugging_face_folders_hold_the_names_and_the_orientation_of_transformers(tmp_path: Path) -> None:
+def test_hugging_face_folders_use_the_names_and_the_orientation_of_transformers(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     checkpoints.tensorflow(source, {k: v for k, v in weights().items() if k != checkpoints.TASK}, SETTINGS)
@@ -103,7 +103,7 @@ def test_hugging_face_folders_hold_the_names_and_the_orientation_of_transformers
         ({"task_vocab_size": 0, "layer_norm_epsilon": 1e-5}, True, "paddlenlp", "BertForMaskedLM"),
     ],
 )
-def test_the_class_that_is_written_is_one_that_can_compute_the_model(
+def test_the_written_architecture_can_compute_the_model(
     changes: dict, head: bool, to: str, architecture: str, tmp_path: Path
 ) -> None:
     write(make(replace(SHAPE, **changes), head=head), tmp_path, to)
@@ -111,23 +111,23 @@ def test_the_class_that_is_written_is_one_that_can_compute_the_model(
 
 
 @pytest.mark.parametrize("to", TARGETS)
-def test_for_one_task_the_model_becomes_a_bert_that_computes_the_same(to: str, tmp_path: Path) -> None:
+def test_for_a_single_task_the_model_becomes_an_equal_bert(to: str, tmp_path: Path) -> None:
     model = make(replace(SHAPE, layer_norm_epsilon=1e-3))
     model.save_pretrained(tmp_path / "ours")
     certificate = convert(tmp_path / "ours", tmp_path / "there", to, ErnieModel, task=3)
     assert certificate.passed
     assert "the source as it is, for task 3" in [check.against for check in certificate.checks]
-    found = read(tmp_path / "there", ErnieModel).model
-    assert found.config == replace(model.config, task_vocab_size=0)
+    converted = read(tmp_path / "there", ErnieModel).model
+    assert converted.config == replace(model.config, task_vocab_size=0)
     batch = batch_of()
     tasks = np.full_like(batch["input_ids"], 3)
-    for ours, theirs in zip(model(**{**batch, "task_type_ids": tasks}), found(**batch), strict=True):
+    for ours, theirs in zip(model(**{**batch, "task_type_ids": tasks}), converted(**batch), strict=True):
         if ours is not None:
             np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("tasks", "message"), [(5, "the model has the tasks 0 to 4"), (0, "has no task embeddings")])
-def test_a_task_that_the_model_does_not_have_is_a_sentence(tasks: int, message: str, tmp_path: Path) -> None:
+def test_a_task_that_the_model_does_not_have_raises_a_user_error(tasks: int, message: str, tmp_path: Path) -> None:
     make(replace(SHAPE, task_vocab_size=tasks)).save_pretrained(tmp_path / "ours")
     with pytest.raises(UserError, match=f"--task 5: .*{message}"):
         convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel, task=5)
@@ -141,7 +141,7 @@ def convert_with_head_of_task_2(to: str, task: int | None, folder: Path) -> tupl
 
 
 @pytest.mark.parametrize(("to", "task"), [("hf", None), ("paddlenlp", None), ("hf", 0), ("ernie", 1)])
-def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
+def test_a_head_written_for_a_task_it_was_not_trained_with_is_reported(
     to: str, task: int | None, tmp_path: Path
 ) -> None:
     _, certificate = convert_with_head_of_task_2(to, task, tmp_path)
@@ -152,17 +152,16 @@ def test_a_head_that_is_written_for_another_task_than_it_learnt_with_is_said(
 
 
 @pytest.mark.parametrize(("to", "task"), [("ernie", None), ("hf", 2), ("ernie", 2)])
-def test_a_head_that_is_written_for_its_own_task_fills_masks_as_before(
-    to: str, task: int | None, tmp_path: Path
-) -> None:
+def test_a_head_written_for_its_own_task_predicts_the_same_tokens(to: str, task: int | None, tmp_path: Path) -> None:
     model, certificate = convert_with_head_of_task_2(to, task, tmp_path)
     assert certificate.notes == ()
     assert all("filled masks" in check.differences for check in certificate.checks if "run by" not in check.against)
     found = ErnieModel.from_pretrained(tmp_path / "there").fill_mask("w9 [MASK] w7")
-    assert [one.token for one in found[0]] == [one.token for one in model.fill_mask("w9 [MASK] w7")[0]]
+    expected = model.fill_mask("w9 [MASK] w7")
+    assert [candidate.token for candidate in found[0]] == [candidate.token for candidate in expected[0]]
 
 
-def test_the_padding_of_the_vocabulary_is_that_of_the_settings(tmp_path: Path) -> None:
+def test_the_written_settings_have_the_padding_id_of_the_vocabulary(tmp_path: Path) -> None:
     model = make()
     padding, unknown, *others = model.tokenizer.tokens
     model.tokenizer = WordPiece([unknown, padding, *others])
@@ -179,7 +178,7 @@ def test_the_padding_of_the_vocabulary_is_that_of_the_settings(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("part", ["encoder.layers.0.inner.weight", "masked_head.bias"])
-def test_a_model_that_computes_no_numbers_is_a_sentence_that_names_the_weight(part: str, tmp_path: Path) -> None:
+def test_a_weight_with_nan_raises_an_error_that_names_it(part: str, tmp_path: Path) -> None:
     model = make()
     parameters = dict(model.named_parameters()) | {"masked_head.bias": model.masked_head.bias}
     parameters[part].set_value(paddle.full(parameters[part].shape, float("nan")))
@@ -189,7 +188,7 @@ def test_a_model_that_computes_no_numbers_is_a_sentence_that_names_the_weight(pa
     assert [path.name for path in tmp_path.iterdir()] == ["ours"]
 
 
-def test_the_certificate_lists_every_layer_and_is_kept_beside_the_weights(tmp_path: Path) -> None:
+def test_the_certificate_lists_every_layer_and_is_saved_beside_the_weights(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path / "ours")
     certificate = convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel)
     record = json.loads((tmp_path / "hf" / "certificate.json").read_text())
@@ -199,8 +198,8 @@ def test_the_certificate_lists_every_layer_and_is_kept_beside_the_weights(tmp_pa
     assert all(layer in str(certificate) for layer in layers)
 
 
-def test_a_network_that_the_target_cannot_compute_is_not_written(tmp_path: Path) -> None:
-    """Task embeddings want PaddleNLP's ERNIE, whose epsilon is not the model's."""
+def test_a_model_that_the_target_cannot_compute_is_not_written(tmp_path: Path) -> None:
+    """Task embeddings need PaddleNLP's ERNIE, whose epsilon is not the model's."""
     make(replace(SHAPE, layer_norm_epsilon=1e-3)).save_pretrained(tmp_path / "ours")
     certificate = convert(tmp_path / "ours", tmp_path / "there", "paddlenlp", ErnieModel)
     assert not certificate.passed
@@ -211,7 +210,7 @@ def test_a_network_that_the_target_cannot_compute_is_not_written(tmp_path: Path)
     assert (tmp_path / "there" / "certificate.json").is_file()
 
 
-def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_conversion_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make().save_pretrained(tmp_path / "ours")
 
     def full(*_: object, **__: object) -> None:
@@ -224,12 +223,12 @@ def test_a_failure_on_the_way_leaves_nothing_behind(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("part", ["embedding.token.weight", "masked_head.transform.weight"])
-def test_a_weight_that_changes_on_the_way_is_no_success_however_little(
+def test_any_change_of_a_weight_fails_the_conversion(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(make(), tmp_path / "ours", "ernie")
 
-    def spoiling(model: ErnieModel, folder: Path, to: Target) -> list[str]:
+    def write_changed(model: ErnieModel, folder: Path, to: Target) -> list[str]:
         parameters = dict(model.named_parameters())
         parameters |= {f"masked_head.{name}": value for name, value in model.masked_head.named_parameters()}
         before = parameters[part].numpy()
@@ -239,14 +238,14 @@ def test_a_weight_that_changes_on_the_way_is_no_success_however_little(
         finally:
             parameters[part].set_value(before)
 
-    monkeypatch.setattr("ernie.model.published.convert.write", spoiling)
+    monkeypatch.setattr("ernie.model.published.convert.write", write_changed)
     certificate = convert(tmp_path / "ours", tmp_path / "there", "hf", ErnieModel)
     assert certificate.worst <= certificate.tolerance
     assert not certificate.passed
     assert not (tmp_path / "there").exists()
 
 
-def test_what_is_there_is_never_written_over(tmp_path: Path) -> None:
+def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path / "ours")
     with pytest.raises(UserError, match="is there already; give a new folder"):
         convert(tmp_path / "ours", tmp_path / "ours", "hf", ErnieModel)
@@ -259,12 +258,12 @@ def test_differences_are_absolute_up_to_one_and_relative_above() -> None:
     assert check.differences["b"] == pytest.approx(0.4 / 40.4)
 
 
-def test_what_is_no_number_never_passes() -> None:
+def test_nan_never_passes() -> None:
     check = Check.of("it", {"a": np.array([np.nan])}, {"a": np.array([np.nan])})
     assert not Certificate("a", "hf", "ernie", 1e9, True, (check,), True).passed
 
 
-def test_a_pooler_that_the_source_does_not_have_is_not_compared_with_it() -> None:
+def test_a_pooler_that_the_source_lacks_is_not_compared() -> None:
     check = Check.of(
         "it", {"x": np.ones(1), "pooler": np.ones(1)}, {"x": np.ones(1), "pooler": np.zeros(1)}, {"pooler"}
     )
@@ -274,7 +273,7 @@ def test_a_pooler_that_the_source_does_not_have_is_not_compared_with_it() -> Non
 # -------------------------------------------------------------------------------------------------- the command
 
 
-def test_the_command_prints_the_certificate_and_says_what_was_left_out(
+def test_the_command_prints_the_certificate_and_reports_what_was_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
@@ -293,9 +292,7 @@ def test_the_command_prints_the_certificate_and_says_what_was_left_out(
 
 
 @pytest.mark.parametrize("tolerance", ["-1", "nan", "inf"])
-def test_a_tolerance_that_is_none_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], tolerance: str
-) -> None:
+def test_an_invalid_tolerance_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], tolerance: str) -> None:
     make(SHAPE).save_pretrained(tmp_path / "ours")
     words = ["convert", str(tmp_path / "ours"), str(tmp_path / "there"), "--to", "hf", "--tolerance", tolerance]
     assert main(words) == 2

@@ -1,4 +1,4 @@
-"""The decoder: as Paddle's own, the same word by word, and blind to what was not read."""
+"""The decoder: equal to Paddle's own, the same token by token, and independent of source tokens not yet read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sources(decoder: Decoder, lengths: list[int], written: Layout, mask: Mask | 
     return Source(KeyValueCache(Layout.of_lengths(lengths), read), written, mask)
 
 
-def test_it_computes_what_paddles_own_decoder_does(decoder: Decoder) -> None:
+def test_the_decoder_equals_paddles_own(decoder: Decoder) -> None:
     theirs = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, 4, 48, 0.0, "gelu"), CONFIG.layers)
     theirs.eval()
     for ours, layer in zip(decoder.layers, theirs.layers, strict=True):
@@ -59,8 +59,8 @@ def test_it_computes_what_paddles_own_decoder_does(decoder: Decoder) -> None:
         x = x_TD[at : at + length].unsqueeze(0)
         memory = source_SD[source_at : source_at + source_length].unsqueeze(0)
         causal = paddle.triu(paddle.full([length, length], -1e9), 1)
-        wanted = theirs(x, memory, tgt_mask=causal)[0].numpy()
-        np.testing.assert_allclose(found[at : at + length], wanted, atol=2e-5)
+        expected = theirs(x, memory, tgt_mask=causal)[0].numpy()
+        np.testing.assert_allclose(found[at : at + length], expected, atol=2e-5)
         at, source_at = at + length, source_at + source_length
 
 
@@ -71,7 +71,7 @@ def copy(into: nn.Layer, of: nn.Layer) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4), st.integers(0, 99))
-def test_word_by_word_it_says_what_it_says_at_once(lengths: list[tuple[int, int]], seed: int) -> None:
+def test_decoding_token_by_token_equals_decoding_at_once(lengths: list[tuple[int, int]], seed: int) -> None:
     paddle.seed(seed)
     decoder = Decoder(CONFIG)
     decoder.eval()
@@ -80,18 +80,20 @@ def test_word_by_word_it_says_what_it_says_at_once(lengths: list[tuple[int, int]
     x_TD = vectors(layout.tokens, seed)
     whole = decoder(x_TD, layout, sources(decoder, list(read), layout)).numpy()
     memory, source = KeyValueCache.empty(len(lengths)), sources(decoder, list(read), layout).cache
-    going = list(range(len(lengths)))
+    active = list(range(len(lengths)))
     for step in range(layout.longest):
-        staying = [place for place, n in enumerate(going) if written[n] > step]  # others are done
-        going = [going[place] for place in staying]
-        rows = [int(layout.starts[n]) + step for n in going]
-        one = Layout.of_lengths([1] * len(going))
+        still = [place for place, n in enumerate(active) if written[n] > step]  # others are done
+        active = [active[place] for place in still]
+        rows = [int(layout.starts[n]) + step for n in active]
+        single = Layout.of_lengths([1] * len(active))
         x_ND = paddle.gather(x_TD, paddle.to_tensor(rows))
-        hidden, memory = decoder.forward_cached(x_ND, one, Source(source.chosen(going), one), memory.chosen(staying))
+        hidden, memory = decoder.forward_cached(
+            x_ND, single, Source(source.chosen(active), single), memory.chosen(still)
+        )
         np.testing.assert_allclose(hidden.numpy(), whole[rows], atol=2e-5)
 
 
-def test_what_was_not_read_changes_no_bit(decoder: Decoder) -> None:
+def test_unread_source_tokens_change_no_bit(decoder: Decoder) -> None:
     layout, lengths = Layout.of_lengths([4, 7]), [6, 5]
     for k in (1, 3):
         mask = Mask.wait(layout, k)
@@ -108,8 +110,8 @@ def test_what_was_not_read_changes_no_bit(decoder: Decoder) -> None:
             assert (again[row] == found[row]).all()
 
 
-def test_a_source_read_in_prefixes_is_one_sequence_for_each_of_them(decoder: Decoder) -> None:
-    # Two tokens look at the first prefix, three at the second: as if each had been written with that source alone.
+def test_each_source_prefix_is_a_sequence_of_its_own(decoder: Decoder) -> None:
+    # Two tokens attend to the first prefix, three to the second: as if each had been written with that source alone.
     layout, x_TD, source_SD = Layout.of_lengths([5]), vectors(5), vectors(3, 9)
     prefixes = paddle.concat([source_SD[:2], source_SD])
     both = Source(KeyValueCache(Layout.of_lengths([2, 3]), decoder.read(prefixes)), Layout.of_lengths([2, 3]))
@@ -119,38 +121,38 @@ def test_a_source_read_in_prefixes_is_one_sequence_for_each_of_them(decoder: Dec
     np.testing.assert_allclose(found, decoder(x_TD, layout, one).numpy(), atol=2e-5)
 
 
-def test_memories_are_joined_and_split_again(decoder: Decoder) -> None:
+def test_key_value_caches_can_be_joined_and_split(decoder: Decoder) -> None:
     first, second = (
         KeyValueCache(Layout.of_lengths(lengths), decoder.read(vectors(sum(lengths), seed)))
         for seed, lengths in enumerate(([2, 3], [4]))
     )
     joined = KeyValueCache.joined([first, second])
     assert joined.layout.lengths.tolist() == [2, 3, 4]
-    back = joined.chosen([2, 0, 0])
-    assert back.layout.lengths.tolist() == [4, 2, 2]
-    for (keys, _), (one, _), (two, _) in zip(back.layers, first.layers, second.layers, strict=True):
-        assert (keys.numpy() == np.concatenate([two.numpy(), one.numpy()[:2], one.numpy()[:2]])).all()
+    chosen = joined.chosen([2, 0, 0])
+    assert chosen.layout.lengths.tolist() == [4, 2, 2]
+    for (keys, _), (a, _), (b, _) in zip(chosen.layers, first.layers, second.layers, strict=True):
+        assert (keys.numpy() == np.concatenate([b.numpy(), a.numpy()[:2], a.numpy()[:2]])).all()
 
 
-def test_every_weight_learns(decoder: Decoder) -> None:
+def test_every_weight_gets_a_gradient(decoder: Decoder) -> None:
     decoder.train()
     layout = Layout.of_lengths([3, 2])
     decoder(vectors(5), layout, sources(decoder, [4, 1], layout)).square().sum().backward()
     for name, parameter in decoder.named_parameters():
         assert parameter.grad is not None, name
-        if not name.endswith("k.bias"):  # the softmax does not see it
+        if not name.endswith("k.bias"):  # cancels out in the softmax
             assert float(parameter.grad.abs().sum()) > 0, name
 
 
 @pytest.mark.parametrize("window", [1, 3, 8])
-def test_with_a_window_what_is_older_may_be_forgotten(decoder: Decoder, window: int) -> None:
+def test_with_a_window_older_tokens_can_be_dropped_from_the_cache(decoder: Decoder, window: int) -> None:
     layout = Layout.of_lengths([7])
     x_TD, source = vectors(7), sources(decoder, [4], layout)
     whole, _ = decoder.forward_cached(x_TD, layout, source, KeyValueCache.empty(1), window)
-    one, written = Layout.of_lengths([1]), KeyValueCache.empty(1)
+    single, cache = Layout.of_lengths([1]), KeyValueCache.empty(1)
     for t in range(7):
-        step, written = decoder.forward_cached(x_TD[t : t + 1], one, source._replace(queries=one), written, window)
-        written = written.last(window - 1)
+        step, cache = decoder.forward_cached(x_TD[t : t + 1], single, source._replace(queries=single), cache, window)
+        cache = cache.last(window - 1)
         np.testing.assert_allclose(step.numpy(), whole[t : t + 1].numpy(), atol=1e-5)
-    seen = decoder(x_TD, layout, source).numpy()
-    assert (np.abs(seen - whole.numpy()).max() > 1e-3) == (window < 7)
+    unlimited = decoder(x_TD, layout, source).numpy()
+    assert (np.abs(unlimited - whole.numpy()).max() > 1e-3) == (window < 7)

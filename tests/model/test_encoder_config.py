@@ -1,4 +1,4 @@
-"""Encoder shapes: the published ones, files, and what is impossible."""
+"""Encoder shapes: published presets, files, and invalid values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ernie.model.config import PRESETS, EncoderConfig
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_survives_its_file(name: str, tmp_path: Path) -> None:
+def test_a_preset_is_read_back_from_its_file(name: str, tmp_path: Path) -> None:
     config = EncoderConfig.preset(name)
     config.write(tmp_path / "config.json")
     assert EncoderConfig.read(tmp_path / "config.json") == config
@@ -30,7 +30,7 @@ def test_published_shapes_have_the_published_number_of_weights(name: str, millio
     assert (embeddings + c.layers * layer + D * D + D) / 1e6 == pytest.approx(millions, abs=0.1)
 
 
-def test_a_model_has_the_weights_that_its_shape_promises() -> None:
+def test_a_model_has_the_weights_of_its_configuration() -> None:
     from ernie import ErnieModel
 
     c = EncoderConfig.preset("tiny")
@@ -44,12 +44,12 @@ def test_a_model_has_the_weights_that_its_shape_promises() -> None:
 
 
 @pytest.mark.parametrize("name", ["vocab_size", "max_positions", "task_vocab_size"])
-def test_a_size_that_no_tensor_has_is_a_sentence(name: str) -> None:
+def test_sizes_beyond_the_limit_raise_a_user_error(name: str) -> None:
     with pytest.raises(UserError, match=f"{name}: expected at most 2147483647, found 10000000000000"):
         EncoderConfig(**{name: 10**13})
 
 
-def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
+def test_initial_weights_are_truncated_normal_and_biases_zero() -> None:
     import paddle
 
     from ernie import ErnieModel
@@ -57,14 +57,14 @@ def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
     paddle.seed(0)
     for name, parameter in ErnieModel(EncoderConfig(500, 64, 1, 2, 128)).named_parameters():
         values = parameter.numpy()
-        if "position" in name:  # waves
+        if "position" in name:  # sinusoids
             assert values.std() == pytest.approx(0.02, rel=0.15)
         elif values.ndim > 1:
             if ".q." in name or ".k." in name:
-                values = values[:, 32:]  # the other head looks at a neighbour: tests/model/test_initialization.py
-            drawn = values[values != 0]  # but for what is left to positions
-            assert np.abs(drawn).max() <= 0.04 + 1e-6
-            assert drawn.std() == pytest.approx(0.0176, rel=0.15)  # 0.02 cut off at two deviations
+                values = values[:, 32:]  # the other head attends to a neighbor: tests/model/test_initialization.py
+            nonzero = values[values != 0]  # without the dimensions reserved for positions
+            assert np.abs(nonzero).max() <= 0.04 + 1e-6
+            assert nonzero.std() == pytest.approx(0.0176, rel=0.15)  # 0.02 cut off at two deviations
         else:
             assert (values == (1.0 if name.endswith("norm.weight") else 0.0)).all()
 
@@ -80,12 +80,12 @@ def test_first_weights_are_a_truncated_normal_and_biases_zero() -> None:
         ({"activation": "silu"}, "activation: expected one of gelu, relu, found 'silu'"),
     ],
 )
-def test_an_impossible_shape_is_a_sentence(fields: dict, message: str) -> None:
+def test_invalid_values_raise_a_user_error(fields: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         EncoderConfig(**fields)
     assert str(caught.value).startswith(message)
 
 
-def test_an_unknown_preset_gets_the_nearest_one() -> None:
+def test_an_unknown_preset_raises_an_error_that_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match=r"there is no encoder preset 'bert_base'. Did you mean 'bert-base'\?"):
         EncoderConfig.preset("bert_base")

@@ -1,4 +1,4 @@
-"""The encoder as Python users meet it: packed equals padded, sequences stay apart, and folders bring models back."""
+"""The encoder as a Python class: packed equals padded, sequences are independent, models are saved and loaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ quick = settings(max_examples=25)
 
 
 def make(seed: int = 0) -> ErnieModel:
-    """A small model with weights far from their first values, so that every part of it matters."""
+    """Build a small model with weights far from their initial values, so that every part of it matters."""
     paddle.seed(seed)
     model = ErnieModel(SHAPE)
     for parameter in model.parameters():
@@ -61,21 +61,21 @@ def padded(values: np.ndarray, of: Packed, fill: int = 0) -> paddle.Tensor:
 
 @quick
 @given(layouts)
-def test_a_padded_call_equals_a_packed_one(model: ErnieModel, lengths: list[int]) -> None:
-    one = batch(lengths)
-    packed = model.encode_packed(one, task_id=1).numpy()
-    mask = padded(np.ones(one.layout.tokens), one)
-    found = model(padded(one.ids, one, fill=7), padded(one.segments, one), mask, paddle.ones_like(mask))
+def test_a_padded_batch_equals_a_packed_one(model: ErnieModel, lengths: list[int]) -> None:
+    rows = batch(lengths)
+    packed = model.encode_packed(rows, task_id=1).numpy()
+    mask = padded(np.ones(rows.layout.tokens), rows)
+    found = model(padded(rows.ids, rows, fill=7), padded(rows.segments, rows), mask, paddle.ones_like(mask))
     flat = found.last_hidden_state.numpy().reshape(-1, SHAPE.hidden_size)
-    np.testing.assert_allclose(flat[one.layout.slots], packed, rtol=1e-5, atol=1e-5)
-    assert not np.delete(flat, one.layout.slots, axis=0).any()
-    pooled = model.pooler(paddle.to_tensor(packed), one.layout).numpy()
+    np.testing.assert_allclose(flat[rows.layout.slots], packed, rtol=1e-5, atol=1e-5)
+    assert not np.delete(flat, rows.layout.slots, axis=0).any()
+    pooled = model.pooler(paddle.to_tensor(packed), rows.layout).numpy()
     np.testing.assert_allclose(found.pooler_output.numpy(), pooled, rtol=1e-5, atol=1e-5)
 
 
 @quick
 @given(layouts.filter(lambda lengths: len(lengths) > 1))
-def test_a_sequence_is_encoded_as_if_it_were_alone(model: ErnieModel, lengths: list[int]) -> None:
+def test_sequences_of_a_batch_are_encoded_independently(model: ErnieModel, lengths: list[int]) -> None:
     together = batch(lengths)
     encoded = model.encode_packed(together).numpy()
     for start, stop in pairwise(together.layout.offsets):
@@ -83,14 +83,14 @@ def test_a_sequence_is_encoded_as_if_it_were_alone(model: ErnieModel, lengths: l
         np.testing.assert_allclose(model.encode_packed(alone).numpy(), encoded[start:stop], rtol=1e-4, atol=1e-5)
 
 
-def test_left_out_arguments_mean_zeros_and_no_padding(model: ErnieModel) -> None:
+def test_omitted_arguments_default_to_zeros_and_no_padding(model: ErnieModel) -> None:
     ids = paddle.to_tensor([[3, 4, 5], [6, 7, 8]])
     zeros = paddle.zeros_like(ids)
-    plain, written = model(ids), model(ids, zeros, paddle.ones_like(ids), zeros)
-    assert np.array_equal(plain.last_hidden_state.numpy(), written.last_hidden_state.numpy())
+    defaults, explicit = model(ids), model(ids, zeros, paddle.ones_like(ids), zeros)
+    assert np.array_equal(defaults.last_hidden_state.numpy(), explicit.last_hidden_state.numpy())
 
 
-def test_every_input_matters(model: ErnieModel) -> None:
+def test_every_input_changes_the_output(model: ErnieModel) -> None:
     """Ids, order, segments and task: changing any of them changes the output."""
     ids = paddle.to_tensor([[3, 4, 5]])
     ones = paddle.ones_like(ids)
@@ -106,7 +106,7 @@ def test_every_input_matters(model: ErnieModel) -> None:
     assert min(distances) > 1e-3
 
 
-def test_the_task_embedding_learns_from_its_own_batches_only(model: ErnieModel) -> None:
+def test_a_task_embedding_gets_gradients_from_batches_of_its_task_only(model: ErnieModel) -> None:
     model.clear_gradients()
     model.encode_packed(batch([5, 3]), task_id=2)[:, 0].sum().backward()
     gradient = np.abs(model.embedding.task.weight.grad.numpy()).sum(axis=1)
@@ -123,7 +123,7 @@ def test_a_model_without_task_embeddings_ignores_the_task() -> None:
     assert not [name for name, _ in model.named_parameters() if "task" in name]
 
 
-def test_dropout_works_in_training_and_not_in_evaluation() -> None:
+def test_dropout_is_active_in_training_and_not_in_evaluation() -> None:
     model = make()
     one = batch([6])
     assert np.array_equal(model.encode_packed(one).numpy(), model.encode_packed(one).numpy())
@@ -131,7 +131,7 @@ def test_dropout_works_in_training_and_not_in_evaluation() -> None:
     assert not np.array_equal(model.encode_packed(one).numpy(), model.encode_packed(one).numpy())
 
 
-# ------------------------------------------------------------------------------------------------ mistakes
+# ------------------------------------------------------------------------------------------ invalid inputs
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_dropout_works_in_training_and_not_in_evaluation() -> None:
         ({"input_ids": [[1] * 25]}, "a sequence is 25 tokens long, this model has 24 positions"),
     ],
 )
-def test_arguments_that_do_not_fit_are_a_sentence(model: ErnieModel, arguments: dict, message: str) -> None:
-    given_ = {"input_ids": [[1, 2, 3], [4, 5, 6]], **arguments}
+def test_invalid_inputs_raise_a_user_error(model: ErnieModel, arguments: dict, message: str) -> None:
+    inputs = {"input_ids": [[1, 2, 3], [4, 5, 6]], **arguments}
     with pytest.raises(UserError) as caught:
-        model(**{name: paddle.to_tensor(value) for name, value in given_.items()})
+        model(**{name: paddle.to_tensor(value) for name, value in inputs.items()})
     assert str(caught.value).startswith(message)
 
 
 # ------------------------------------------------------------------------------------------------- folders
 
 
-def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_a_saved_model_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     model = make()
     model.tokenizer = vocabulary("a few words .")
     model.save_pretrained(tmp_path / "new" / "model")
-    for folder in (tmp_path / "new" / "model", tmp_path / "new"):  # the model's own, or a run's or checkpoint's
+    for folder in (tmp_path / "new" / "model", tmp_path / "new"):  # its own folder, or that of a run
         loaded = ErnieModel.from_pretrained(folder)
         assert loaded.config == model.config
         assert not loaded.training
@@ -174,7 +174,7 @@ def test_a_saved_model_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert np.array_equal(model.encode_packed(one).numpy(), loaded.encode_packed(one).numpy())
 
 
-def test_loading_a_model_draws_nothing(tmp_path: Path) -> None:
+def test_loading_a_model_does_not_advance_the_random_state(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     paddle.seed(3)
     expected = paddle.rand([4]).tolist()
@@ -183,7 +183,7 @@ def test_loading_a_model_draws_nothing(tmp_path: Path) -> None:
     assert paddle.rand([4]).tolist() == expected
 
 
-def test_a_loaded_model_learns_on_as_the_one_that_was_saved(tmp_path: Path) -> None:
+def test_a_loaded_model_trains_like_the_saved_one(tmp_path: Path) -> None:
     model = make()
     model.save_pretrained(tmp_path)
     loaded = ErnieModel.from_pretrained(tmp_path)
@@ -193,40 +193,40 @@ def test_a_loaded_model_learns_on_as_the_one_that_was_saved(tmp_path: Path) -> N
             one([[1, 5, 9, 2], [1, 7, 3, 2]]).pooler_output.square().mean().backward()
             optimizer.step()
             optimizer.clear_grad()
-    before, after = arrays(model), arrays(loaded)
-    assert all(np.array_equal(before[name], after[name]) for name in before)
+    expected, found = arrays(model), arrays(loaded)
+    assert all(np.array_equal(expected[name], found[name]) for name in expected)
 
 
-def test_a_model_may_have_no_tokenizer(tmp_path: Path) -> None:
+def test_a_model_can_be_saved_without_a_tokenizer(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     assert ErnieModel.from_pretrained(tmp_path).tokenizer is None
 
 
-def keep_in(kind: str, path: Path, only: str = "") -> None:
-    """Write the weights of a safetensors file anew in another type, or one of them only."""
+def convert_weights(kind: str, path: Path, only: str = "") -> None:
+    """Rewrite the weights of a safetensors file in another type, all of them or one only."""
     from safetensors.numpy import load_file
 
     header: dict[str, dict] = {}
     data = b""
     for name, values in load_file(path).items():
-        changed = kind if only in name else "F32"
-        if changed == "BF16":
-            kept = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+        dtype = kind if only in name else "F32"
+        if dtype == "BF16":
+            stored = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
         else:
-            kept = values.astype({"F64": "f8", "F32": "f4", "F16": "f2", "I32": "i4"}[changed]).tobytes()
-        offsets = [len(data), len(data) + len(kept)]
-        header[name] = {"dtype": changed, "shape": list(values.shape), "data_offsets": offsets}
-        data += kept
+            stored = values.astype({"F64": "f8", "F32": "f4", "F16": "f2", "I32": "i4"}[dtype]).tobytes()
+        offsets = [len(data), len(data) + len(stored)]
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": offsets}
+        data += stored
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
 @pytest.mark.parametrize("only", ["", "layers.0.inner.weight"])
 @pytest.mark.parametrize(("kind", "near"), [("F64", 0), ("F16", 2**-10), ("BF16", 2**-7)])
-def test_weights_of_another_type_become_the_models_own(tmp_path: Path, kind: str, near: float, only: str) -> None:
+def test_weights_of_another_type_are_converted_to_float32(tmp_path: Path, kind: str, near: float, only: str) -> None:
     model = make()
     model.save_pretrained(tmp_path)
-    keep_in(kind, tmp_path / "model.safetensors", only)
+    convert_weights(kind, tmp_path / "model.safetensors", only)
     loaded = ErnieModel.from_pretrained(tmp_path)
     assert {parameter.dtype for parameter in loaded.parameters()} == {paddle.float32}
     for name, parameter in loaded.named_parameters():
@@ -234,19 +234,19 @@ def test_weights_of_another_type_become_the_models_own(tmp_path: Path, kind: str
         np.testing.assert_allclose(parameter.numpy(), saved, rtol=near, atol=near * 2**-14, err_msg=name)
 
 
-def test_so_do_they_where_numpy_was_taught_bfloat16(tmp_path: Path) -> None:
+def test_bfloat16_weights_are_converted_where_numpy_knows_bfloat16(tmp_path: Path) -> None:
     pytest.importorskip("ml_dtypes")  # importing it is enough
-    test_weights_of_another_type_become_the_models_own(tmp_path, "BF16", 2**-7, "")
+    test_weights_of_another_type_are_converted_to_float32(tmp_path, "BF16", 2**-7, "")
 
 
-def test_weights_that_are_whole_numbers_are_a_sentence(tmp_path: Path) -> None:
+def test_integer_weights_raise_a_user_error(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
-    keep_in("I32", tmp_path / "model.safetensors", "pooler.dense.bias")
+    convert_weights("I32", tmp_path / "model.safetensors", "pooler.dense.bias")
     with pytest.raises(UserError, match=r"model.safetensors: pooler.dense.bias is of type int32; expected floating"):
         ErnieModel.from_pretrained(tmp_path)
 
 
-def spoil(folder: Path, kind: str) -> None:
+def damage(folder: Path, kind: str) -> None:
     """Damage a saved model in one way."""
     from safetensors.numpy import load_file, save_file
 
@@ -289,27 +289,27 @@ def spoil(folder: Path, kind: str) -> None:
         ("another tokenizer", "the tokenizer has 65 tokens, the model only 50: they do not belong together"),
     ],
 )
-def test_a_damaged_model_is_a_sentence_that_names_the_file(tmp_path: Path, kind: str, message: str) -> None:
+def test_a_damaged_model_raises_an_error_that_names_the_file(tmp_path: Path, kind: str, message: str) -> None:
     make().save_pretrained(tmp_path)
-    spoil(tmp_path, kind)
+    damage(tmp_path, kind)
     with pytest.raises(UserError) as caught:
         ErnieModel.from_pretrained(tmp_path)
     assert message in str(caught.value)
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_missing_folder_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_folder_raises_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieModel.from_pretrained(tmp_path / "nowhere")
 
 
-def test_a_file_in_the_place_of_a_folder_is_a_sentence(tmp_path: Path) -> None:
+def test_loading_from_a_file_raises_a_user_error(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"model.safetensors: is a file; give the folder of the model"):
         ErnieModel.from_pretrained(tmp_path / "model.safetensors")
 
 
-def test_a_model_in_half_precision_is_saved_as_what_it_holds(tmp_path: Path) -> None:
+def test_a_half_precision_model_is_saved_with_its_values(tmp_path: Path) -> None:
     for kind in ("bfloat16", "float16"):
         model = make()
         model.masked_head = MaskedTokenHead(model)
@@ -322,7 +322,7 @@ def test_a_model_in_half_precision_is_saved_as_what_it_holds(tmp_path: Path) -> 
                 np.testing.assert_array_equal(found.numpy(), saved.astype("float32").numpy(), err_msg=name)
 
 
-def test_a_loaded_model_can_be_sent_to_a_process_that_is_spawned(tmp_path: Path) -> None:
+def test_a_loaded_model_can_be_pickled_for_a_spawned_process(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     loaded = ErnieModel.from_pretrained(tmp_path)
     sent = ForkingPickler.loads(ForkingPickler.dumps(loaded))
@@ -330,21 +330,21 @@ def test_a_loaded_model_can_be_sent_to_a_process_that_is_spawned(tmp_path: Path)
         np.testing.assert_array_equal(arrays(sent)[name], values, err_msg=name)
 
 
-def test_near_positions_of_a_fresh_encoder_are_more_alike_than_far_ones() -> None:
+def test_near_positions_of_a_new_encoder_are_more_similar_than_far_ones() -> None:
     table = ErnieModel(EncoderConfig.preset("tiny")).embedding.position.weight.numpy()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
-    alike = [float((unit[:-gap] * unit[gap:]).sum(1).mean()) for gap in (1, 2, 4, 16)]
-    assert alike == sorted(alike, reverse=True)
-    assert alike[0] > 0.9
+    similarities = [float((unit[:-gap] * unit[gap:]).sum(1).mean()) for gap in (1, 2, 4, 16)]
+    assert similarities == sorted(similarities, reverse=True)
+    assert similarities[0] > 0.9
 
 
-def test_positions_of_a_fresh_encoder_deviate_as_its_other_weights_do() -> None:
+def test_positions_of_a_new_encoder_have_the_deviation_of_its_other_weights() -> None:
     model = ErnieModel(EncoderConfig.preset("tiny"))
     table = model.embedding.position.weight.numpy()
     assert np.sqrt((table**2).mean()) == pytest.approx(model.config.initializer_range, rel=1e-3)
 
 
-def test_a_model_without_a_tokenizer_leaves_none_of_another_model_behind(tmp_path: Path) -> None:
+def test_saving_without_a_tokenizer_removes_the_one_saved_before(tmp_path: Path) -> None:
     model = make()
     model.tokenizer = vocabulary("one two three")
     model.save_pretrained(tmp_path)
@@ -354,9 +354,7 @@ def test_a_model_without_a_tokenizer_leaves_none_of_another_model_behind(tmp_pat
 
 
 @pytest.mark.parametrize("part", ["weights", "head", "tokenizer", "configuration"])
-def test_a_model_that_cannot_be_saved_leaves_the_one_that_was_there(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_keeps_the_model_saved_before(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
     model.tokenizer, model.masked_head = vocabulary("a few words ."), MaskedTokenHead(model)
     model.save_pretrained(tmp_path)
@@ -385,7 +383,7 @@ def test_a_model_that_cannot_be_saved_leaves_the_one_that_was_there(
     ]
 
 
-def test_saving_over_a_model_leaves_what_else_is_in_its_folder(tmp_path: Path) -> None:
+def test_saving_over_a_model_keeps_other_files_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for seed in range(2):
         model = make(seed)
@@ -402,14 +400,14 @@ def test_saving_over_a_model_leaves_what_else_is_in_its_folder(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["file", "file/model"])
-def test_a_file_where_the_folder_shall_be_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_saving_over_a_file_raises_a_user_error(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UserError, match=f"{name}: there is a file of that name"):
         make().save_pretrained(tmp_path / name)
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_model_in_the_folder_of_a_run_would_hide_the_runs_own(tmp_path: Path) -> None:
+def test_saving_into_the_folder_of_a_run_raises_a_user_error(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path / "run" / "model")
     with pytest.raises(
         UserError, match="run: is the folder of a run, and its own model would be hidden; choose another"
@@ -417,7 +415,7 @@ def test_a_model_in_the_folder_of_a_run_would_hide_the_runs_own(tmp_path: Path) 
         make().save_pretrained(tmp_path / "run")
 
 
-def test_a_model_may_be_saved_in_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_can_be_saved_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make().save_pretrained(".")
     assert ErnieModel.from_pretrained(tmp_path).config == SHAPE

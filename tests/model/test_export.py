@@ -1,4 +1,4 @@
-"""Models for other runtimes compute what the model computes, however rows are padded; a wrong one is told."""
+"""Exported models compute what the original model computes, with any padding; differences are detected."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ formats = pytest.mark.parametrize("to", ["paddle", "onnx"])
 def encoder(config: EncoderConfig = SHAPE) -> ErnieModel:
     paddle.seed(0)
     model = ErnieModel(config)
-    for parameter in model.parameters():  # biases and gains that are no zeros and ones
+    for parameter in model.parameters():  # so that biases are not zeros and gains not ones
         with paddle.no_grad():
             paddle.assign(parameter + 0.05 * paddle.randn(parameter.shape), parameter)
     model.eval()
@@ -54,10 +54,10 @@ def source(model: ErnieModel, task: int = 0, head: nn.Layer | None = None) -> So
     return outputs
 
 
-def worst(model: PaddedModel, wanted: Source, folder: Path, to: Format, int8: bool = False) -> float:
+def largest_difference(model: PaddedModel, expected: Source, folder: Path, to: Format, int8: bool = False) -> float:
     write_model(model, folder, to, int8)
     batches = random_rows(model.ernie.config, model.ernie.config.max_positions)
-    found = compare(model.outputs, wanted, open_model(folder, to), batches, "random rows")
+    found = compare(model.outputs, expected, open_model(folder, to), batches, "random rows")
     return max(difference.share if int8 else difference.largest for difference in found)
 
 
@@ -67,47 +67,47 @@ def worst(model: PaddedModel, wanted: Source, folder: Path, to: Format, int8: bo
     [SHAPE, replace(SHAPE, task_vocab_size=0, activation="relu", layer_norm_epsilon=1e-3)],
     ids=["ernie", "bert"],
 )
-def test_an_encoder_computes_the_same_in_another_runtime(config: EncoderConfig, to: Format, tmp_path: Path) -> None:
+def test_an_exported_encoder_computes_the_same(config: EncoderConfig, to: Format, tmp_path: Path) -> None:
     model = encoder(config)
     task = 3 if config.task_vocab_size else 0
-    assert worst(PaddedModel(model, task=task), source(model, task), tmp_path, to) < 1e-5
+    assert largest_difference(PaddedModel(model, task=task), source(model, task), tmp_path, to) < 1e-5
 
 
 @formats
-def test_classifiers_of_rows_and_of_tokens_compute_the_same(to: Format, tmp_path: Path) -> None:
+def test_exported_sequence_and_token_classifiers_compute_the_same(to: Format, tmp_path: Path) -> None:
     model = encoder()
     for head in (SequenceHead(model, 3), TokenHead(model.config, 5)):
         head.eval()
         folder = tmp_path / type(head).__name__
         folder.mkdir()
-        model_there = PaddedModel(model, head.out, isinstance(head, TokenHead))
-        assert worst(model_there, source(model, head=head), folder, to) < 1e-5
+        exported = PaddedModel(model, head.out, isinstance(head, TokenHead))
+        assert largest_difference(exported, source(model, head=head), folder, to) < 1e-5
 
 
-def test_a_difference_is_found_where_there_is_one(tmp_path: Path) -> None:
+def test_the_comparison_detects_a_difference(tmp_path: Path) -> None:
     model = encoder()
-    assert worst(PaddedModel(model, task=3), source(model, task=4), tmp_path, "onnx") > 1e-2
+    assert largest_difference(PaddedModel(model, task=3), source(model, task=4), tmp_path, "onnx") > 1e-2
 
 
 @pytest.mark.skipif(
     not any("vnni" in flag for flag in processor_flags()),
     reason="without VNNI sums of products of bytes overflow 16 bits (docs/export.md)",
 )
-def test_int8_is_near_and_a_quarter_of_the_size(tmp_path: Path) -> None:
+def test_int8_is_close_at_about_a_quarter_of_the_size(tmp_path: Path) -> None:
     model = encoder(replace(SHAPE, hidden_size=96, intermediate_size=384))
     sizes = []
     for int8 in (False, True):
-        assert worst(PaddedModel(model), source(model), tmp_path, "onnx", int8) < (0.05 if int8 else 1e-5)
+        assert largest_difference(PaddedModel(model), source(model), tmp_path, "onnx", int8) < (0.05 if int8 else 1e-5)
         sizes.append((tmp_path / "model.onnx").stat().st_size)
     assert sizes[1] < 0.35 * sizes[0]
 
 
-def test_int8_is_refused_where_the_format_has_none() -> None:
+def test_int8_is_refused_for_paddle() -> None:
     with pytest.raises(UserError, match=r"--int8 is for --to onnx"):
         check_able("paddle", int8=True)
 
 
-def test_weights_in_bytes_are_right_to_half_a_step_and_use_all_of_them() -> None:
+def test_int8_weights_are_within_half_a_step_and_use_the_full_range() -> None:
     rng = np.random.default_rng(0)
     weight_DE = (rng.standard_normal((30, 8)) * 10.0 ** np.arange(-4, 4)).astype(np.float32)
     weight_DE[:, 0] = 0
@@ -116,7 +116,7 @@ def test_weights_in_bytes_are_right_to_half_a_step_and_use_all_of_them() -> None
     assert (np.abs(bytes_DE).max(axis=0)[1:] == 127).all()
 
 
-def test_an_onnx_file_has_the_names_of_the_parameters_and_free_sizes(tmp_path: Path) -> None:
+def test_an_onnx_file_has_the_parameter_names_and_dynamic_sizes(tmp_path: Path) -> None:
     write_model(PaddedModel(encoder()), tmp_path, "onnx")
     graph = onnx.load(tmp_path / "model.onnx").graph
     assert "ernie.encoder.layers.1.q.weight" in {constant.name for constant in graph.initializer}
@@ -125,7 +125,7 @@ def test_an_onnx_file_has_the_names_of_the_parameters_and_free_sizes(tmp_path: P
     assert [size.dim_param for size in graph.input[0].type.tensor_type.shape.dim] == ["batch", "length"]
 
 
-def test_rows_are_padded_on_either_side() -> None:
+def test_rows_can_be_padded_on_either_side() -> None:
     rows = [Sample(np.array([7, 8]), np.array([0, 1])), Sample(np.array([9]), np.array([1]))]
     for left, second in ((False, [9, 0]), (True, [0, 9])):
         ids, segments, mask = padded(rows, left)
@@ -134,7 +134,7 @@ def test_rows_are_padded_on_either_side() -> None:
         assert segments[1].tolist() == [int(i > 0) for i in second]
 
 
-def test_what_is_no_number_is_infinitely_far() -> None:
+def test_nan_counts_as_an_infinite_difference() -> None:
     def broken(ids: np.ndarray, segments: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
         return [np.full((len(ids), 2), np.nan)]
 

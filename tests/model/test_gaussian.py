@@ -1,4 +1,4 @@
-"""Distributions of samples: closed forms against draws, and the regularized divergence."""
+"""Distributions of samples: closed forms against random samples, and the regularized divergence."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ from ernie.model.gaussian import MIN_LOG_SCALE, Gaussian, divergence, regularize
 means, logs = st.floats(-1, 1), st.floats(-1.5, 1.5)
 
 
-def one(mean: float, log_scale: float) -> Gaussian:
+def scalar(mean: float, log_scale: float) -> Gaussian:
     return Gaussian(paddle.to_tensor([[mean]]), paddle.to_tensor([[log_scale]]))
 
 
-def test_the_density_is_that_of_the_normal_distribution() -> None:
+def test_the_density_is_normal() -> None:
     # At one deviation from the mean: log(0.5) + 1/2 + log(2 pi) / 2.
-    found = one(0.25, math.log(0.5)).nats(paddle.to_tensor([[0.75]]))
+    found = scalar(0.25, math.log(0.5)).nats(paddle.to_tensor([[0.75]]))
     assert found.item() == pytest.approx(math.log(0.5) + 0.5 + 0.5 * math.log(2 * math.pi), rel=1e-6)
 
 
 @settings(max_examples=15, deadline=None)
 @given(means, logs, means, logs)
-def test_the_divergence_is_the_mean_of_what_draws_say_within_one_percent(
-    a: float, b: float, c: float, d: float
-) -> None:
-    q, p = one(a, b), one(c, d)
+def test_the_divergence_matches_a_sample_mean_within_one_percent(a: float, b: float, c: float, d: float) -> None:
+    q, p = scalar(a, b), scalar(c, d)
     noise = np.random.default_rng(0).standard_normal(400_000)
-    noise = np.concatenate([noise, -noise])  # so that the mean of the draws is exact
+    noise = np.concatenate([noise, -noise])  # so that the mean of the samples is exact
     noise /= noise.std()
-    draws = q.from_noise(paddle.to_tensor(noise.astype(np.float32)))
-    told = float((p.nats(draws) - q.nats(draws)).mean())
-    assert divergence(q, p).item() == pytest.approx(told, rel=0.01, abs=1e-4)
+    samples = q.from_noise(paddle.to_tensor(noise.astype(np.float32)))
+    expected = float((p.nats(samples) - q.nats(samples)).mean())
+    assert divergence(q, p).item() == pytest.approx(expected, rel=0.01, abs=1e-4)
 
 
 def test_a_distribution_does_not_diverge_from_itself() -> None:
-    q = one(0.3, -2.0)
+    q = scalar(0.3, -2.0)
     assert divergence(q, q).item() == pytest.approx(0, abs=1e-7)
     assert regularized_divergence(q, q).item() == pytest.approx(0, abs=1e-7)
 
 
-def test_the_regularization_is_the_squared_difference_of_the_logarithms() -> None:
-    q, p = one(0.0, -2.0), one(0.5, -3.0)
+def test_the_regularization_is_the_squared_difference_of_the_log_scales() -> None:
+    q, p = scalar(0.0, -2.0), scalar(0.5, -3.0)
     added = regularized_divergence(q, p, 4.0).item() - divergence(q, p).item()
     assert added == pytest.approx(4.0, rel=1e-4)
 
 
-def test_no_deviation_counts_as_smaller_than_the_least() -> None:
-    sharp, least = one(0.0, -20.0), one(0.0, MIN_LOG_SCALE)
-    assert regularized_divergence(one(0.1, -3.0), sharp).item() == regularized_divergence(one(0.1, -3.0), least).item()
+def test_smaller_deviations_count_as_the_minimum() -> None:
+    sharp, least = scalar(0.0, -20.0), scalar(0.0, MIN_LOG_SCALE)
+    assert (
+        regularized_divergence(scalar(0.1, -3.0), sharp).item()
+        == regularized_divergence(scalar(0.1, -3.0), least).item()
+    )
 
 
-def test_applied_one_after_the_other_is_applied_once() -> None:
-    first, second, noise = one(0.5, -1.0), one(-0.2, 0.7), paddle.to_tensor([[1.3]])
+def test_composition_equals_successive_application() -> None:
+    first, second, noise = scalar(0.5, -1.0), scalar(-0.2, 0.7), paddle.to_tensor([[1.3]])
     twice = second.from_noise(first.from_noise(noise))
     assert second.compose(first).from_noise(noise).item() == pytest.approx(twice.item(), rel=1e-5)

@@ -21,7 +21,7 @@ from ernie.train.trainer import Trainer
 
 
 @pytest.mark.gpu
-def test_a_gpu_encodes_as_the_cpu_does() -> None:
+def test_a_gpu_encodes_like_a_cpu() -> None:
     rng = np.random.default_rng(0)
     samples = [Sample(rng.integers(5, 100, n), np.zeros(n, np.int64)) for n in (7, 1, 30)]
     shape = EncoderConfig(vocab_size=100, hidden_size=64, layers=2, heads=4, intermediate_size=128, max_positions=32)
@@ -41,9 +41,7 @@ def test_a_gpu_encodes_as_the_cpu_does() -> None:
 @pytest.mark.parametrize(
     ("kind", "level"), [("fp32", "O1"), ("bf16", "O1"), ("bf16", "O2"), ("fp16", "O1"), ("fp16", "O2")]
 )
-def test_an_encoder_learns_on_a_gpu_in_every_precision_and_its_weights_stay_float32(
-    kind: Precision, level: Level
-) -> None:
+def test_an_encoder_trains_on_a_gpu_in_every_precision_with_float32_weights(kind: Precision, level: Level) -> None:
     paddle.set_device("gpu")
     paddle.seed(0)
     rng = np.random.default_rng(0)

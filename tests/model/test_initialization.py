@@ -1,4 +1,4 @@
-"""What a fresh encoder begins with: heads of its first layer look at each token's neighbours, and at its like."""
+"""Initial attention: heads of the first layer attend to each token's neighbors, and to equal tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS = 50
 
 
 def shapes(fewest: int) -> st.SearchStrategy[EncoderConfig]:
-    """Encoders of so many heads and more."""
+    """Encoders with at least so many heads."""
     return st.builds(shape, heads=st.integers(fewest, 6), width=st.integers(32, 70), tasks=st.sampled_from([0, 4]))
 
 
@@ -35,81 +35,81 @@ def shape(heads: int, width: int, tasks: int) -> EncoderConfig:
     )
 
 
-def looked_at(model: ErnieModel, head: int, first: int = 0, task: int = 0, layer: int = 0) -> np.ndarray:
-    """How much each of some tokens that have nothing in common looks at each other, (T, T), at these positions."""
+def attention_by_position(model: ErnieModel, head: int, first: int = 0, task: int = 0, layer: int = 0) -> np.ndarray:
+    """The attention of random distinct tokens to each other, (T, T), from this first position on."""
     ids = np.random.default_rng(first).integers(model.config.vocab_size, size=TOKENS)
-    return attended(model, head, ids, np.zeros(TOKENS, np.int64), first, task, layer)
+    return attention(model, head, ids, np.zeros(TOKENS, np.int64), first, task, layer)
 
 
-def attended(
+def attention(
     model: ErnieModel, head: int, ids: np.ndarray, segments: np.ndarray, first: int = 0, task: int = 0, layer: int = 0
 ) -> np.ndarray:
-    """How much each of these tokens looks at each other, (T, T)."""
+    """The attention of these tokens to each other, (T, T)."""
     model.eval()
     x_TD = model.embedding(ids, segments, first + np.arange(len(ids)), task).numpy()
     weights, width = model.encoder.layers[layer], model.config.hidden_size // model.config.heads
     of_head = slice(head * width, (head + 1) * width)
-    q, k = ((x_TD @ one.weight.numpy())[:, of_head] for one in (weights.q, weights.k))
+    q, k = ((x_TD @ projection.weight.numpy())[:, of_head] for projection in (weights.q, weights.k))
     scores = np.exp(q @ k.T / math.sqrt(width))
     return scores / scores.sum(1, keepdims=True)
 
 
-def at(seen: np.ndarray, distance: int) -> float:
-    """How much a token looks at the one so far behind it, in the mean of those that have one."""
+def mean_at(seen: np.ndarray, distance: int) -> float:
+    """The attention of a token to the one at this distance after it, on average."""
     return float(np.diagonal(seen, distance).mean())
 
 
 @settings(max_examples=30, deadline=None)
 @given(shape=shapes(1), first=st.integers(0, 250), seed=st.integers(0, 1000))
-def test_each_of_the_first_heads_looks_most_at_one_neighbour(shape: EncoderConfig, first: int, seed: int) -> None:
+def test_each_of_the_first_heads_attends_most_to_one_neighbor(shape: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     model = ErnieModel(shape)
     for head, distance in enumerate(neighbor_offsets(shape.heads)):
-        seen = looked_at(model, head, first)
-        means = {other: at(seen, other) for other in range(-20, 21)}
-        assert max(means, key=lambda one: means[one]) == distance
-        assert sum(at(seen, distance + near) for near in (-2, -1, 0, 1, 2)) > 0.6
+        seen = attention_by_position(model, head, first)
+        means = {other: mean_at(seen, other) for other in range(-20, 21)}
+        assert max(means, key=lambda offset: means[offset]) == distance
+        assert sum(mean_at(seen, distance + near) for near in (-2, -1, 0, 1, 2)) > 0.6
 
 
 @pytest.mark.parametrize("name", ["tiny", "mini", "small", "base"])
-def test_the_presets_look_at_a_neighbour_and_hardly_past_the_next(name: str) -> None:
+def test_presets_attend_to_a_neighbor_and_hardly_beyond_the_next_one(name: str) -> None:
     paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1}))
     for head, distance in enumerate(neighbor_offsets(model.config.heads)):
-        seen = looked_at(model, head, first=40)
-        assert at(seen, distance) > 0.3
-        assert at(seen, distance - 1) + at(seen, distance) + at(seen, distance + 1) > 0.75
+        seen = attention_by_position(model, head, first=40)
+        assert mean_at(seen, distance) > 0.3
+        assert mean_at(seen, distance - 1) + mean_at(seen, distance) + mean_at(seen, distance + 1) > 0.75
 
 
 @pytest.mark.parametrize("task", range(4))
-def test_a_token_looks_near_its_neighbour_whatever_it_is_and_whatever_the_task(task: int) -> None:
+def test_every_token_attends_near_its_neighbor_for_every_task(task: int) -> None:
     paddle.seed(task)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
     for head, distance in enumerate(neighbor_offsets(model.config.heads)):
-        away = looked_at(model, head, task=task).argmax(1) - (np.arange(TOKENS) + distance)
-        assert np.abs(away[2:-2]).max() <= 1  # the others have no such neighbour
+        away = attention_by_position(model, head, task=task).argmax(1) - (np.arange(TOKENS) + distance)
+        assert np.abs(away[2:-2]).max() <= 1  # the others have no such neighbor
 
 
-def test_the_other_heads_and_layers_begin_by_chance() -> None:
+def test_the_other_heads_and_layers_start_randomly() -> None:
     paddle.seed(0)
     config = EncoderConfig(**{**vars(PRESETS["small"]), "vocab_size": 500, "layers": 2})
     model = ErnieModel(config)
     for layer, head in ((0, len(neighbor_offsets(config.heads)) + 1), (0, config.heads - 1), (1, 0)):
-        seen = looked_at(model, head, layer=layer)
-        assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
+        seen = attention_by_position(model, head, layer=layer)
+        assert max(mean_at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
 
-def test_weights_that_are_drawn_by_chance_find_no_neighbours() -> None:
+def test_random_weights_attend_to_no_neighbor() -> None:
     paddle.seed(0)
     model = ErnieModel(EncoderConfig(**{**vars(PRESETS["mini"]), "vocab_size": 500, "layers": 1}))
     initialize(model, model.config.initializer_range)
     initialize_positions(model)
-    seen = looked_at(model, 0)
-    assert max(at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
+    seen = attention_by_position(model, 0)
+    assert max(mean_at(seen, distance) for distance in range(-5, 6)) < 3 / TOKENS
 
 
 def pair(vocabulary: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two segments of 25 tokens each, of which they share 10 in another order: ids and segments, both (50,)."""
+    """Two segments of 25 tokens each that share 10 tokens in another order: ids and segments, both (50,)."""
     rng = np.random.default_rng(seed)
     ids = rng.permutation(vocabulary)[:40]
     return np.concatenate([ids[:25], rng.permutation(ids[15:])]), np.repeat([0, 1], 25)
@@ -117,29 +117,29 @@ def pair(vocabulary: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @settings(max_examples=30, deadline=None)
 @given(config=shapes(3), first=st.integers(0, 250), seed=st.integers(0, 1000))
-def test_the_head_after_them_looks_most_at_what_is_the_same_token(config: EncoderConfig, first: int, seed: int) -> None:
+def test_the_next_head_attends_most_to_equal_tokens(config: EncoderConfig, first: int, seed: int) -> None:
     paddle.seed(seed)
     ids, segments = pair(config.vocab_size, seed)
-    seen = attended(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first)
+    seen = attention(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first)
     same = ids == ids[:, None]
     assert seen[same].mean() > 10 * seen[~same].mean()
 
 
 @pytest.mark.parametrize("name", ["mini", "small", "base"])
-def test_a_token_takes_as_much_from_its_like_in_the_other_segment_as_from_itself(name: str) -> None:
+def test_a_token_attends_to_its_copy_in_the_other_segment_as_much_as_to_itself(name: str) -> None:
     paddle.seed(0)
     config = EncoderConfig(**{**vars(PRESETS[name]), "vocab_size": 500, "layers": 1})
     ids, segments = pair(500, 0)
-    seen = attended(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first=40, task=3)
+    seen = attention(ErnieModel(config), len(neighbor_offsets(config.heads)), ids, segments, first=40, task=3)
     of_the_other = (seen * (segments != segments[:, None])).sum(1)
     shared = (ids == ids[:, None]).sum(1) == 2
     assert of_the_other[shared].mean() == pytest.approx(0.5, abs=0.05)
     assert of_the_other[~shared].max() < 0.2
 
 
-def test_one_head_is_left_to_look_anywhere() -> None:
+def test_at_least_one_head_starts_randomly() -> None:
     paddle.seed(0)
     config = EncoderConfig(**{**vars(PRESETS["tiny"]), "vocab_size": 500, "layers": 1})
     ids, segments = pair(500, 0)
-    seen = attended(ErnieModel(config), 1, ids, segments)
+    seen = attention(ErnieModel(config), 1, ids, segments)
     assert seen.max() < 3 / TOKENS

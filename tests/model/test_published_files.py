@@ -1,4 +1,4 @@
-"""The readers of other frameworks' files: what they read, and that they run nothing of it."""
+"""The readers of other frameworks' files: what they read, and that they never execute code from a file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ READERS: dict[str, tuple[Callable, Callable]] = {
 
 
 @pytest.mark.parametrize("name", list(READERS))
-def test_every_array_comes_back_with_its_type_and_shape(name: str, tmp_path: Path) -> None:
+def test_every_array_is_read_with_its_type_and_shape(name: str, tmp_path: Path) -> None:
     write, read_back = READERS[name]
     found = read_back(write(tmp_path, ARRAYS))
     expected = {key.replace("/", "_") if name == "fluid" else key: value for key, value in ARRAYS.items()}
@@ -83,7 +83,7 @@ def test_every_array_comes_back_with_its_type_and_shape(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", list(READERS))
-def test_a_file_that_was_cut_off_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_a_truncated_file_raises_an_error_that_names_it(name: str, tmp_path: Path) -> None:
     write, read_back = READERS[name]
     path = write(tmp_path, ARRAYS)
     file = path / "table_a" if path.is_dir() else path
@@ -93,7 +93,7 @@ def test_a_file_that_was_cut_off_is_a_sentence(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", list(READERS))
-def test_a_file_of_something_else_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_raises_an_error_that_names_it(name: str, tmp_path: Path) -> None:
     write, read_back = READERS[name]
     path = write(tmp_path, ARRAYS)
     file = path / "table_a" if path.is_dir() else path
@@ -105,7 +105,7 @@ def test_a_file_of_something_else_is_a_sentence(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", list(READERS))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_read_or_a_sentence(name: str, data: st.DataObject, tmp_path: Path) -> None:
+def test_a_damaged_file_is_read_or_raises_a_user_error(name: str, data: st.DataObject, tmp_path: Path) -> None:
     write, read_back = READERS[name]
     shutil.rmtree(tmp_path / "made", ignore_errors=True)
     (tmp_path / "made").mkdir()
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_read_or_a_sentence(name: str, data: st.DataObject, tm
 
 
 @pytest.mark.parametrize("place", ["the directory", "a file's header"])
-def test_a_damaged_archive_of_pytorch_is_a_sentence(tmp_path: Path, place: str) -> None:
+def test_a_damaged_pytorch_archive_raises_a_user_error(tmp_path: Path, place: str) -> None:
     path = write_torch(tmp_path, ARRAYS)
     content = path.read_bytes()
     mark = b"PK\1\2" if place == "the directory" else b"PK\3\4"
@@ -129,7 +129,7 @@ def test_a_damaged_archive_of_pytorch_is_a_sentence(tmp_path: Path, place: str) 
         read_torch(path)
 
 
-def test_absurd_numbers_in_a_damaged_file_cost_neither_memory_nor_time(tmp_path: Path) -> None:
+def test_huge_numbers_in_a_damaged_file_cost_neither_memory_nor_time(tmp_path: Path) -> None:
     path = write_torch_legacy(tmp_path, ARRAYS)
     first = ARRAYS["table/a"]
     stored = struct.pack("<q", first.size) + first.tobytes()
@@ -145,7 +145,7 @@ def test_absurd_numbers_in_a_damaged_file_cost_neither_memory_nor_time(tmp_path:
 
 
 @pytest.mark.parametrize("put", [b"r" + struct.pack("<I", 1 << 24), b"p%d\n" % (1 << 24)])
-def test_a_damaged_pickle_costs_no_memory_for_objects_it_does_not_hold(put: bytes, tmp_path: Path) -> None:
+def test_a_damaged_pickle_allocates_no_memory_for_objects_it_does_not_hold(put: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.pdparams"
     path.write_bytes(b"\x80\x02}" + put + b".")
     with pytest.raises(UserError, match=r"model\.pdparams: is damaged.*\(its object 16777216 lies past its end"):
@@ -157,7 +157,7 @@ names = st.text("abc/_", min_size=1, max_size=12)
 
 @settings(max_examples=40, deadline=None)
 @given(keys=st.sets(names, min_size=1, max_size=40), entries=st.integers(1, 9))
-def test_a_tensorflow_index_gives_all_keys_however_they_share_beginnings(
+def test_a_tensorflow_index_gives_all_keys_whatever_prefixes_they_share(
     keys: set[str], entries: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("bundle")
@@ -167,7 +167,7 @@ def test_a_tensorflow_index_gives_all_keys_however_they_share_beginnings(
     assert {key: value.tolist() for key, value in found.items()} == {k: v.tolist() for k, v in arrays.items()}
 
 
-def test_a_tensorflow_index_without_its_data_is_a_sentence(tmp_path: Path) -> None:
+def test_a_tensorflow_index_without_its_data_raises_a_user_error(tmp_path: Path) -> None:
     index = write_bundle(tmp_path, ARRAYS)
     (tmp_path / "bert_model.ckpt.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match=r"its data file bert_model\.ckpt\.data-00000-of-00001 is missing"):
@@ -176,7 +176,7 @@ def test_a_tensorflow_index_without_its_data_is_a_sentence(tmp_path: Path) -> No
 
 # ------------------------------------------------------------------------------------------------------- bfloat16
 
-BITS = np.array([0x3F80, 0xC000, 0x0000, 0x4049], np.uint16)  # 1, -2, 0 and the nearest to pi
+BITS = np.array([0x3F80, 0xC000, 0x0000, 0x4049], np.uint16)  # 1, -2, 0 and the value nearest to pi
 VALUES = np.array([1, -2, 0, 3.140625], np.float32)
 
 
@@ -195,11 +195,11 @@ def test_bfloat16_of_safetensors_is_widened(tmp_path: Path) -> None:
     assert found["x"].tolist() == VALUES.reshape(2, 2).tolist()
 
 
-# ------------------------------------------------------------------------------------------------------- strangers
+# -------------------------------------------------------------------------------------------------- untrusted files
 
 
 class Evil:
-    """Pickles to a call that makes a file."""
+    """Pickles to a call that creates a file."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -211,7 +211,7 @@ class Evil:
 @pytest.mark.parametrize(
     ("file", "reader"), [("model_state.pdparams", read_pdparams), ("pytorch_model.bin", read_torch)]
 )
-def test_a_pickle_that_calls_anything_is_refused_and_not_run(file: str, reader: Callable, tmp_path: Path) -> None:
+def test_a_pickle_that_calls_a_function_is_refused_and_not_run(file: str, reader: Callable, tmp_path: Path) -> None:
     made = tmp_path / "made"
     (tmp_path / file).write_bytes(pickle.dumps({"weight": Evil(made)}, protocol=4))
     with pytest.raises(UserError, match="which is no part of a file of weights; it was not run"):
@@ -219,7 +219,7 @@ def test_a_pickle_that_calls_anything_is_refused_and_not_run(file: str, reader: 
     assert not made.exists()
 
 
-def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+def test_an_index_that_points_outside_its_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "outside.safetensors").write_bytes(b"")
     folder = tmp_path / "model"
     folder.mkdir()
@@ -231,14 +231,14 @@ def test_an_index_that_points_out_of_its_folder_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("parts", [None, [1], {"a": 1}, {"a": None}, "a"])
-def test_an_index_of_no_files_is_a_sentence(parts: object, tmp_path: Path) -> None:
+def test_an_index_without_a_valid_weight_map_raises_a_user_error(parts: object, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"num_hidden_layers": 1}')
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
     with pytest.raises(UserError, match=r"index.json: expected a weight_map: which weight is in which file"):
         read(tmp_path, ErnieModel)
 
 
-def test_bfloat16_in_paddles_files_is_read_as_what_it_means(tmp_path: Path) -> None:
+def test_bfloat16_in_paddles_files_is_widened(tmp_path: Path) -> None:
     values = np.array([-0.0068, 0.0196, 1.5], np.float32)
     pdparams(tmp_path / "model_state.pdparams", {"w": (values.view(np.uint32) >> 16).astype(np.uint16)})
     np.testing.assert_allclose(read_pdparams(tmp_path / "model_state.pdparams")["w"], values, rtol=0.01)

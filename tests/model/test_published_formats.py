@@ -1,4 +1,4 @@
-"""Published checkpoints of every format are read as the networks that they are."""
+"""Published checkpoints of every format are read and compute what their network computes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = {"hf": "hf", "paddlenlp": "paddlenlp", "official": "ernie-official", "te
 
 @pytest.fixture(params=list(checkpoints.FORMATS))
 def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
-    """A checkpoint of each format, with its name."""
+    """Each format's name, and a checkpoint in it."""
     settings = {**SETTINGS, "use_task_id": request.param != "tensorflow"}
     made = weights()
     if request.param == "tensorflow":
@@ -31,7 +31,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Pat
 
 
 def compare(model: ErnieModel, settings: dict, epsilon: float, tolerance: float = 1e-5) -> None:
-    """All that the model computes from a batch, beside the network in NumPy."""
+    """Compare all that the model computes from a batch with the network in NumPy."""
     batch = batch_of()
     tokens = batch["attention_mask"].astype(bool)
     *hidden, pooled, logits = forward(weights(), settings, batch, epsilon)
@@ -46,7 +46,7 @@ def compare(model: ErnieModel, settings: dict, epsilon: float, tolerance: float 
         np.testing.assert_allclose(found, logits[tokens], rtol=0, atol=tolerance)
 
 
-def test_every_layer_of_every_format_computes_what_bert_does(checkpoint: tuple[str, Path]) -> None:
+def test_every_layer_of_every_format_computes_what_the_numpy_network_does(checkpoint: tuple[str, Path]) -> None:
     name, folder = checkpoint
     reading = read(folder, ErnieModel)
     assert (reading.model.masked_head is None) == (name == "hf without prefix and head")
@@ -54,12 +54,12 @@ def test_every_layer_of_every_format_computes_what_bert_does(checkpoint: tuple[s
     compare(reading.model, settings, epsilon=1e-5 if name.startswith("official") else 1e-12)
 
 
-def test_a_folder_is_recognised_by_its_files(checkpoint: tuple[str, Path]) -> None:
+def test_a_format_is_recognized_by_the_files_of_its_folder(checkpoint: tuple[str, Path]) -> None:
     name, folder = checkpoint
     assert detect_format(folder) == KINDS[name.split()[0]]
 
 
-def test_nothing_is_said_of_a_checkpoint_that_fits(checkpoint: tuple[str, Path]) -> None:
+def test_a_complete_checkpoint_is_read_without_notes(checkpoint: tuple[str, Path]) -> None:
     assert read(checkpoint[1], ErnieModel).notes == ()
 
 
@@ -69,20 +69,20 @@ def test_the_tokenizer_is_read_with_the_model(checkpoint: tuple[str, Path]) -> N
     assert model.tokenizer.encode("w7 w39").ids.tolist() == [7, 39]
 
 
-def test_a_user_meets_it_through_from_pretrained(checkpoint: tuple[str, Path]) -> None:
+def test_from_pretrained_loads_every_format(checkpoint: tuple[str, Path]) -> None:
     model = ErnieModel.from_pretrained(checkpoint[1])
     assert model.encode(["w7 w8"]).shape == (1, 16)
     assert not model.training
 
 
-def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
+def test_an_empty_folder_raises_an_error_that_names_the_expected_files(tmp_path: Path) -> None:
     assert detect_format(tmp_path) is None
     with pytest.raises(UserError, match=r"holds no checkpoint\. Expected config\.json with model\.safetensors or"):
         read(tmp_path, ErnieModel)
 
 
 @pytest.mark.parametrize("name", list(checkpoints.FORMATS))
-def test_a_checkpoint_that_lacks_a_weight_is_named_with_it(name: str, tmp_path: Path) -> None:
+def test_a_missing_weight_raises_an_error_that_names_weight_and_folder(name: str, tmp_path: Path) -> None:
     made = weights()
     del made["ernie.encoder.layer.1.attention.self.key.bias"]
     checkpoints.FORMATS[name](tmp_path, made, SETTINGS)
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_lacks_a_weight_is_named_with_it(name: str, tmp_path: 
 
 
 @pytest.mark.parametrize("name", list(checkpoints.FORMATS))
-def test_a_file_of_other_weights_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_raises_a_user_error(name: str, tmp_path: Path) -> None:
     made = {"conv.weight": np.zeros(3, np.float32), "fc.weight": np.zeros(3, np.float32)}
     checkpoints.FORMATS[name](tmp_path, made, SETTINGS)
     with pytest.raises(UserError, match="holds no token embeddings of a BERT or ERNIE encoder"):

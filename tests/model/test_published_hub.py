@@ -1,4 +1,4 @@
-"""Models by name: from the hub's cache, or a sentence that says what to do without a hub."""
+"""Models by name: from the hub's cache, or an error that says what to do without a hub."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 def cached(home: Path, name: str) -> Path:
-    """The folder in which the hub's cache under `home` keeps a model."""
+    """Create the folder in which the hub's cache under `home` stores a model."""
     model = home / "hub" / f"models--{name.replace('/', '--')}"
     folder = model / "snapshots" / REVISION
     folder.mkdir(parents=True)
@@ -35,7 +35,7 @@ def find_in(home: Path, name: str, **environment: str) -> tuple[int, str]:
     return done.returncode, (done.stdout or done.stderr).strip().splitlines()[-1]
 
 
-def test_a_folder_is_found_where_it_is(tmp_path: Path) -> None:
+def test_the_path_of_a_folder_is_returned_as_it_is(tmp_path: Path) -> None:
     assert find(tmp_path) == tmp_path
     assert find(str(tmp_path)) == tmp_path
 
@@ -45,30 +45,30 @@ def test_a_model_in_the_hubs_cache_is_found_without_a_network(write: object, tmp
     folder = cached(tmp_path, "some/encoder")
     write(folder, weights(), SETTINGS)  # type: ignore[operator]
     write_vocabulary(folder)
-    status, said = find_in(tmp_path, "some/encoder")
-    assert (status, said) == (0, str(folder))
-    assert ErnieModel.from_pretrained(said).config.layers == 2
+    status, output = find_in(tmp_path, "some/encoder")
+    assert (status, output) == (0, str(folder))
+    assert ErnieModel.from_pretrained(output).config.layers == 2
 
 
-def test_a_cached_model_without_weights_that_we_read_is_a_sentence(tmp_path: Path) -> None:
+def test_a_cached_model_without_readable_weights_raises_a_user_error(tmp_path: Path) -> None:
     (cached(tmp_path, "some/encoder") / "config.json").write_text("{}")
-    status, said = find_in(tmp_path, "some/encoder")
+    status, output = find_in(tmp_path, "some/encoder")
     assert status == 1
-    assert "the hub's model of that name holds no weights that can be read here" in said
+    assert "the hub's model of that name holds no weights that can be read here" in output
 
 
 @pytest.mark.parametrize("environment", [{}, {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}])
-def test_without_a_hub_the_sentence_says_what_to_fetch_and_where_to_put_it(
+def test_without_a_hub_the_error_says_what_to_fetch_and_where_to_put_it(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    status, said = find_in(tmp_path, "some/encoder", **environment)
+    status, output = find_in(tmp_path, "some/encoder", **environment)
     assert status == 1
-    assert "some/encoder: there is no such folder, and the hub cannot be reached" in said
-    assert "fetch config.json, vocab.txt, tokenizer_config.json and model.safetensors" in said
-    assert "put them into one folder, say models/encoder, and give models/encoder instead of some/encoder" in said
+    assert "some/encoder: there is no such folder, and the hub cannot be reached" in output
+    assert "fetch config.json, vocab.txt, tokenizer_config.json and model.safetensors" in output
+    assert "put them into one folder, say models/encoder, and give models/encoder instead of some/encoder" in output
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "runs/first/model", "../encoder", "runs/first/"])
-def test_what_can_be_no_name_on_a_hub_is_only_looked_for_here(name: str) -> None:
+def test_a_name_that_is_invalid_on_the_hub_is_only_looked_for_locally(name: str) -> None:
     with pytest.raises(UserError, match=f"^{name}: there is no such folder$"):
         find(name)

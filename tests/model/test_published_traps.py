@@ -1,4 +1,4 @@
-"""Where converted weights have gone wrong before: a test for each line of the table in docs/conversion.md."""
+"""Known pitfalls of weight conversion: a test for each line of the table in docs/conversion.md."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.published.load import LoadedCheckpoint, read
 
 
-def reading(
+def load(
     folder: Path, name: str = "hf", *, without: tuple[str, ...] = (), add: dict[str, Any] | None = None, **settings: Any
 ) -> LoadedCheckpoint:
-    """A checkpoint, read: with other settings, without some weights, and with some more; None takes a setting out."""
+    """Write and load a checkpoint with changed settings (None removes one), without some weights, with extra ones."""
     kept = {key: value for key, value in {**SETTINGS, **settings}.items() if value is not None}
     made = {key: value for key, value in weights().items() if key not in without}
     FORMATS[name](folder, {**made, **(add or {})}, kept)
@@ -27,7 +27,7 @@ def reading(
     return read(folder, ErnieModel)
 
 
-def last(model: ErnieModel) -> np.ndarray:
+def last_hidden_states(model: ErnieModel) -> np.ndarray:
     batch = batch_of()
     return model(**batch).last_hidden_state.numpy()[batch["attention_mask"].astype(bool)]
 
@@ -42,31 +42,29 @@ def expected(epsilon: float = 1e-12, **settings: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 1e-3])
-def test_the_epsilon_of_the_settings_counts(tmp_path: Path, epsilon: float) -> None:
-    model = reading(tmp_path, layer_norm_eps=epsilon).model
-    np.testing.assert_allclose(last(model), expected(epsilon), rtol=0, atol=1e-5)
+def test_the_epsilon_of_the_settings_is_used(tmp_path: Path, epsilon: float) -> None:
+    model = load(tmp_path, layer_norm_eps=epsilon).model
+    np.testing.assert_allclose(last_hidden_states(model), expected(epsilon), rtol=0, atol=1e-5)
 
 
-def test_epsilons_are_told_apart_by_the_outputs() -> None:
+def test_the_outputs_depend_on_the_epsilon() -> None:
     assert np.abs(expected(1e-3) - expected(1e-12)).max() > 1e-3
 
 
 @pytest.mark.parametrize(
     ("name", "epsilon"), [("hf", 1e-12), ("paddlenlp", 1e-12), ("official", 1e-5), ("official dynamic", 1e-5)]
 )
-def test_where_the_settings_say_nothing_the_frameworks_own_epsilon_counts(
-    tmp_path: Path, name: str, epsilon: float
-) -> None:
-    assert reading(tmp_path, name, layer_norm_eps=None).model.config.layer_norm_epsilon == epsilon
+def test_without_a_setting_the_frameworks_default_epsilon_is_used(tmp_path: Path, name: str, epsilon: float) -> None:
+    assert load(tmp_path, name, layer_norm_eps=None).model.config.layer_norm_epsilon == epsilon
 
 
-def test_paddlenlp_runs_ernie_with_its_own_epsilon_and_bert_with_the_written_one(tmp_path: Path) -> None:
+def test_paddlenlp_runs_ernie_with_its_own_epsilon_and_bert_with_the_configured_one(tmp_path: Path) -> None:
     for family in ("ernie", "bert"):
         (tmp_path / family).mkdir()
-    ernie = reading(tmp_path / "ernie", "paddlenlp", layer_norm_eps=1e-5)
+    ernie = load(tmp_path / "ernie", "paddlenlp", layer_norm_eps=1e-5)
     assert ernie.model.config.layer_norm_epsilon == 1e-12
     assert "config.json says layer_norm_eps 1e-05, but PaddleNLP runs ERNIE with 1e-12: so do we" in ernie.notes
-    bert = reading(tmp_path / "bert", "paddlenlp", layer_norm_eps=1e-5, model_type="bert")
+    bert = load(tmp_path / "bert", "paddlenlp", layer_norm_eps=1e-5, model_type="bert")
     assert bert.model.config.layer_norm_epsilon == 1e-5
 
 
@@ -74,21 +72,21 @@ def test_paddlenlp_runs_ernie_with_its_own_epsilon_and_bert_with_the_written_one
 
 
 @pytest.mark.parametrize("activation", ["gelu", "relu"])
-def test_the_activation_is_that_of_the_settings(tmp_path: Path, activation: str) -> None:
-    model = reading(tmp_path, hidden_act=activation).model
-    np.testing.assert_allclose(last(model), expected(hidden_act=activation), rtol=0, atol=1e-5)
+def test_the_activation_of_the_settings_is_used(tmp_path: Path, activation: str) -> None:
+    model = load(tmp_path, hidden_act=activation).model
+    np.testing.assert_allclose(last_hidden_states(model), expected(hidden_act=activation), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "silu"])
 def test_other_activations_are_refused_by_name(tmp_path: Path, activation: str) -> None:
     with pytest.raises(UserError, match=f"config.json: hidden_act is {activation}"):
-        reading(tmp_path, hidden_act=activation)
+        load(tmp_path, hidden_act=activation)
 
 
 # ------------------------------------------------------------------------------------------------------- sizes
 
 
-def test_513_positions_are_all_there(tmp_path: Path) -> None:
+def test_513_positions_are_all_read(tmp_path: Path) -> None:
     FORMATS["hf"](tmp_path, weights(max_position_embeddings=513), {**SETTINGS, "max_position_embeddings": 513})
     model = read(tmp_path, ErnieModel).model
     assert model.config.max_positions == 513
@@ -104,88 +102,88 @@ def test_513_positions_are_all_there(tmp_path: Path) -> None:
         ("type_vocab_size", "segments", 2),
     ],
 )
-def test_where_settings_and_weights_differ_in_a_size_the_weights_count(
+def test_sizes_of_the_weights_take_precedence_over_the_settings(
     tmp_path: Path, key: str, ours: str, wrong: int
 ) -> None:
-    found = reading(tmp_path, **{key: wrong})
+    found = load(tmp_path, **{key: wrong})
     assert getattr(found.model.config, ours) == SETTINGS[key]
     assert found.notes == (f"config.json says {ours} {wrong}, the weights have {SETTINGS[key]}: the weights count",)
 
 
 def test_the_feed_forward_width_may_be_missing(tmp_path: Path) -> None:
-    found = reading(tmp_path, intermediate_size=None)
+    found = load(tmp_path, intermediate_size=None)
     assert found.model.config.intermediate_size == SETTINGS["intermediate_size"]
     assert found.notes == ()
 
 
-def test_segments_go_by_either_name(tmp_path: Path) -> None:
-    assert reading(tmp_path, "official").model.config.segments == SETTINGS["type_vocab_size"]
+def test_either_name_of_the_segment_count_is_read(tmp_path: Path) -> None:
+    assert load(tmp_path, "official").model.config.segments == SETTINGS["type_vocab_size"]
 
 
-def test_a_padded_table_may_have_more_rows_than_the_vocabulary_has_tokens(tmp_path: Path) -> None:
+def test_the_embedding_table_may_have_more_rows_than_the_vocabulary_has_tokens(tmp_path: Path) -> None:
     write_vocabulary(tmp_path, 33)
-    model = reading(tmp_path).model
+    model = load(tmp_path).model
     assert (model.config.vocab_size, model.tokenizer.vocab_size) == (40, 33)
 
 
-def test_a_vocabulary_with_more_tokens_than_the_table_has_rows_is_another_models(tmp_path: Path) -> None:
+def test_a_vocabulary_with_more_tokens_than_the_table_has_rows_is_refused(tmp_path: Path) -> None:
     write_vocabulary(tmp_path, 41)
     with pytest.raises(UserError, match="the vocabulary has 41 tokens, the model only 40: they do not belong"):
-        reading(tmp_path)
+        load(tmp_path)
 
 
-def test_fewer_layers_in_the_settings_mean_the_first_ones(tmp_path: Path) -> None:
-    """As the frameworks do, which load what the settings ask for; the rest is said."""
-    found = reading(tmp_path, num_hidden_layers=1)
+def test_with_fewer_layers_in_the_settings_the_first_ones_are_loaded(tmp_path: Path) -> None:
+    """The frameworks do the same; the layers left out are reported."""
+    found = load(tmp_path, num_hidden_layers=1)
     assert found.model.config.layers == 1
     assert "ernie.encoder.layer.*.attention.self.query.weight" in found.notes[0]
 
 
 def test_embeddings_of_another_width_than_the_layers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="emb_size is 8, hidden_size 16: they must agree"):
-        reading(tmp_path, "official", emb_size=8)
+        load(tmp_path, "official", emb_size=8)
 
 
-# ----------------------------------------------------------------------------------------- what may not be there
+# -------------------------------------------------------------------------------------- optional and extra weights
 
 
-def test_missing_task_embeddings_are_said_and_left_out_of_the_model(tmp_path: Path) -> None:
-    found = reading(tmp_path, without=(TASK,))
+def test_missing_task_embeddings_are_reported_and_left_out_of_the_model(tmp_path: Path) -> None:
+    found = load(tmp_path, without=(TASK,))
     assert found.model.config.task_vocab_size == 0
     assert found.notes == ("has no task embeddings, though its settings speak of them; the model has none",)
-    np.testing.assert_allclose(last(found.model), expected(use_task_id=False), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(last_hidden_states(found.model), expected(use_task_id=False), rtol=0, atol=1e-5)
 
 
-def test_task_embeddings_that_the_settings_switch_off_are_not_used(tmp_path: Path) -> None:
-    found = reading(tmp_path, use_task_id=False, task_type_vocab_size=None)
+def test_task_embeddings_that_the_settings_disable_are_not_used(tmp_path: Path) -> None:
+    found = load(tmp_path, use_task_id=False, task_type_vocab_size=None)
     assert found.notes == (f"there is no place for {TASK}",)
-    np.testing.assert_allclose(last(found.model), expected(use_task_id=False), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(last_hidden_states(found.model), expected(use_task_id=False), rtol=0, atol=1e-5)
 
 
-def test_a_missing_pooler_is_said(tmp_path: Path) -> None:
-    found = reading(tmp_path, without=POOLER)
+def test_a_missing_pooler_is_reported(tmp_path: Path) -> None:
+    found = load(tmp_path, without=POOLER)
     assert found.notes == ("has no pooler; the model's own is untrained",)
     assert not found.pooler
-    np.testing.assert_allclose(last(found.model), expected(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(last_hidden_states(found.model), expected(), rtol=0, atol=1e-5)
 
 
 def test_a_masked_token_head_without_its_transform_is_left_out(tmp_path: Path) -> None:
     lost = "cls.predictions.transform.dense.weight"
-    found = reading(tmp_path, without=(lost,))
+    found = load(tmp_path, without=(lost,))
     assert found.model.masked_head is None
     assert found.notes == (f"its masked-token head is left out: it lacks {lost}",)
 
 
-def test_a_masked_token_head_with_a_table_of_its_own_is_left_out(tmp_path: Path) -> None:
+def test_a_masked_token_head_with_an_untied_output_matrix_is_left_out(tmp_path: Path) -> None:
     name = "cls.predictions.decoder.weight"
-    found = reading(tmp_path, add={name: weights(seed=1)["ernie.embeddings.word_embeddings.weight"]})
+    found = load(tmp_path, add={name: weights(seed=1)["ernie.embeddings.word_embeddings.weight"]})
     assert found.model.masked_head is None
     assert found.notes == (f"its masked-token head is left out: {name} is not tied to the token embeddings",)
 
 
-def test_a_masked_token_head_may_hold_copies_of_the_table_and_of_its_bias(tmp_path: Path) -> None:
+def test_a_masked_token_head_may_store_copies_of_the_table_and_of_its_bias(tmp_path: Path) -> None:
     made = weights()
-    found = reading(
+    found = load(
         tmp_path,
         add={
             "cls.predictions.decoder.weight": made["ernie.embeddings.word_embeddings.weight"].copy(),
@@ -196,12 +194,12 @@ def test_a_masked_token_head_may_hold_copies_of_the_table_and_of_its_bias(tmp_pa
     assert found.notes == ()
 
 
-def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
+def test_unused_weights_are_reported(tmp_path: Path) -> None:
     extra = {"cls.seq_relationship.weight": np.ones((2, 16), np.float32), "classifier.bias": np.ones(2, np.float32)}
-    assert reading(tmp_path, add=extra).notes == (f"there is no place for {', '.join(sorted(extra))}",)
+    assert load(tmp_path, add=extra).notes == (f"there is no place for {', '.join(sorted(extra))}",)
 
 
-# ------------------------------------------------------------------------------------- what is another network
+# ------------------------------------------------------------------------------------- unsupported networks
 
 
 @pytest.mark.parametrize(
@@ -216,9 +214,9 @@ def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
         ("num_attention_heads", 5, "config.json: hidden_size 16 is not divisible by heads 5"),
     ],
 )
-def test_what_this_encoder_cannot_compute_is_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
+def test_unsupported_settings_are_refused(tmp_path: Path, key: str, value: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        reading(tmp_path, **{key: value})
+        load(tmp_path, **{key: value})
 
 
 @pytest.mark.parametrize(
@@ -228,88 +226,88 @@ def test_what_this_encoder_cannot_compute_is_refused(tmp_path: Path, key: str, v
         ("ernie.encoder.layer.0.intermediate.dense.weight", "encoder.layers.0.inner.weight"),
     ],
 )
-def test_weights_that_are_no_matrices_are_refused(tmp_path: Path, name: str, ours: str) -> None:
+def test_weights_that_are_not_matrices_are_refused(tmp_path: Path, name: str, ours: str) -> None:
     flat = weights()[name].reshape(-1)
     with pytest.raises(UserError, match=rf"{ours} has the shape \[{flat.size}\], expected a matrix"):
-        reading(tmp_path, add={name: flat})
+        load(tmp_path, add={name: flat})
 
 
 @pytest.mark.parametrize("classes", [[None], 5, "ErnieModel"])
-def test_architectures_that_are_no_names_say_nothing(tmp_path: Path, classes: Any) -> None:
-    assert reading(tmp_path, "paddlenlp", architectures=classes).notes == ()
+def test_invalid_architectures_are_ignored(tmp_path: Path, classes: Any) -> None:
+    assert load(tmp_path, "paddlenlp", architectures=classes).notes == ()
 
 
-def test_half_precision_is_read_as_single(tmp_path: Path) -> None:
-    halves = {name: value.astype(np.float16) for name, value in weights().items()}
-    checkpoints.hugging_face(tmp_path, halves, SETTINGS)
-    found = last(read(tmp_path, ErnieModel).model)
+def test_half_precision_is_read_as_single_precision(tmp_path: Path) -> None:
+    half_precision = {name: value.astype(np.float16) for name, value in weights().items()}
+    checkpoints.hugging_face(tmp_path, half_precision, SETTINGS)
+    found = last_hidden_states(read(tmp_path, ErnieModel).model)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected(), rtol=0, atol=2e-2)
 
 
 @pytest.mark.parametrize("name", ["hf", "paddlenlp"])
-def test_whole_numbers_in_the_place_of_weights_are_refused(tmp_path: Path, name: str) -> None:
+def test_integer_weights_are_refused(tmp_path: Path, name: str) -> None:
     query = "ernie.encoder.layer.0.attention.self.query.weight"
     with pytest.raises(UserError, match=r"weight is of type int8; expected floating-point numbers.* not quantized"):
-        reading(tmp_path, name, add={query: np.ones_like(weights()[query], np.int8)})
+        load(tmp_path, name, add={query: np.ones_like(weights()[query], np.int8)})
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint32])
-def test_what_there_is_no_place_for_may_be_whole_numbers(tmp_path: Path, kind: type) -> None:
-    assert reading(tmp_path, add={"ernie.times": np.ones(3, kind)}).notes == ("there is no place for ernie.times",)
+def test_unused_weights_may_be_integers(tmp_path: Path, kind: type) -> None:
+    assert load(tmp_path, add={"ernie.times": np.ones(3, kind)}).notes == ("there is no place for ernie.times",)
 
 
 # ------------------------------------------------------------------------------------------------- tokenizers
 
 
-def test_a_folder_with_tokenizer_json_alone_has_a_tokenizer(tmp_path: Path) -> None:
+def test_a_tokenizer_is_read_from_tokenizer_json_alone(tmp_path: Path) -> None:
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word", "Word"]
     vocabulary = {token: i for i, token in reversed(list(enumerate(tokens)))}
     data = {"model": {"type": "WordPiece", "vocab": vocabulary}, "normalizer": {"lowercase": False}}
     write_json(tmp_path / "tokenizer.json", data)
-    tokenizer = reading(tmp_path).model.tokenizer
+    tokenizer = load(tmp_path).model.tokenizer
     assert tokenizer is not None
     assert tokenizer.tokens == tokens
     assert tokenizer.encode("Word word").ids.tolist() == [6, 5]
 
 
-def test_a_missing_vocabulary_is_said(tmp_path: Path) -> None:
+def test_a_missing_vocabulary_is_reported(tmp_path: Path) -> None:
     FORMATS["hf"](tmp_path, weights(), SETTINGS)
     found = read(tmp_path, ErnieModel)
     assert found.model.tokenizer is None
     assert found.notes == ("holds no vocabulary (neither vocab.txt nor tokenizer.json); the model has no tokenizer",)
 
 
-def test_a_tokenizer_that_splits_words_in_another_way_is_said(tmp_path: Path) -> None:
+def test_a_tokenizer_that_splits_words_differently_is_reported(tmp_path: Path) -> None:
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertJapaneseTokenizer"})
     write_vocabulary(tmp_path)
-    assert any("is a BertJapaneseTokenizer, which splits text" in note for note in reading(tmp_path).notes)
+    assert any("is a BertJapaneseTokenizer, which splits text" in note for note in load(tmp_path).notes)
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": "BertTokenizerFast"})
-    assert not any("splits text" in note for note in reading(tmp_path).notes)
+    assert not any("splits text" in note for note in load(tmp_path).notes)
 
 
-def test_tokens_that_were_added_behind_a_vocabulary_are_said(tmp_path: Path) -> None:
+def test_tokens_added_to_a_vocabulary_are_reported(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     write_json(tmp_path / "added_tokens.json", {"<e1>": 90, "<e2>": 91})
-    assert any("has 2 more tokens (<e1>, <e2>)" in note for note in reading(tmp_path).notes)
+    assert any("has 2 more tokens (<e1>, <e2>)" in note for note in load(tmp_path).notes)
 
 
-def test_tokens_that_only_the_tokenizers_settings_add_are_said(tmp_path: Path) -> None:
+def test_tokens_that_only_the_tokenizer_settings_add_are_reported(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     added = {"0": {"content": "[PAD]"}, "40": {"content": "[NEW]"}}
     write_json(tmp_path / "tokenizer_config.json", {"added_tokens_decoder": added})
-    assert reading(tmp_path).notes == ("its tokenizer has 1 more token ([NEW]), which ours does not know",)
+    assert load(tmp_path).notes == ("its tokenizer has 1 more token ([NEW]), which ours does not know",)
 
 
-def test_a_tokenizer_that_leaves_punctuation_in_words_is_said(tmp_path: Path) -> None:
+def test_a_tokenizer_that_does_not_split_off_punctuation_is_reported(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     write_json(tmp_path / "tokenizer_config.json", {"do_basic_tokenize": False})
-    (note,) = reading(tmp_path).notes
+    (note,) = load(tmp_path).notes
     assert note == "its tokenizer does not part words from punctuation (do_basic_tokenize is false); ours does"
 
 
-def test_a_tokenizer_class_that_is_no_name_is_said(tmp_path: Path) -> None:
+def test_an_invalid_tokenizer_class_is_reported(tmp_path: Path) -> None:
     write_vocabulary(tmp_path)
     write_json(tmp_path / "tokenizer_config.json", {"tokenizer_class": ["x"], "added_tokens_decoder": [1]})
-    (note,) = reading(tmp_path).notes
+    (note,) = load(tmp_path).notes
     assert note.startswith("its tokenizer is a ['x'], which splits text into words in another way")

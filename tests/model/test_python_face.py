@@ -1,4 +1,4 @@
-"""What Python users call: padded batches of any make, vectors for texts, words for masks, less memory in training."""
+"""The Python interface: padded batches, text vectors, masked-token prediction, gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ quick = settings(max_examples=20)
 
 
 def make(layers: int = 2) -> ErnieModel:
-    """A small model with weights far from their first values, a tokenizer and a masked-token head."""
+    """Build a small model with weights far from their initial values, a tokenizer and a masked-token head."""
     paddle.seed(0)
     shape = EncoderConfig(TOKENIZER.vocab_size, 16, layers, 2, 32, max_positions=12, task_vocab_size=4)
     model = ErnieModel(shape)
@@ -57,17 +57,17 @@ def model() -> ErnieModel:
     return make()
 
 
-def close(one: object, other: object) -> None:
-    np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-4, atol=1e-5)
+def close(found: object, expected: object) -> None:
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-4, atol=1e-5)
 
 
-def test_the_packages_names_are_listed_and_a_wrong_one_is_told_the_nearest() -> None:
+def test_the_package_lists_its_names_and_suggests_the_nearest_for_a_wrong_one() -> None:
     assert {"ErnieModel", "ErnieTokenizer", "__version__"} <= set(dir(ernie))
     with pytest.raises(AttributeError, match=r"no attribute 'ErnieModl'. Did you mean 'ErnieModel'"):
         ernie.ErnieModl  # noqa: B018 - reading it is the error
 
 
-def test_what_other_libraries_make_by_calling_says_how_it_is_loaded() -> None:
+def test_calling_a_class_with_a_path_raises_an_error_that_names_from_pretrained() -> None:
     with pytest.raises(UserError, match=r"found 'runs/first'; ErnieModel.from_pretrained\(path\) loads a model"):
         ErnieModel("runs/first")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"ErnieTokenizer.from_pretrained\(path\) loads a tokenizer"):
@@ -79,7 +79,7 @@ def test_what_other_libraries_make_by_calling_says_how_it_is_loaded() -> None:
 
 @quick
 @given(st.data())
-def test_padding_may_stand_anywhere_and_changes_no_vector(model: ErnieModel, data: st.DataObject) -> None:
+def test_padding_at_any_position_changes_no_vector(model: ErnieModel, data: st.DataObject) -> None:
     mask = np.array(data.draw(st.lists(st.lists(st.booleans(), min_size=9, max_size=9), min_size=1, max_size=4)), int)
     mask[:, 4] = 1
     ids = np.random.default_rng(0).integers(TOKENIZER.vocab_size, size=mask.shape)
@@ -98,23 +98,23 @@ def test_only_tokens_need_positions(model: ErnieModel) -> None:
     assert model(ids, attention_mask=mask).last_hidden_state.shape == [1, 30, 16]
 
 
-def test_tensors_arrays_and_lists_are_the_same(model: ErnieModel) -> None:
+def test_tensors_arrays_and_lists_give_the_same_output(model: ErnieModel) -> None:
     rows, mask = [[3, 4, 5], [6, 7, 0]], [[1, 1, 1], [1, 1, 0]]
-    one, two, three = (
-        model(make_(rows), attention_mask=make_(mask)).last_hidden_state.numpy()
-        for make_ in (list, np.array, paddle.to_tensor)
+    from_lists, from_arrays, from_tensors = (
+        model(convert(rows), attention_mask=convert(mask)).last_hidden_state.numpy()
+        for convert in (list, np.array, paddle.to_tensor)
     )
-    assert np.array_equal(one, two)
-    assert np.array_equal(one, three)
+    assert np.array_equal(from_lists, from_arrays)
+    assert np.array_equal(from_lists, from_tensors)
 
 
-def test_tracing_says_what_writes_a_graph_instead(tmp_path: Path) -> None:
+def test_tracing_raises_an_error_that_names_ernie_export(tmp_path: Path) -> None:
     shape = [paddle.static.InputSpec([None, None], "int64")]
     with pytest.raises(UserError, match=r"'ernie export' writes it for ONNX Runtime and Paddle's inference"):
         paddle.jit.save(make(), str(tmp_path / "traced"), input_spec=shape)
 
 
-def test_hidden_states_run_from_the_embeddings_to_the_last_layer(model: ErnieModel) -> None:
+def test_hidden_states_start_with_the_embeddings_and_end_with_the_last_layer(model: ErnieModel) -> None:
     ids, mask = np.array([[3, 4, 5], [6, 7, 0]]), np.array([[1, 1, 1], [1, 1, 0]])
     output = model(ids, attention_mask=mask, output_hidden_states=True)
     assert output.hidden_states is not None
@@ -139,25 +139,27 @@ def test_hidden_states_run_from_the_embeddings_to_the_last_layer(model: ErnieMod
         ([], "input_ids has the shape [0], expected a batch of sequences: [N, L]"),
     ],
 )
-def test_ids_that_are_no_batch_are_a_sentence(model: ErnieModel, ids: Any, message: str) -> None:
+def test_invalid_input_ids_raise_a_user_error(model: ErnieModel, ids: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         model(ids)
     assert str(caught.value) == message
 
 
-# ------------------------------------------------------------------------------------------ vectors for texts
+# ----------------------------------------------------------------------------------------------- text vectors
 
 
 @quick
 @given(texts, st.integers(1, 40), st.sampled_from(["mean", "cls", "pooler"]))
-def test_each_text_has_the_vector_it_has_alone(model: ErnieModel, many: list[str], budget: int, pooling: str) -> None:
+def test_the_vector_of_a_text_does_not_depend_on_the_batch(
+    model: ErnieModel, many: list[str], budget: int, pooling: str
+) -> None:
     together = model.encode(many, pooling=pooling, batch_tokens=budget)
     assert together.shape == (len(many), 16)
     assert together.dtype == np.float32
     close(together, np.concatenate([model.encode([text], pooling=pooling) for text in many]))
 
 
-def test_poolings_are_what_they_are_called(model: ErnieModel) -> None:
+def test_poolings_match_their_definitions(model: ErnieModel) -> None:
     many = ["the cat sees a river .", "paris"]
     batch = TOKENIZER(many)
     output, mask = model(**batch), batch["attention_mask"][..., None]
@@ -167,31 +169,31 @@ def test_poolings_are_what_they_are_called(model: ErnieModel) -> None:
     close(model.encode(many, pooling="pooler"), output.pooler_output)
 
 
-def test_pairs_are_tuples(model: ErnieModel) -> None:
+def test_tuples_are_encoded_as_text_pairs(model: ErnieModel) -> None:
     expected = model(**TOKENIZER("the cat", "a dog .")).pooler_output
     close(model.encode([("the cat", "a dog .")], pooling="pooler"), expected)
 
 
-def test_a_single_text_is_a_list_of_one(model: ErnieModel) -> None:
+def test_a_single_text_is_encoded_as_a_list_of_one(model: ErnieModel) -> None:
     assert np.array_equal(model.encode("the cat"), model.encode(["the cat"]))
 
 
-def test_no_texts_have_no_vectors(model: ErnieModel) -> None:
+def test_an_empty_list_gives_an_empty_array(model: ErnieModel) -> None:
     assert model.encode([]).shape == (0, 16)
 
 
-def test_a_text_without_tokens_is_the_bare_frame(model: ErnieModel) -> None:
-    frame = [[TOKENIZER.cls_id, TOKENIZER.sep_id]]
-    close(model.encode(["", " \t"], pooling="cls"), [model(frame).last_hidden_state.numpy()[0, 0]] * 2)
+def test_an_empty_text_is_encoded_as_its_special_tokens_alone(model: ErnieModel) -> None:
+    special_tokens = [[TOKENIZER.cls_id, TOKENIZER.sep_id]]
+    close(model.encode(["", " \t"], pooling="cls"), [model(special_tokens).last_hidden_state.numpy()[0, 0]] * 2)
 
 
-def test_normalized_vectors_have_the_length_one(model: ErnieModel) -> None:
+def test_normalized_vectors_have_length_one(model: ErnieModel) -> None:
     plain, unit = model.encode(["the cat", "paris"]), model.encode(["the cat", "paris"], normalize=True)
     close(np.linalg.norm(unit, axis=1), [1, 1])
     close(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain)
 
 
-def test_long_texts_are_cut_and_one_warning_counts_them(model: ErnieModel) -> None:
+def test_long_texts_are_truncated_with_one_warning_that_counts_them(model: ErnieModel) -> None:
     long, pair = "the cat sees a dog " * 5, ("the cat", "a dog " * 9)
     with pytest.warns(UserWarning) as caught:
         vectors = model.encode([long, "the cat", pair])
@@ -204,10 +206,10 @@ def test_long_texts_are_cut_and_one_warning_counts_them(model: ErnieModel) -> No
         close(vectors[0], model.encode(["the cat sees a dog the cat sees a dog"])[0])
 
 
-def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None:
+def test_encoding_keeps_the_mode_of_each_layer_and_computes_no_gradients() -> None:
     model = make()
     model.train()
-    model.embedding.eval()  # as someone has who trains only the upper layers
+    model.embedding.eval()  # as when only the upper layers are trained
     first, second = model.encode(["the cat"]), model.encode(["the cat"])
     assert np.array_equal(first, second)  # no dropout
     assert model.training
@@ -219,10 +221,10 @@ def test_encoding_leaves_each_layer_in_its_mode_and_needs_no_gradients() -> None
     assert model.training
 
 
-def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
+def test_threads_can_encode_with_a_model_in_training_mode() -> None:
     model = make()
     texts = [f"the cat sees {'a dog ' * (n % 3)}" for n in range(12)]
-    wanted = model.encode(texts)
+    expected = model.encode(texts)
     model.train()
     model.embedding.eval()  # each layer has a mode of its own
     entered, leave = Event(), Event()
@@ -233,17 +235,17 @@ def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
             assert leave.wait(60)
 
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(other)
+        future = pool.submit(other)
         assert entered.wait(60)
         with evaluating(model):
             leave.set()
-            asked.result()
-            assert not model.training  # who came first has gone, this one has not
+            future.result()
+            assert not model.training  # the first context has been left, this one has not
     assert model.training
     assert not model.embedding.training
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: model.encode(texts), range(20)):
-            close(found, wanted)
+            close(found, expected)
     assert model.training
 
 
@@ -266,27 +268,27 @@ def test_threads_may_encode_with_a_model_that_is_being_trained() -> None:
         ({"texts": np.array("a")}, "expected several texts, such as a list, found array('a', dtype='<U1')"),
     ],
 )
-def test_what_cannot_be_encoded_is_a_sentence(model: ErnieModel, arguments: dict, message: str) -> None:
+def test_invalid_arguments_of_encode_raise_a_user_error(model: ErnieModel, arguments: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         model.encode(**arguments)
     assert str(caught.value) == message
 
 
-# --------------------------------------------------------------------------------------------- words for masks
+# -------------------------------------------------------------------------------------- masked-token prediction
 
 
-def test_the_candidates_are_the_heads_likeliest_ordinary_tokens(model: ErnieModel) -> None:
+def test_the_candidates_are_the_most_probable_ordinary_tokens(model: ErnieModel) -> None:
     (found,) = model.fill_mask("The cat [MASK] a dog.", top=4)
     ids = [[2, *TOKENIZER.encode("the cat").ids, TOKENIZER.mask_id, *TOKENIZER.encode("a dog .").ids, 3]]
     hidden = model(ids).last_hidden_state[0]
     logits = model.masked_head(hidden, np.array([3])).numpy()[0].astype(float)
-    chances = np.exp(logits) / np.exp(logits).sum()
-    order = [i for i in np.argsort(-chances) if i not in TOKENIZER.special_ids][:4]
+    probabilities = np.exp(logits) / np.exp(logits).sum()
+    order = [i for i in np.argsort(-probabilities) if i not in TOKENIZER.special_ids][:4]
     assert [candidate.token for candidate in found] == [TOKENIZER.tokens[i] for i in order]
-    close([candidate.probability for candidate in found], chances[order])
+    close([candidate.probability for candidate in found], probabilities[order])
 
 
-def test_each_mask_is_filled_by_itself_and_the_text_is_kept(model: ErnieModel) -> None:
+def test_each_mask_is_filled_separately_and_the_rest_of_the_text_is_kept(model: ErnieModel) -> None:
     found = model.fill_mask("The [MASK]  sees a [MASK]!", top=100)
     assert len(found) == 2
     assert all(len(candidates) == len(TOKENIZER.ordinary_ids) for candidates in found)
@@ -296,7 +298,7 @@ def test_each_mask_is_filled_by_itself_and_the_text_is_kept(model: ErnieModel) -
     assert second["##s"] == "The [MASK]  sees as!"
 
 
-def test_the_space_mark_of_sentencepiece_stays_out_of_the_text(tmp_path: Path) -> None:
+def test_the_space_marker_of_sentencepiece_does_not_appear_in_the_text(tmp_path: Path) -> None:
     lines = [f"{a} {b} {c}." for a in WORDS for b in WORDS for c in WORDS]
     tokenizer = train_sentencepiece(lines, vocab_size=30, lowercase=True, folder=tmp_path)
     model = ErnieModel(EncoderConfig(tokenizer.vocab_size, 16, 1, 2, 32))
@@ -306,7 +308,7 @@ def test_the_space_mark_of_sentencepiece_stays_out_of_the_text(tmp_path: Path) -
     assert all("\u2581" not in candidate.text for candidate in found)
 
 
-def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
+def test_fill_mask_uses_the_task_that_the_head_was_trained_with() -> None:
     model = make()
     assert model.masked_head is not None
     before = model.fill_mask("the [MASK]")
@@ -326,13 +328,15 @@ def test_the_head_is_used_with_the_task_it_learnt_with() -> None:
         (["the [MASK]"], 5, "expected a text, found ['the [MASK]']"),
     ],
 )
-def test_a_text_that_cannot_be_filled_is_a_sentence(model: ErnieModel, text: Any, top: Any, message: str) -> None:
+def test_invalid_arguments_of_fill_mask_raise_a_user_error(
+    model: ErnieModel, text: Any, top: Any, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         model.fill_mask(text, top)
     assert str(caught.value) == message
 
 
-def test_a_model_without_head_or_tokenizer_says_how_to_get_one() -> None:
+def test_a_missing_head_or_tokenizer_raises_an_error_that_says_how_to_get_one() -> None:
     model = make()
     model.masked_head = None
     with pytest.raises(UserError, match=r"no head that predicts masked tokens\. A run of 'ernie pretrain'"):
@@ -343,7 +347,7 @@ def test_a_model_without_head_or_tokenizer_says_how_to_get_one() -> None:
             call()
 
 
-def test_the_head_is_saved_beside_the_model_and_is_no_part_of_it(tmp_path: Path) -> None:
+def test_the_head_is_saved_beside_the_model_and_is_not_part_of_it(tmp_path: Path) -> None:
     model = make()
     assert model.masked_head is not None
     assert not {id(p) for p in model.masked_head.parameters()} & {id(p) for p in model.parameters()}
@@ -357,32 +361,32 @@ def test_the_head_is_saved_beside_the_model_and_is_no_part_of_it(tmp_path: Path)
     assert ErnieModel.from_pretrained(tmp_path).masked_head is None
 
 
-def test_the_head_has_the_type_that_the_model_is_given() -> None:
-    model, whole = make(), make()
-    wanted = whole.fill_mask("the [MASK] in paris", 3)
+def test_the_head_follows_the_dtype_of_the_model() -> None:
+    model, reference = make(), make()
+    expected = reference.fill_mask("the [MASK] in paris", 3)
     for change in (lambda: model.to(dtype="float64"), model.float, model.half, model.float):
         change()
         assert model.masked_head is not None
         assert {p.dtype for p in model.masked_head.parameters()} == {p.dtype for p in model.parameters()}
         if model.pooler.dense.weight.dtype != paddle.float16:
             found = model.fill_mask("the [MASK] in paris", 3)
-            assert [[word.token for word in words] for words in found] == [[w.token for w in ws] for ws in wanted]
+            assert [[word.token for word in words] for words in found] == [[w.token for w in ws] for ws in expected]
 
 
 @pytest.mark.skipif(paddle.get_device() != "cpu", reason="a GPU computes in half precision")
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_weights_in_half_precision_are_a_sentence_on_a_cpu(kind: str) -> None:
+def test_half_precision_weights_raise_a_user_error_on_a_cpu(kind: str) -> None:
     model = make()
     model.to(dtype=kind)
-    said = f"weights of type {kind} cannot be used on a CPU. Convert them back to float32 with model.float()"
+    message = f"weights of type {kind} cannot be used on a CPU. Convert them back to float32 with model.float()"
     for call in (lambda: model.encode(["the"]), lambda: model.fill_mask("[MASK]"), lambda: model(**TOKENIZER("a"))):
-        with pytest.raises(UserError, match=re.escape(said)):
+        with pytest.raises(UserError, match=re.escape(message)):
             call()
     model.float()
     assert model.encode(["the"]).dtype == np.float32
 
 
-def test_another_models_head_is_a_sentence_that_names_the_file(tmp_path: Path) -> None:
+def test_the_head_of_another_model_raises_an_error_that_names_the_file(tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     other = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 2, 16))
     MaskedTokenHead(other).write(tmp_path / "masked_head.safetensors")
@@ -391,7 +395,7 @@ def test_another_models_head_is_a_sentence_that_names_the_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("task", [np.array([1, 2]), np.array(1.5), np.array(-1)])
-def test_a_head_of_no_task_is_a_sentence_that_names_the_file(task: np.ndarray, tmp_path: Path) -> None:
+def test_an_invalid_head_task_raises_an_error_that_names_the_file(task: np.ndarray, tmp_path: Path) -> None:
     make().save_pretrained(tmp_path)
     file = tmp_path / "masked_head.safetensors"
     save_file({**load_file(file), "task_id": task}, file)
@@ -410,7 +414,7 @@ def batch(sequences: int = 3, length: int = 11) -> Packed:
 
 
 def gradients(model: ErnieModel, of: Packed) -> dict[str, bytes]:
-    """Of one step with dropout; also the random number that follows it."""
+    """The gradients of one step with dropout, and the random number that follows it."""
     paddle.seed(5)
     model.clear_gradients()
     hidden = model.encode_packed(of)
@@ -420,7 +424,7 @@ def gradients(model: ErnieModel, of: Packed) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_checkpointing_gives_the_same_gradients_bit_for_bit(frozen: bool) -> None:
+def test_gradient_checkpointing_gives_the_same_gradients_bit_for_bit(frozen: bool) -> None:
     model = make()
     model.train()
     for parameter in model.embedding.parameters():
@@ -433,11 +437,11 @@ def test_checkpointing_gives_the_same_gradients_bit_for_bit(frozen: bool) -> Non
     assert checkpointed == plain
 
 
-def test_checkpointing_holds_less_memory() -> None:
+def test_gradient_checkpointing_uses_less_memory() -> None:
     model, large = make(layers=8), batch(sequences=60)
     model.train()
 
-    def held() -> int:
+    def memory_used() -> int:
         model.clear_gradients()
         before = bytes_in_use() + core.host_memory_stat_current_value("Allocated", 0)
         hidden_TD = model.encode_packed(large)
@@ -445,24 +449,24 @@ def test_checkpointing_holds_less_memory() -> None:
         hidden_TD.sum().backward()
         return int(found)
 
-    plain = held()
+    plain = memory_used()
     model.gradient_checkpointing_enable()
-    assert held() < plain / 3
+    assert memory_used() < plain / 3
     model.gradient_checkpointing_disable()
-    assert held() > plain * 0.9
+    assert memory_used() > plain * 0.9
 
 
-def test_checkpointing_changes_nothing_without_gradients(model: ErnieModel) -> None:
+def test_gradient_checkpointing_changes_nothing_without_gradients(model: ErnieModel) -> None:
     before = model.encode(["the cat"])
     model.gradient_checkpointing_enable()
     assert np.array_equal(model.encode(["the cat"]), before)
     model.gradient_checkpointing_disable()
 
 
-# ---------------------------------------------------------------------------------------- models that are changed
+# ------------------------------------------------------------------------------------------- modified models
 
 
-def test_a_hook_on_an_encoder_layer_is_called_without_gradients_too() -> None:
+def test_a_hook_on_an_encoder_layer_is_also_called_without_gradients() -> None:
     model = make()
     seen: list[list[int]] = []
     hook = model.encoder.layers[0].register_forward_post_hook(lambda *given: seen.append(list(given[2].shape)))
@@ -473,8 +477,8 @@ def test_a_hook_on_an_encoder_layer_is_called_without_gradients_too() -> None:
     assert len(seen) == 1
 
 
-def test_a_layer_of_ones_own_around_an_encoder_layer_is_called() -> None:
-    class Louder(paddle.nn.Layer):
+def test_a_custom_layer_around_an_encoder_layer_is_called() -> None:
+    class Doubled(paddle.nn.Layer):
         def __init__(self, inner: paddle.nn.Layer):
             super().__init__()
             self.inner = inner
@@ -485,13 +489,13 @@ def test_a_layer_of_ones_own_around_an_encoder_layer_is_called() -> None:
     model = make()
     last = model.encoder.layers[-1]
     before = model.encode(["the cat"])
-    model.encoder.layers[-1] = Louder(last)
+    model.encoder.layers[-1] = Doubled(last)
     close(model.encode(["the cat"]), 2 * before)
     batch = model.tokenizer(["the cat"])  # type: ignore[misc]
     close(model(**batch).last_hidden_state.mean(1), 2 * before)
 
 
-def test_a_part_that_would_never_be_called_is_a_sentence() -> None:
+def test_replacing_a_part_that_would_never_be_called_raises_a_user_error() -> None:
     class Adapted(paddle.nn.Linear):
         pass
 
@@ -503,50 +507,53 @@ def test_a_part_that_would_never_be_called_is_a_sentence() -> None:
         layer.output_norm = paddle.nn.Identity()
 
 
-def cut(model: ErnieModel) -> None:
+def drop_layer(model: ErnieModel) -> None:
     model.encoder.layers = paddle.nn.LayerList(list(model.encoder.layers)[:1])
 
 
-def widened(model: ErnieModel) -> None:
+def widen(model: ErnieModel) -> None:
     model.embedding.token = paddle.nn.Embedding(model.config.vocab_size + 2, 16)
 
 
-def headed(model: ErnieModel) -> None:
-    widened(model)
+def widen_both(model: ErnieModel) -> None:
+    widen(model)
     model.config = replace(model.config, vocab_size=model.config.vocab_size + 2)
 
 
-def extended(model: ErnieModel) -> None:
+def extend(model: ErnieModel) -> None:
     model.classifier = paddle.nn.Linear(16, 2)
 
 
-def reworded(model: ErnieModel) -> None:
+def retokenize(model: ErnieModel) -> None:
     model.tokenizer = vocabulary(" ".join(WORDS), "##s", "##t", "##u", "##v")
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (cut, r"encoder\.layers\.1\.q\.weight is lacking, and by its configuration \[16, 16\]; give it one by"),
-        (widened, r"embedding\.token\.weight is \[\d+, 16\], and by its configuration \[\d+, 16\]; give it one by"),
-        (headed, r"bias is \[\d+\], and by its configuration \[\d+\]; make model\.masked_head anew, or set it to None"),
-        (extended, r"classifier\.weight is \[16, 2\], and by its configuration there is none"),
-        (reworded, "the model's tokenizer has .* tokens, and the model only .*: they do not belong together"),
+        (drop_layer, r"encoder\.layers\.1\.q\.weight is lacking, and by its configuration \[16, 16\]; give it one by"),
+        (widen, r"embedding\.token\.weight is \[\d+, 16\], and by its configuration \[\d+, 16\]; give it one by"),
+        (
+            widen_both,
+            r"bias is \[\d+\], and by its configuration \[\d+\]; make model\.masked_head anew, or set it to None",
+        ),
+        (extend, r"classifier\.weight is \[16, 2\], and by its configuration there is none"),
+        (retokenize, "the model's tokenizer has .* tokens, and the model only .*: they do not belong together"),
     ],
 )
-def test_a_changed_model_that_could_not_be_loaded_is_not_saved(
-    change: Callable[[ErnieModel], None], told: str, tmp_path: Path
+def test_a_modified_model_that_could_not_be_loaded_is_not_saved(
+    change: Callable[[ErnieModel], None], message: str, tmp_path: Path
 ) -> None:
     model = make()
     change(model)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         model.save_pretrained(tmp_path / "changed")
     assert not (tmp_path / "changed").exists()
 
 
-def test_a_model_with_fewer_layers_is_saved_under_its_new_configuration(tmp_path: Path) -> None:
+def test_a_model_with_fewer_layers_is_saved_with_its_new_configuration(tmp_path: Path) -> None:
     model = make()
-    cut(model)
+    drop_layer(model)
     model.config = replace(model.config, layers=1)
     model.save_pretrained(tmp_path)
     close(ErnieModel.from_pretrained(tmp_path).encode(["the cat"]), model.encode(["the cat"]))

@@ -1,4 +1,4 @@
-"""What a voice learns from: before its first sample a sound is silent, wherever it is learnt or spoken."""
+"""Voice losses: before its first sample a sound is silent, in training as in synthesis."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def head() -> VoiceHead:
     return head
 
 
-def learnt(head: VoiceHead, context: int) -> tuple[paddle.Tensor, ...]:
-    """The conditioner, the samples, which of them are inside and which have begun, of a sound from its beginning."""
+def training_inputs(head: VoiceHead, context: int) -> tuple[paddle.Tensor, ...]:
+    """For a whole sound: the conditioner, the samples, and masks of those inside and of those that have begun."""
     nothing = np.zeros(1, np.int64)
     sound = 0.3 * normal(STEPS * HOP)
     batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
@@ -48,30 +48,32 @@ def learnt(head: VoiceHead, context: int) -> tuple[paddle.Tensor, ...]:
 
 
 def first_only(inside_NR: paddle.Tensor) -> paddle.Tensor:
-    """Of the samples inside, the first alone."""
-    found = np.zeros(inside_NR.shape, np.float32)
-    found[:, 0] = 1
-    return paddle.to_tensor(found)
+    """A mask of the first of the samples inside."""
+    mask = np.zeros(inside_NR.shape, np.float32)
+    mask[:, 0] = 1
+    return paddle.to_tensor(mask)
 
 
 @paddle.no_grad()
-def test_the_first_sample_is_learnt_from_the_silence_that_it_is_spoken_from(head: VoiceHead) -> None:
-    """Noise on what the network sees is for samples: there are none before the first."""
+def test_the_first_sample_follows_silence_in_training_as_in_synthesis(head: VoiceHead) -> None:
+    """Input noise is added to samples only: there are none before the first."""
     context = head.wavenet.config.context
-    given, samples, inside, begun = learnt(head, context)
+    given, samples, inside, begun = training_inputs(head, context)
     noise = paddle.to_tensor(normal(*samples.shape, seed=2))
     loss = float(likelihood_loss(head, given, samples, first_only(inside), begun, noise))
-    spoken = []  # noise 0 and 1 tell the mean and the deviation of what is drawn
-    for drawn in (0.0, 1.0):
-        maker = WaveNetVocoder(head.wavenet, Told(drawn))  # type: ignore[arg-type]
-        spoken.append(float(maker.more(given.numpy()[0, context : context + 1])[0]))
+    spoken = []  # the samples for noise 0 and 1 give the mean and the deviation
+    for value in (0.0, 1.0):
+        vocoder = WaveNetVocoder(head.wavenet, ConstantNoise(value))  # type: ignore[arg-type]
+        spoken.append(float(vocoder.more(given.numpy()[0, context : context + 1])[0]))
     mean, log_scale = spoken[0], max(MIN_LOG_SCALE, np.log(spoken[1] - spoken[0]))
-    wanted = 0.5 * ((float(samples[0, context]) - mean) / np.exp(log_scale)) ** 2 + log_scale + 0.5 * np.log(2 * np.pi)
-    assert loss == pytest.approx(wanted, rel=1e-4)
+    expected = (
+        0.5 * ((float(samples[0, context]) - mean) / np.exp(log_scale)) ** 2 + log_scale + 0.5 * np.log(2 * np.pi)
+    )
+    assert loss == pytest.approx(expected, rel=1e-4)
 
 
-class Told:
-    """Numbers in the place of random ones."""
+class ConstantNoise:
+    """A generator that returns one value instead of random numbers."""
 
     def __init__(self, value: float):
         self._value = value
@@ -81,17 +83,17 @@ class Told:
 
 
 @paddle.no_grad()
-def test_a_flow_is_compared_at_the_first_sample_with_what_the_wavenet_says_behind_silence(head: VoiceHead) -> None:
+def test_the_first_sample_of_a_flow_is_compared_with_the_wavenet_after_silence(head: VoiceHead) -> None:
     assert head.flow is not None
-    own, behind = head.flow.context, head.wavenet.config.context
-    given, samples, inside, begun = learnt(head, own + behind)
+    flow_context, context = head.flow.context, head.wavenet.config.context
+    given, samples, inside, begun = training_inputs(head, flow_context + context)
     noise = paddle.to_tensor(normal(*samples.shape, seed=3))
     features = FeatureConfig(rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
     first = first_only(inside)
-    loss = flow_loss(head, given, samples[:, own + behind :], first, begun, noise, features, 4.0, 0.0)
-    _, drawn = head.flow(noise, given)
-    silence = paddle.zeros([1, behind])
-    known = head.wavenet(silence, given[:, own + 1 : own + behind + 1])
-    at = paddle.to_tensor([behind])
-    q = type(drawn)(*(paddle.gather(part, at, axis=1) for part in drawn))
-    assert float(loss) == pytest.approx(regularized_divergence(q, known, 4.0).item(), rel=1e-4)
+    loss = flow_loss(head, given, samples[:, flow_context + context :], first, begun, noise, features, 4.0, 0.0)
+    _, gaussian = head.flow(noise, given)
+    silence = paddle.zeros([1, context])
+    teacher = head.wavenet(silence, given[:, flow_context + 1 : flow_context + context + 1])
+    at = paddle.to_tensor([context])
+    q = type(gaussian)(*(paddle.gather(part, at, axis=1) for part in gaussian))
+    assert float(loss) == pytest.approx(regularized_divergence(q, teacher, 4.0).item(), rel=1e-4)

@@ -1,4 +1,4 @@
-"""WaveNet and flow: what each sample depends on, and that a flow can be gone back."""
+"""WaveNet and flow: what each sample depends on, and that a flow can be inverted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("taps", [2, 3])
-def test_a_network_sees_as_many_samples_as_its_context_says(taps: int) -> None:
+def test_the_receptive_field_of_a_network_equals_its_context(taps: int) -> None:
     config = WaveNetConfig(channels=6, stacks=2, depth=3, taps=taps)
     network, count = WaveNet(config, H), config.context + 4
     before, conditioner = (paddle.to_tensor(normal(1, count, *more)) for more in ((), (H,)))
@@ -32,12 +32,12 @@ def test_a_network_sees_as_many_samples_as_its_context_says(taps: int) -> None:
     found = network(before, conditioner)
     assert found.mean.shape == found.log_scale.shape == [1, 5]
     found.mean[0, -1].backward()
-    seen = np.flatnonzero(before.grad.numpy()[0])
-    assert (seen[0], seen[-1]) == (count - config.context, count - 1)
+    inputs = np.flatnonzero(before.grad.numpy()[0])
+    assert (inputs[0], inputs[-1]) == (count - config.context, count - 1)
 
 
-def test_a_sample_of_a_flow_depends_on_no_noise_behind_it() -> None:
-    """The Jacobian is triangular, with what the noise is scaled by on its diagonal."""
+def test_a_sample_of_a_flow_depends_on_no_later_noise() -> None:
+    """The Jacobian is triangular, with the scales of the noise on its diagonal."""
     flow = Flow(CONFIG, H, flows=2)
     R = 6
     noise = paddle.to_tensor(normal(1, flow.context + R))
@@ -45,47 +45,49 @@ def test_a_sample_of_a_flow_depends_on_no_noise_behind_it() -> None:
     rows = []
     for n in range(R):
         noise.clear_gradient(False)
-        samples, drawn = flow(noise, paddle.to_tensor(normal(1, flow.context + R, H, seed=1)))
+        samples, gaussian = flow(noise, paddle.to_tensor(normal(1, flow.context + R, H, seed=1)))
         samples[0, n].backward()
         rows.append(noise.grad.numpy()[0, flow.context :].copy())
     jacobian = np.stack(rows)
     assert np.abs(np.triu(jacobian, 1)).max() == 0
     assert np.abs(np.tril(jacobian, -1)).max() > 0
-    np.testing.assert_allclose(np.diag(jacobian), np.exp(drawn.log_scale.numpy()[0]), rtol=1e-4)
+    np.testing.assert_allclose(np.diag(jacobian), np.exp(gaussian.log_scale.numpy()[0]), rtol=1e-4)
 
 
-def test_what_samples_were_drawn_from_is_told() -> None:
+def test_a_flow_returns_the_gaussians_that_its_samples_come_from() -> None:
     """Noise applied to the Gaussians that a flow returns gives its samples."""
     flow = Flow(CONFIG, H, flows=3)
     noise = paddle.to_tensor(normal(2, flow.context + 9))
-    samples, drawn = flow(noise, paddle.to_tensor(normal(2, flow.context + 9, H, seed=1)))
-    np.testing.assert_allclose(drawn.from_noise(noise[:, -9:]).numpy(), samples.numpy(), atol=1e-5)
+    samples, gaussian = flow(noise, paddle.to_tensor(normal(2, flow.context + 9, H, seed=1)))
+    np.testing.assert_allclose(gaussian.from_noise(noise[:, -9:]).numpy(), samples.numpy(), atol=1e-5)
 
 
 @paddle.no_grad()
-def test_the_noise_comes_back_from_the_samples() -> None:
-    """One sample after the other, network by network, the last one first."""
+def test_the_noise_can_be_recovered_from_the_samples() -> None:
+    """Invert the networks from the last to the first, sample by sample."""
     flow, R = Flow(CONFIG, H, flows=2), 12
     noise = normal(1, flow.context + R)
     conditioner = paddle.to_tensor(normal(1, flow.context + R, H, seed=1))
     between = [paddle.to_tensor(noise)]
     for network in flow.networks:
-        own = network(between[-1][:, :-1], conditioner[:, -between[-1].shape[1] + 1 :])
-        between.append(own.from_noise(between[-1][:, -own.mean.shape[1] :]))
+        gaussian = network(between[-1][:, :-1], conditioner[:, -between[-1].shape[1] + 1 :])
+        between.append(gaussian.from_noise(between[-1][:, -gaussian.mean.shape[1] :]))
     found = between[-1]
     for network, inputs in zip(list(flow.networks)[::-1], between[-2::-1], strict=True):
         context = network.config.context
-        held = inputs[:, :context]
+        recovered = inputs[:, :context]
         for s in range(found.shape[1]):
-            after = conditioner.shape[1] - found.shape[1] + s + 1
-            own = network(held[:, -context:], conditioner[:, after - context : after])
-            held = paddle.concat([held, (found[:, s : s + 1] - own.mean) * paddle.exp(-own.log_scale)], axis=1)
-        found = held  # with what this network saw before its first sample: that is known
+            end = conditioner.shape[1] - found.shape[1] + s + 1
+            gaussian = network(recovered[:, -context:], conditioner[:, end - context : end])
+            recovered = paddle.concat(
+                [recovered, (found[:, s : s + 1] - gaussian.mean) * paddle.exp(-gaussian.log_scale)], axis=1
+            )
+        found = recovered  # including the known context before the first sample of this network
     np.testing.assert_allclose(found.numpy(), noise, atol=1e-4)
 
 
 @pytest.mark.parametrize("key", ["channels", "stacks", "depth", "taps"])
-def test_a_size_that_is_none_is_refused(key: str) -> None:
+def test_sizes_below_one_are_refused(key: str) -> None:
     with pytest.raises(UserError, match=f"{key}: expected at least"):
         WaveNetConfig(**{key: 0})
     with pytest.raises(UserError, match="reduction: expected at least 1"):

@@ -1,7 +1,7 @@
-"""Run by each rank: does what ernie.parallel.gloo supplies work?  gloo_checks.py stock|installed all|messages|groups
+"""Run by each rank: checks what ernie.parallel.gloo adds.  gloo_checks.py stock|installed all|messages|groups
 
-Prints, for `all`, {name of a check: "right", "wrong", or what was raised}, otherwise "right".  As Paddle is (`stock`),
-messages and groups may stand still.
+Prints, for `all`, {name of a check: "right", "wrong", or the exception}, otherwise "right".  With Paddle as it is
+(`stock`), messages and groups may hang.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def check(body: Callable[[Any, int], object]) -> Callable[[Any, int], object]:
     return body
 
 
-def of_rank(rank: int, shape: tuple[int, ...] = (4, 6), dtype: str = "float32") -> paddle.Tensor:
+def random_of_rank(rank: int, shape: tuple[int, ...] = (4, 6), dtype: str = "float32") -> paddle.Tensor:
     values = np.random.default_rng(rank).standard_normal(shape).astype(np.float32)
     return paddle.to_tensor(values).astype(dtype)
 
 
 def both(shape: tuple[int, ...] = (4, 6), dtype: str = "float32") -> list[np.ndarray]:
-    return [of_rank(rank, shape, dtype).astype("float32").numpy() for rank in range(2)]
+    return [random_of_rank(rank, shape, dtype).astype("float32").numpy() for rank in range(2)]
 
 
 def same(found: paddle.Tensor, wanted: np.ndarray, tolerance: float = 1e-6) -> bool:
@@ -46,28 +46,28 @@ def same(found: paddle.Tensor, wanted: np.ndarray, tolerance: float = 1e-6) -> b
 
 @check
 def all_reduce_of_fp16(group: Any, rank: int) -> object:
-    x = of_rank(rank, dtype="float16")
+    x = random_of_rank(rank, dtype="float16")
     group.all_reduce(x, SUM, True).wait()
     return same(x, sum(both(dtype="float16")), 2e-3)
 
 
 @check
-def all_reduce_to_a_mean(group: Any, rank: int) -> object:
-    x = of_rank(rank)
+def all_reduce_mean(group: Any, rank: int) -> object:
+    x = random_of_rank(rank)
     group.all_reduce(x, AVG, True).wait()
     return same(x, sum(both()) / 2)
 
 
 @check
 def all_reduce_on_calc_stream(group: Any, rank: int) -> object:
-    x = of_rank(rank)
+    x = random_of_rank(rank)
     group.all_reduce_on_calc_stream(x, SUM)
     return same(x, sum(both()))
 
 
 @check
 def reduce_of_fp16(group: Any, rank: int) -> object:
-    x = of_rank(rank, dtype="float16")
+    x = random_of_rank(rank, dtype="float16")
     group.reduce(x, 1, SUM, True).wait()
     return rank == 0 or same(x, sum(both(dtype="float16")), 2e-3)
 
@@ -75,20 +75,20 @@ def reduce_of_fp16(group: Any, rank: int) -> object:
 @check
 def reduce_scatter(group: Any, rank: int) -> object:
     out = paddle.empty([2, 6])
-    group.reduce_scatter(out, list(of_rank(rank).split(2)), SUM, True).wait()
+    group.reduce_scatter(out, list(random_of_rank(rank).split(2)), SUM, True).wait()
     return same(out, sum(both())[2 * rank : 2 * rank + 2])
 
 
 @check
 def reduce_scatter_tensor(group: Any, rank: int) -> object:
     out = paddle.empty([2, 6])
-    group.reduce_scatter_tensor(out, of_rank(rank), SUM, True).wait()
+    group.reduce_scatter_tensor(out, random_of_rank(rank), SUM, True).wait()
     return same(out, sum(both())[2 * rank : 2 * rank + 2])
 
 
 @check
-def all_gather_into_tensor_of_what_learns(group: Any, rank: int) -> object:
-    x, out = of_rank(rank), paddle.empty([8, 6])
+def all_gather_into_tensor_that_requires_gradients(group: Any, rank: int) -> object:
+    x, out = random_of_rank(rank), paddle.empty([8, 6])
     x.stop_gradient = False
     group.all_gather_into_tensor_on_calc_stream(out, x)
     return same(out, np.concatenate(both()))
@@ -97,21 +97,21 @@ def all_gather_into_tensor_of_what_learns(group: Any, rank: int) -> object:
 @check
 def all_gather_on_calc_stream(group: Any, rank: int) -> object:
     out = [paddle.empty([4, 6]) for _ in range(2)]
-    group.all_gather_on_calc_stream(out, of_rank(rank))
+    group.all_gather_on_calc_stream(out, random_of_rank(rank))
     return all(map(same, out, both()))
 
 
 @check
 def all_gather_partial(group: Any, rank: int) -> object:
     out = paddle.empty([4, 6])
-    group.all_gather_partial(out, of_rank(rank), 2, rank).wait()
+    group.all_gather_partial(out, random_of_rank(rank), 2, rank).wait()
     halves = [x.reshape(2, -1)[i] for i, x in enumerate(both())]
     return same(out, np.concatenate(halves).reshape(4, 6))
 
 
 @check
 def broadcast_on_calc_stream(group: Any, rank: int) -> object:
-    x = of_rank(rank)
+    x = random_of_rank(rank)
     group.broadcast_on_calc_stream(x, 1)
     return same(x, both()[1])
 
@@ -119,8 +119,8 @@ def broadcast_on_calc_stream(group: Any, rank: int) -> object:
 @check
 def all_to_all(group: Any, rank: int) -> object:
     out = [paddle.empty([2, 6]) for _ in range(2)]
-    group.all_to_all(out, list(of_rank(rank).split(2)), True).wait()
-    return all(same(x, given[2 * rank : 2 * rank + 2]) for x, given in zip(out, both(), strict=True))
+    group.all_to_all(out, list(random_of_rank(rank).split(2)), True).wait()
+    return all(same(x, sent[2 * rank : 2 * rank + 2]) for x, sent in zip(out, both(), strict=True))
 
 
 @check
@@ -129,7 +129,7 @@ def all_to_all_single(group: Any, rank: int) -> object:
     sizes = [1, 3] if rank == 0 else [2, 2]
     received = [1, 2] if rank == 0 else [3, 2]
     out = paddle.empty([sum(received), 6])
-    group.all_to_all_single(out, of_rank(rank), received, sizes, True).wait()
+    group.all_to_all_single(out, random_of_rank(rank), received, sizes, True).wait()
     a, b = both()
     return same(out, np.concatenate([a[:1], b[:2]] if rank == 0 else [a[1:], b[2:]]))
 
@@ -137,13 +137,13 @@ def all_to_all_single(group: Any, rank: int) -> object:
 @check
 def all_to_all_tensor(group: Any, rank: int) -> object:
     out = paddle.empty([4, 6])
-    group.all_to_all_tensor(out, of_rank(rank), True).wait()
+    group.all_to_all_tensor(out, random_of_rank(rank), True).wait()
     return same(out, np.concatenate([x[2 * rank : 2 * rank + 2] for x in both()]))
 
 
 @check
 def send_and_recv_on_calc_stream(group: Any, rank: int) -> object:
-    x = of_rank(rank)
+    x = random_of_rank(rank)
     if rank == 0:
         group.send_on_calc_stream(x, 1)
         return True
@@ -153,7 +153,7 @@ def send_and_recv_on_calc_stream(group: Any, rank: int) -> object:
 
 @check
 def send_and_recv_partial(group: Any, rank: int) -> object:
-    x = of_rank(rank)
+    x = random_of_rank(rank)
     if rank == 0:
         group.send_partial(x, 1, 2, 1, True).wait()
         return True
@@ -167,29 +167,31 @@ def send_and_recv_partial(group: Any, rank: int) -> object:
 def c_identity(group: Any, rank: int) -> object:
     from paddle.distributed.fleet.layers.mpu import mp_ops
 
-    return same(mp_ops._C_ops.c_identity(of_rank(rank), 0, True, True), both()[rank])
+    return same(mp_ops._C_ops.c_identity(random_of_rank(rank), 0, True, True), both()[rank])
 
 
 @check
-def c_identity_of_old(group: Any, rank: int) -> object:
-    return same(paddle._legacy_C_ops.c_identity(of_rank(rank), "use_calc_stream", True, "ring_id", 0), both()[rank])
+def c_identity_legacy(group: Any, rank: int) -> object:
+    return same(
+        paddle._legacy_C_ops.c_identity(random_of_rank(rank), "use_calc_stream", True, "ring_id", 0), both()[rank]
+    )
 
 
 @check
 def c_split(group: Any, rank: int) -> object:
     from paddle.distributed.fleet.layers.mpu import mp_ops
 
-    return same(mp_ops._C_ops.c_split(of_rank(0), rank, 2, 0, True), both()[0][:, 3 * rank : 3 * rank + 3])
+    return same(mp_ops._C_ops.c_split(random_of_rank(0), rank, 2, 0, True), both()[0][:, 3 * rank : 3 * rank + 3])
 
 
 @check
 def c_concat(group: Any, rank: int) -> object:
     from paddle.distributed.fleet.layers.mpu import mp_ops
 
-    x = of_rank(rank)
+    x = random_of_rank(rank)
     x.stop_gradient = False
     out = mp_ops._C_ops.c_concat(x, rank, 2, 0, True, True)
-    upstream = of_rank(5, (4, 12))
+    upstream = random_of_rank(5, (4, 12))
     (out * upstream).sum().backward()
     return same(out, np.concatenate(both(), axis=1)) and same(x.grad, upstream.numpy()[:, 6 * rank : 6 * rank + 6])
 
@@ -198,7 +200,7 @@ def c_concat(group: Any, rank: int) -> object:
 def c_softmax_with_cross_entropy(group: Any, rank: int) -> object:
     from paddle.distributed.fleet.layers.mpu import mp_ops
 
-    x, label = of_rank(rank, (3, 4)), paddle.to_tensor([[1], [6], [-100]])
+    x, label = random_of_rank(rank, (3, 4)), paddle.to_tensor([[1], [6], [-100]])
     x.stop_gradient = False
     _, loss = mp_ops._C_ops.c_softmax_with_cross_entropy(x, label, -100, 0, rank, 2)
     (loss.squeeze(-1) * paddle.to_tensor([1.0, 2.0, 3.0])).sum().backward()
@@ -213,14 +215,14 @@ def c_softmax_with_cross_entropy(group: Any, rank: int) -> object:
 def broadcast_input_data(group: Any, rank: int) -> object:
     from paddle.distributed.fleet.meta_parallel import tensor_parallel
 
-    everyone = SimpleNamespace(
-        get_model_parallel_group=lambda: group_of_all(),
+    topology = SimpleNamespace(
+        get_model_parallel_group=lambda: default_group(),
         get_model_parallel_group_src_rank=lambda: 0,
         get_model_parallel_rank=lambda: rank,
     )
-    given, named = of_rank(rank), of_rank(rank, (2, 3))
-    tensor_parallel.broadcast_input_data(everyone, given, x=named)  # in their place
-    return same(given, both()[0]) and same(named, both((2, 3))[0])
+    positional, keyword = random_of_rank(rank), random_of_rank(rank, (2, 3))
+    tensor_parallel.broadcast_input_data(topology, positional, x=keyword)  # in place
+    return same(positional, both()[0]) and same(keyword, both((2, 3))[0])
 
 
 @check
@@ -230,18 +232,18 @@ def group_sharded_parallel(group: Any, rank: int) -> object:
         layer = paddle.nn.Linear(6, 600)
         optimizer = paddle.optimizer.AdamW(0.1, parameters=layer.parameters())
         layer, optimizer, _ = dist.sharding.group_sharded_parallel(layer, optimizer, level, segment_size=64)
-        layer(of_rank(rank)).sum().backward()
+        layer(random_of_rank(rank)).sum().backward()
         optimizer.step()
     return True
 
 
-def group_of_all() -> Any:
+def default_group() -> Any:
     return dist.collective._get_default_group()
 
 
 def run() -> dict[str, str]:
     found = {}
-    group, rank = group_of_all().process_group, dist.get_rank()
+    group, rank = default_group().process_group, dist.get_rank()
     for name, body in CHECKS.items():
         try:
             found[name] = "right" if body(group, rank) else "wrong"
@@ -250,35 +252,35 @@ def run() -> dict[str, str]:
     return found
 
 
-def strangers(door: tuple[str, int]) -> None:
-    """Come to a rank's door without a word, and with one that is no message, and wait until one is sent away."""
-    for word in (b"", b"GET / HTTP/1.0\r\nHost: a machine like any other\r\n\r\n"):
-        with socket.create_connection(door, timeout=60) as stranger, contextlib.suppress(ConnectionError):
-            stranger.sendall(word) if word else stranger.shutdown(socket.SHUT_WR)
+def connect_strangers(address: tuple[str, int]) -> None:
+    """Connect to a rank without a message, and with an invalid one, and wait until the rank closes the connection."""
+    for content in (b"", b"GET / HTTP/1.0\r\nHost: a machine like any other\r\n\r\n"):
+        with socket.create_connection(address, timeout=60) as stranger, contextlib.suppress(ConnectionError):
+            stranger.sendall(content) if content else stranger.shutdown(socket.SHUT_WR)
             assert not stranger.recv(1)
 
 
 def messages() -> str:
-    """Each rank sends twice, in two groups, before it receives, in the other order; meanwhile there are strangers."""
+    """Each rank sends in two groups before it receives in reverse order; meanwhile, strangers connect."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    groups = [group_of_all(), dist.new_group(list(range(size)))]
-    broken: list[Any] = []
-    threading.excepthook = broken.append
+    groups = [default_group(), dist.new_group(list(range(size)))]
+    thread_errors: list[Any] = []
+    threading.excepthook = thread_errors.append
     if gloo._mailbox is not None:
-        strangers(gloo._mailbox._server.getsockname())
-    after, before = (rank + 1) % size, (rank - 1) % size
+        connect_strangers(gloo._mailbox._server.getsockname())
+    following, preceding = (rank + 1) % size, (rank - 1) % size
     for number, group in enumerate(groups):
-        group.process_group.send(of_rank(rank) + number, after, True)
+        group.process_group.send(random_of_rank(rank) + number, following, True)
     for number, group in reversed(list(enumerate(groups))):
         found = paddle.empty([4, 6])
-        group.process_group.recv(found, before, True)
-        assert same(found, (of_rank(before) + number).numpy())
-    assert not broken, broken
+        group.process_group.recv(found, preceding, True)
+        assert same(found, (random_of_rank(preceding) + number).numpy())
+    assert not thread_errors, thread_errors
     return "right"
 
 
 def groups() -> str:
-    """Groups of all sorts, one after the other, each of which adds up its ranks."""
+    """Create different groups one after the other and sum the ranks of each."""
     for members in ([0, 1], [2, 3], [0, 2], [1, 3], [0, 1, 2, 3]):
         group = dist.new_group(members)
         if dist.get_rank() in members:

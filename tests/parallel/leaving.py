@@ -1,6 +1,6 @@
-"""Run by each of two ranks: the first, where the store is, is at its very end when the other goes.
+"""Run by each of two ranks: the first, which hosts the store, is at the end of its exit handlers when the other exits.
 
-leaving.py lasting|stock, of the store.  What Paddle's library had is gone by then, but not the thread that serves it.
+leaving.py lasting|stock, the kind of store.  By then Paddle's globals are destroyed, but its server thread still runs.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import sys
 import time
 from pathlib import Path
 
-ALMOST_GONE = Path("almost-gone")  # removed once nothing of Paddle is left
-OTHER = Path("other")  # locked until the other one is gone
+EXITING = Path("almost-gone")  # removed once Paddle's globals are destroyed
+OTHER_LOCK = Path("other")  # locked until the other process has exited
 FIRST = os.environ["PADDLE_TRAINER_ID"] == "0"
 
-if FIRST:  # before Paddle is loaded, for the handlers of an exit are run from the last to the first
-    ALMOST_GONE.touch()
+if FIRST:  # before Paddle is loaded, since exit handlers run in reverse order
+    EXITING.touch()
     libc = ctypes.CDLL(None)
     libc.strdup.restype = ctypes.c_void_p
 
-    def at_exit(function: str, word: str) -> None:
-        kept = ctypes.c_void_p(libc.strdup(os.fsencode(word)))  # which nobody frees
-        libc["__cxa_atexit"](ctypes.cast(libc[function], ctypes.c_void_p), kept, None)
+    def at_exit(function: str, argument: str) -> None:
+        pointer = ctypes.c_void_p(libc.strdup(os.fsencode(argument)))  # never freed
+        libc["__cxa_atexit"](ctypes.cast(libc[function], ctypes.c_void_p), pointer, None)
 
-    at_exit("system", f"flock --wait 60 {OTHER} sleep 1")  # time enough for the thread to see that it has gone
-    at_exit("unlink", str(ALMOST_GONE))
+    at_exit("system", f"flock --wait 60 {OTHER_LOCK} sleep 1")  # time for the thread to see that it has exited
+    at_exit("unlink", str(EXITING))
 else:
-    fcntl.flock(os.open(OTHER, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    fcntl.flock(os.open(OTHER_LOCK, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
 
 import paddle  # noqa: E402
 import paddle.distributed as dist  # noqa: E402
@@ -41,5 +41,5 @@ if sys.argv[1] == "stock":
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": True})
 dist.init_parallel_env()
 print(json.dumps("right"), flush=True)
-while not FIRST and ALMOST_GONE.exists():
+while not FIRST and EXITING.exists():
     time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Programs that run on several processes at once, as the launcher would start them."""
+"""Run programs on several processes at once, as the launcher would start them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from helpers import ROOT
 
 
 def run_ranks(program: Path, ranks: int, *words: str, seconds: float = 120) -> list[Any]:
-    """What each rank of a program says on its last line of output, in JSON.
+    """Run a program on each rank and return the JSON on the last line of each output.
 
-    Raises AssertionError with all they said when one fails, subprocess.TimeoutExpired when one takes too long.
+    Raises AssertionError with their errors when one fails, subprocess.TimeoutExpired when one takes too long.
     """
-    with TemporaryDirectory() as folder:  # Paddle leaves an http.log where it stands
+    with TemporaryDirectory() as folder:  # Paddle leaves an http.log in the current folder
         return _run(program, ranks, words, seconds, folder)
 
 
@@ -49,14 +49,14 @@ def _run(program: Path, ranks: int, words: Sequence[str], seconds: float, folder
         for rank in range(ranks)
     ]
     try:
-        said = [process.communicate(timeout=seconds) for process in processes]
+        outputs = [process.communicate(timeout=seconds) for process in processes]
     finally:
         for process in processes:
             process.kill()
     statuses = [process.returncode for process in processes]
-    failed = [f"rank {i}, status {statuses[i]}: {err[-3000:]}" for i, (_, err) in enumerate(said) if statuses[i]]
+    failed = [f"rank {i}, status {statuses[i]}: {err[-3000:]}" for i, (_, err) in enumerate(outputs) if statuses[i]]
     assert not failed, "\n".join(failed)
-    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""What ernie.parallel.gloo supplies works, and Paddle still lacks it: where it no longer does, code can go."""
+"""What ernie.parallel.gloo adds works, and Paddle still lacks it: once it does not, code can be removed."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ def stock() -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_it_works_on_two_ranks(name: str, installed: list[dict[str, str]]) -> None:
+def test_a_collective_works_on_two_ranks(name: str, installed: list[dict[str, str]]) -> None:
     assert [found[name] for found in installed] == ["right", "right"]
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_paddle_needs_it(name: str, stock: list[dict[str, str]]) -> None:
+def test_paddle_lacks_the_collective(name: str, stock: list[dict[str, str]]) -> None:
     assert [found[name] for found in stock] != ["right", "right"], f"Paddle has it now: take {name} out of gloo.py"
 
 
-def test_messages_may_be_sent_before_anyone_asks_for_them_and_come_by_group_whatever_strangers_say() -> None:
+def test_messages_can_be_sent_before_they_are_received_and_arrive_by_group_despite_strangers() -> None:
     assert run_ranks(PROGRAM, 3, "installed", "messages") == ["right"] * 3
 
 
-def test_paddle_needs_messages_that_do_not_wait() -> None:
+def test_paddle_lacks_asynchronous_messages() -> None:
     with pytest.raises((subprocess.TimeoutExpired, AssertionError)):
         run_ranks(PROGRAM, 3, "stock", "messages", seconds=12)
 
 
-def test_groups_of_all_sorts_can_be_made() -> None:
+def test_groups_of_any_ranks_can_be_created() -> None:
     assert run_ranks(PROGRAM, 4, "installed", "groups") == ["right"] * 4
 
 
-def test_a_process_where_a_store_is_may_leave_first() -> None:
+def test_the_process_that_hosts_the_store_can_exit_first() -> None:
     assert run_ranks(LEAVING, 2, "lasting") == ["right"] * 2
 
 
-def test_paddle_needs_another_store_for_that() -> None:
+def test_paddles_own_store_crashes_when_its_host_exits_first() -> None:
     with pytest.raises(AssertionError, match="rank 0, status -6"):
         run_ranks(LEAVING, 2, "stock")
 
 
 @pytest.mark.slow
-def test_paddle_needs_a_store_for_each_group() -> None:
+def test_paddle_lacks_a_store_per_group() -> None:
     with pytest.raises((subprocess.TimeoutExpired, AssertionError)):
-        for _ in range(5):  # seven times of eight it fails
+        for _ in range(5):  # each fails with probability 7/8
             run_ranks(PROGRAM, 4, "stock", "groups", seconds=20)
 
 
-def test_on_another_device_nothing_is_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_patched_on_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     before = paddle.base.core.ProcessGroupGloo.create
     monkeypatch.setattr(paddle, "get_device", lambda: "gpu:0")
     assert not gloo.install()

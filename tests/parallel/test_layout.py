@@ -1,4 +1,4 @@
-"""Layouts: which processes there are, and which models and steps they divide."""
+"""Layouts: the place of each process, and which models and steps a layout can divide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ degrees = st.integers(1, 4)
 
 
 @given(degrees, degrees, degrees, degrees)
-def test_every_rank_has_a_place_of_its_own(data: int, tensor: int, pipeline: int, sharding: int) -> None:
+def test_every_rank_has_its_own_place(data: int, tensor: int, pipeline: int, sharding: int) -> None:
     layout = ParallelConfig(data=data, tensor=tensor, pipeline=pipeline, sharding=sharding)
     places = [tuple(layout.place(rank).values()) for rank in range(layout.processes)]
     assert len(set(places)) == layout.processes == data * tensor * pipeline * sharding
@@ -27,7 +27,7 @@ def test_a_layout_that_divides_everything_is_accepted() -> None:
     ParallelConfig(data=2, tensor=4, pipeline=3, sharding=2, virtual_stages=1).check(SIZES)
 
 
-def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
+def test_all_reasons_against_a_layout_are_reported() -> None:
     layout = ParallelConfig(data=3, tensor=5, pipeline=13)
     with pytest.raises(UserError) as caught:
         layout.check(SIZES)
@@ -40,19 +40,19 @@ def test_all_reasons_against_a_layout_are_told_with_their_sums() -> None:
     ]
 
 
-def test_stages_have_all_layers() -> None:
+def test_stages_must_cover_all_layers() -> None:
     ParallelConfig(pipeline=2, stages=(5, 7)).check(SIZES)
     with pytest.raises(UserError, match=r"stages: 5 \+ 6 = 11 layers, the model has 12"):
         ParallelConfig(pipeline=2, stages=(5, 6)).check(SIZES)
 
 
-def test_another_number_of_processes_is_refused() -> None:
-    says = r"parallel: data 3 x pipeline 2 x sharding 1 x tensor 5 = 30 processes, but there are 8"
-    with pytest.raises(UserError, match=says):
+def test_a_different_number_of_processes_is_an_error() -> None:
+    message = r"parallel: data 3 x pipeline 2 x sharding 1 x tensor 5 = 30 processes, but there are 8"
+    with pytest.raises(UserError, match=message):
         ParallelConfig(data=3, tensor=5, pipeline=2).over(8)
 
 
-def test_data_left_out_takes_what_the_others_leave() -> None:
+def test_an_omitted_data_degree_uses_the_remaining_processes() -> None:
     assert ParallelConfig().over(1) == ParallelConfig(data=1)
     assert ParallelConfig().over(6) == ParallelConfig(data=6)
     assert ParallelConfig(tensor=2, sharding=2).over(8) == ParallelConfig(data=2, tensor=2, sharding=2)
@@ -62,7 +62,7 @@ def test_data_left_out_takes_what_the_others_leave() -> None:
         ParallelConfig(tensor=4).over(1)
 
 
-def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layers() -> None:
+def test_interleaved_stages_need_two_rounds_of_micro_batches_and_equal_layers() -> None:
     ParallelConfig(pipeline=3, virtual_stages=2).check(SIZES)
     with pytest.raises(UserError, match=r"micro-batches: 8 for each pipeline are less than 2 x pipeline 6"):
         ParallelConfig(pipeline=6, virtual_stages=2).check(SIZES)
@@ -71,7 +71,7 @@ def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layer
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("options", "message"),
     [
         ({"data": 0}, "data: expected at least 1, found 0"),
         ({"sharding_stage": 4}, "sharding_stage: expected 1, 2 or 3, found 4"),
@@ -85,21 +85,21 @@ def test_pieces_that_take_turns_want_two_rounds_of_micro_batches_and_equal_layer
         ({"timeout": 0}, "timeout: expected seconds above 0, found 0"),
     ],
 )
-def test_what_makes_no_layout_is_refused(given: dict[str, object], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        build(ParallelConfig, from_dict(given))
+def test_an_invalid_layout_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(ParallelConfig, from_dict(options))
 
 
 @given(st.integers(1, 40), st.integers(1, 12))
-def test_a_pipeline_is_cut_evenly_with_what_is_left_over_in_the_middle(layers: int, stages: int) -> None:
-    cut = ParallelConfig(pipeline=stages).layers_per_stage(layers)
-    assert (len(cut), sum(cut)) == (stages, layers)
-    assert max(cut) - min(cut) <= 1
+def test_a_pipeline_is_split_evenly_with_extra_layers_in_the_middle(layers: int, stages: int) -> None:
+    split = ParallelConfig(pipeline=stages).layers_per_stage(layers)
+    assert (len(split), sum(split)) == (stages, layers)
+    assert max(split) - min(split) <= 1
     if layers >= stages > 2 and layers % stages <= stages - 2:
-        assert cut[0] == cut[-1] == layers // stages
+        assert split[0] == split[-1] == layers // stages
 
 
-def test_stages_that_are_given_are_kept() -> None:
+def test_given_stages_are_kept() -> None:
     assert ParallelConfig(pipeline=3, stages=(5, 0, 1)).layers_per_stage(6) == (5, 0, 1)
 
 

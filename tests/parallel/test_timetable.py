@@ -1,4 +1,4 @@
-"""The order of a pipeline: fleet's own, complete, without deadlock, and with the bubble of the formula."""
+"""Pipeline schedules: equal to fleet's, complete, without deadlock, and with the bubble of the formula."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tables(stages: int, pieces: int, micro_batches: int) -> list[list[Action]]:
 
 
 @given(pipelines())
-def test_each_piece_takes_each_micro_batch_forward_and_then_backward(case: tuple[int, int, int]) -> None:
+def test_each_piece_runs_each_micro_batch_forward_and_then_backward(case: tuple[int, int, int]) -> None:
     _, pieces, micro_batches = case
     for table in tables(*case):
         assert len(table) == len(set(table)) == 2 * pieces * micro_batches
@@ -41,9 +41,9 @@ def test_each_piece_takes_each_micro_batch_forward_and_then_backward(case: tuple
 
 
 @given(pipelines(), st.floats(0, 2))
-def test_no_stage_waits_for_ever_and_none_starts_before_its_input(case: tuple[int, int, int], travel: float) -> None:
+def test_no_stage_deadlocks_or_starts_before_its_input(case: tuple[int, int, int], transfer: float) -> None:
     stages, pieces, _ = case
-    timeline = simulate(tables(*case), [1.0] * (stages * pieces), [2.0] * (stages * pieces), travel)
+    timeline = simulate(tables(*case), [1.0] * (stages * pieces), [2.0] * (stages * pieces), transfer)
     ends = {
         (action.forward, action.micro_batch, action.piece * stages + stage): (start, end)
         for stage, spans in enumerate(timeline.spans)
@@ -52,11 +52,11 @@ def test_no_stage_waits_for_ever_and_none_starts_before_its_input(case: tuple[in
     for (forward, micro_batch, number), (start, _) in ends.items():
         before = (forward, micro_batch, number - 1 if forward else number + 1)
         if before in ends:
-            assert start >= ends[before][1] + travel * (stages > 1 or pieces > 1) - 1e-9
+            assert start >= ends[before][1] + transfer * (stages > 1 or pieces > 1) - 1e-9
 
 
 @given(st.integers(1, 8), st.integers(1, 20))
-def test_the_bubble_is_that_of_the_formula(stages: int, micro_batches: int) -> None:
+def test_the_bubble_follows_the_formula(stages: int, micro_batches: int) -> None:
     """(S - 1) / (n + S - 1) of the time, section 2.2.1."""
     timeline = simulate(tables(stages, 1, micro_batches), [1.0] * stages, [2.0] * stages)
     assert timeline.end == pytest.approx(3 * (micro_batches + stages - 1))
@@ -64,8 +64,8 @@ def test_the_bubble_is_that_of_the_formula(stages: int, micro_batches: int) -> N
     assert timeline.held == [min(micro_batches, stages - stage) for stage in range(stages)]
 
 
-def test_pieces_that_take_turns_wait_less() -> None:
-    """The bubble is 1 / pieces of it, section 2.2.2."""
+def test_interleaved_pieces_shrink_the_bubble() -> None:
+    """The bubble shrinks to 1 / pieces, section 2.2.2."""
     whole = simulate(tables(4, 1, 8), [2.0] * 4, [4.0] * 4)
     halves = simulate(tables(4, 2, 8), [1.0] * 8, [2.0] * 8)
     busy = 8 * 6.0
@@ -73,7 +73,7 @@ def test_pieces_that_take_turns_wait_less() -> None:
     assert halves.end - busy == pytest.approx(3 * 6.0 / 2)
 
 
-def test_stages_that_wait_for_each_other_are_named() -> None:
+def test_a_deadlock_names_the_stages() -> None:
     wrong = tables(2, 1, 2)
     wrong[1] = [Action(False, 0), *wrong[1][:1], *wrong[1][2:]]
     with pytest.raises(Deadlock, match="stage 0 at backward of micro-batch 0, piece 0; stage 1 at backward of micro"):
@@ -81,7 +81,7 @@ def test_stages_that_wait_for_each_other_are_named() -> None:
 
 
 @pytest.mark.parametrize("stages", [3, pytest.param(4, marks=pytest.mark.slow)])
-def test_it_is_the_order_in_which_fleet_computes(stages: int) -> None:
+def test_the_schedule_equals_that_of_fleet(stages: int) -> None:
     cases = [list(case) for case in CASES if case[0] == stages]
     found = run_ranks(PROGRAM, stages, json.dumps(cases))
     for number, (_, pieces, micro_batches) in enumerate(cases):
@@ -93,12 +93,11 @@ def test_it_is_the_order_in_which_fleet_computes(stages: int) -> None:
             assert found[stage][number] == wanted
 
 
-def fleets(stages: int, pieces: int, micro_batches: int) -> str:
-    """What fleet says that this rank will do."""
+def fleet_schedule(stages: int, pieces: int, micro_batches: int) -> str:
+    """The schedule of this rank according to fleet."""
     from paddle import nn
     from paddle.distributed import fleet
-    from paddle.distributed.fleet.meta_parallel import PipelineLayer
-    from paddle.distributed.fleet.meta_parallel import pipeline_parallel as fleets
+    from paddle.distributed.fleet.meta_parallel import PipelineLayer, pipeline_parallel
 
     topology = fleet.get_hybrid_communicate_group()
     strategy = fleet.fleet._user_defined_strategy
@@ -108,7 +107,7 @@ def fleets(stages: int, pieces: int, micro_batches: int) -> str:
     )
     layers = [nn.Linear(2, 2) for _ in range(stages * pieces)]
     stage = PipelineLayer(layers, topology=topology.topology(), loss_fn=nn.MSELoss(), **options)
-    kind = fleets.PipelineParallelWithInterleave if pieces > 1 else fleets.PipelineParallel
+    kind = pipeline_parallel.PipelineParallelWithInterleave if pieces > 1 else pipeline_parallel.PipelineParallel
     pipeline = kind(stage, topology, strategy)
     pipeline.accumulate_steps = micro_batches
     pipeline._wrap_data = lambda data: None
@@ -124,4 +123,4 @@ if __name__ == "__main__":
     given_cases = json.loads(sys.argv[1])
     world = World.start(ParallelConfig(pipeline=given_cases[0][0]))
     with world.together():
-        print(json.dumps([fleets(*case) for case in given_cases]))
+        print(json.dumps([fleet_schedule(*case) for case in given_cases]))

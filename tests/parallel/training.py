@@ -1,7 +1,7 @@
-"""Run by each rank, and by the tests themselves in one process: ten steps of a small model on two tasks.
+"""Run by each rank, and by the tests in one process: train a small model on two tasks for ten steps.
 
-training.py JSON, a list and an object of arguments of `train`: prints losses and gradient norms of each step, and the
-last weights.
+training.py JSON, a list and an object of arguments of `train`: prints the losses and gradient norms of each step, and
+the final weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer
 
 STEPS, MICRO_BATCHES = 10, 4
-NOTHING = 7  # the step in which there is nothing to learn
+WITHOUT_TARGETS = 7  # the step without targets
 CLASSES, CLIP, RATE = 3, 0.5, 1e-3
 
 
@@ -57,7 +57,7 @@ class TwoTasks(nn.Layer):
         return self.head_loss(name, self.ernie.encode_packed(batch, self.task_embedding(name)), batch)
 
     def encoder_input(self, _: str, batch: Packed) -> tuple[Packed, None]:
-        """All of a batch."""
+        """The whole batch."""
         return batch, None
 
     def head_loss(self, name: str, hidden_TD: Tensor, batch: Packed) -> Loss:
@@ -67,24 +67,25 @@ class TwoTasks(nn.Layer):
         return cross_entropy(self.kinds(hidden_TD, batch.layout), labels.values)
 
 
-def micro_batches(step: int, apart: bool = False) -> list[tuple[str, Packed]]:
-    """Those of a step: of several lengths and targets; in every third step, or with `apart` in all, of one task.
+def micro_batches(step: int, separate: bool = False) -> list[tuple[str, Packed]]:
+    """The micro-batches of a step, with several lengths and targets, from both tasks.
 
-    In one step no micro-batch has a target, in the next one only the first has.
+    In every third step, or with `separate` in all, they are of one task. In step WITHOUT_TARGETS no micro-batch has a
+    target, in the next one only the first has.
     """
     rng = np.random.default_rng(step)
     names = ["words"] * MICRO_BATCHES if step % 3 == 0 else ["words", "kinds", "kinds", "words"]
-    if apart:
+    if separate:
         names = [("words", "kinds")[step % 2]] * MICRO_BATCHES
-    found = [(name, batch(name, rng)) for name in names]
-    if step == NOTHING:
-        return [(name, _without_targets(packed)) for name, packed in found]
-    if step == NOTHING + 1:
-        return found[:1] + [(name, _without_targets(packed)) for name, packed in found[1:]]
-    return found
+    batches = [(name, batch(name, rng)) for name in names]
+    if step == WITHOUT_TARGETS:
+        return [(name, _drop_targets(packed)) for name, packed in batches]
+    if step == WITHOUT_TARGETS + 1:
+        return batches[:1] + [(name, _drop_targets(packed)) for name, packed in batches[1:]]
+    return batches
 
 
-def _without_targets(packed: Packed) -> Packed:
+def _drop_targets(packed: Packed) -> Packed:
     return replace(packed, labels={"label": Labels(np.zeros(0, np.int64), np.zeros(0, np.int64))})
 
 
@@ -92,8 +93,8 @@ def batch(name: str, rng: np.random.Generator) -> Packed:
     layout = Layout.of_lengths(rng.integers(1, 20, rng.integers(1, 5)))
     ids, segments = rng.integers(0, 48, layout.tokens), rng.integers(0, 2, layout.tokens)
     if name == "words":
-        places = np.sort(rng.choice(layout.tokens, rng.integers(1, layout.tokens + 1), replace=False))
-        labels = Labels(ids[places], places)
+        positions = np.sort(rng.choice(layout.tokens, rng.integers(1, layout.tokens + 1), replace=False))
+        labels = Labels(ids[positions], positions)
     else:
         labels = Labels(rng.integers(0, CLASSES, layout.sequences), None)
     return Packed(ids, segments, layout, {"label": labels}, np.zeros((layout.sequences, 3), np.int64))
@@ -103,45 +104,45 @@ def train(
     layout: dict[str, Any],
     dropout: float = 0.0,
     steps: tuple[int, int] = (0, STEPS),
-    come_from: str = "",
-    leave: str = "",
+    load: str = "",
+    save: str = "",
     layers: int = 4,
     kind: Precision = "fp32",
-    apart: bool = False,
+    separate: bool = False,
 ) -> dict[str, Any]:
-    """Losses and gradient norms of every step, the weights after the last, and what is gathered of all.
+    """Losses and gradient norms of every step, the final weights, and the weights and moments gathered from all ranks.
 
-    Goes on from the state in the file `come_from`, and writes its own to `leave`.
+    Resumes from the state in the file `load`, and writes its own to `save`.
     """
     world = World.start(ParallelConfig(**layout))
     with world.together():
-        learning = TwoTasks(dropout, layers)
-        state = dict(np.load(come_from)) if come_from else {}
+        model = TwoTasks(dropout, layers)
+        state = dict(np.load(load)) if load else {}
         if state:
-            for name, parameter in learning.named_parameters():
+            for name, parameter in model.named_parameters():
                 parameter.set_value(state[name])
-        world.split(learning)
+        world.split(model)
         adam = AdamConfig(weight_decay=0.1)
-        trainer = Trainer(learning, adam, clip=CLIP, patience=3, seed=1, separate_moments=apart, world=world)
-        parameters = dict(learning.named_parameters())
+        trainer = Trainer(model, adam, clip=CLIP, patience=3, seed=1, separate_moments=separate, world=world)
+        parameters = dict(model.named_parameters())
         if state:
             trainer.optimizer.set_state(state)
 
         with precision(kind):
-            reports = [trainer.step(step, micro_batches(step, apart), learning.loss, RATE) for step in range(*steps)]
+            reports = [trainer.step(step, micro_batches(step, separate), model.loss, RATE) for step in range(*steps)]
         weights = {name: world.whole(value, value).numpy() for name, value in parameters.items()}
-        every = dict(world.gathered({name: (value, value) for name, value in parameters.items()}))
+        gathered = dict(world.gathered({name: (value, value) for name, value in parameters.items()}))
         state = trainer.optimizer.state()
-        if leave and world.rank == 0:
-            np.savez(leave, **every, **state)
+        if save and world.rank == 0:
+            np.savez(save, **gathered, **state)
         return {
             "losses": [report.losses for report in reports],
             "norms": [report.gradient_norm for report in reports],
             "weights": {name: value.tolist() for name, value in weights.items()},
-            "gathered": {name: value.tolist() for name, value in {**every, **state}.items()},
+            "gathered": {name: value.tolist() for name, value in {**gathered, **state}.items()},
         }
 
 
 if __name__ == "__main__":
-    given, named = json.loads(sys.argv[1])
-    print(json.dumps(train(*given, **named)))
+    arguments, options = json.loads(sys.argv[1])
+    print(json.dumps(train(*arguments, **options)))

@@ -1,4 +1,4 @@
-"""A small corpus of real text and a run's configuration, made with the commands that users type."""
+"""A small corpus of real text, built with the command-line tools, and the configuration of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from running import CONFIG, build_corpus
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The help topics that ship inside Python, as JSON lines."""
+    """The help topics that ship with Python, as JSON lines."""
     file = tmp_path_factory.mktemp("text") / "topics.jsonl"
     with file.open("w", encoding="utf-8") as out:
         for name, topic in sorted(pydoc_data.topics.topics.items())[::4]:

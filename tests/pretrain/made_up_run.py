@@ -1,4 +1,4 @@
-"""Folders of runs that were never trained: the records of a run as long and as odd as a test of reports wants them."""
+"""Folders of runs that were never trained, with records of any length and shape for tests of reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def made_up_run(
     skipped: Collection[int] = (),
     forgets: float = 0.0,
 ) -> Path:
-    """A run of `tasks` that has done `done` steps (None: all), logged as `pretrain` logs."""
+    """Write a run of `tasks` that has done `done` steps (None: all), logged like `pretrain` logs."""
     folder.mkdir(parents=True)
     named = {name: {"task": "knowledge_masking"} for name in tasks if name not in SEVEN}
     schedule_keys = {"steps_per_task": steps_per_task, "tasks": list(tasks), "method": method}

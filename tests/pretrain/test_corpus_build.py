@@ -1,4 +1,4 @@
-"""The corpus builder: what is in the text is in the corpus, whatever the machine."""
+"""The corpus builder: the corpus holds all of the text, and its bytes do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ WORDS = [
 
 
 def story(seed: int, sentences: int = 6) -> str:
-    """A document of made-up sentences, three a paragraph."""
+    """A document of random sentences, three per paragraph."""
     rng = random.Random(seed)
-    made = [" ".join(rng.choices(WORDS, k=rng.randint(4, 12))).capitalize() + "." for _ in range(sentences)]
-    return "\n".join(" ".join(made[i : i + 3]) for i in range(0, sentences, 3))
+    drawn = [" ".join(rng.choices(WORDS, k=rng.randint(4, 12))).capitalize() + "." for _ in range(sentences)]
+    return "\n".join(" ".join(drawn[i : i + 3]) for i in range(0, sentences, 3))
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +75,8 @@ def subword(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def made(tokenizer: Path, tmp_path: Path):
-    """Write `content` to a file and build a corpus of it."""
+def corpus_from(tokenizer: Path, tmp_path: Path):
+    """A function that writes `content` to a file and builds a corpus from it."""
 
     def make(content: str | bytes, name: str = "in.txt", **keys: Any) -> Corpus:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -93,7 +93,7 @@ def words(corpus: Corpus, document: Document, i: int) -> list[str]:
 
 
 def flagged(corpus: Corpus, document: Document, flag: Flag) -> list[str]:
-    """The tokens that have a flag."""
+    """The tokens that have `flag`."""
     return [corpus.tokenizer.tokens[token] for token in document.ids[(document.flags & int(flag)) != 0]]
 
 
@@ -111,17 +111,17 @@ class Fixed(Segmenter):
 
 
 @dataclass(frozen=True)
-class Deadly(Segmenter):
-    """Ends the process it runs in, as the kernel does when memory is out."""
+class Crashing(Segmenter):
+    """Ends its process, like the kernel does when memory runs out."""
 
     def spans(self, words: Sequence[str], starts: np.ndarray) -> np.ndarray:
         os._exit(9)
 
 
 class TestContent:
-    def test_every_sentence_is_there_as_the_tokenizer_gives_it(self, made):
+    def test_every_sentence_is_stored_as_the_tokenizer_encodes_it(self, corpus_from):
         stories = [story(seed) for seed in range(20)]
-        corpus = made("\n\n".join(stories), read=ReadOptions(titles=False))
+        corpus = corpus_from("\n\n".join(stories), read=ReadOptions(titles=False))
         assert len(corpus.train) == 20
         for text, document in zip(stories, corpus.train, strict=True):
             sentences = [s for line in text.split("\n") for s in split_sentences(line, "en")]
@@ -130,45 +130,45 @@ class TestContent:
                 expected = corpus.tokenizer.encode(sentence).ids
                 np.testing.assert_array_equal(document.sentence(i).ids, expected)
 
-    def test_pieces_after_a_words_first_continue_it(self, made):
-        corpus = made("Nobody grindswheat.")
+    def test_pieces_after_the_first_continue_the_word(self, corpus_from):
+        corpus = corpus_from("Nobody grindswheat.")
         document = corpus.train[0]
         continued = [token.startswith("##") for token in words(corpus, document, 0)]
         assert any(continued)
         assert ((document.flags & int(Flag.CONTINUES_WORD)) != 0).tolist() == continued
 
-    def test_capitals_are_seen_before_lower_casing(self, made):
-        corpus = made("Anna asks the RIVER 7 times.")
+    def test_capitals_are_detected_before_lowercasing(self, corpus_from):
+        corpus = corpus_from("Anna asks the RIVER 7 times.")
         document = corpus.train[0]
         cased = "".join(flagged(corpus, document, Flag.CASED)).replace("##", "")
         assert cased == "annaaskstherivertimes"
         assert "".join(flagged(corpus, document, Flag.CAPITALIZED)).replace("##", "") == "annariver"
 
-    def test_capitals_are_seen_where_a_sentencepiece_model_lower_cases(self, made, subword):
-        corpus = made("Anna Weber grinds (WHEAT) for Berlin ½ a day.", tokenizer=subword)
+    def test_capitals_are_detected_with_a_lowercasing_sentencepiece_model(self, corpus_from, subword):
+        corpus = corpus_from("Anna Weber grinds (WHEAT) for Berlin ½ a day.", tokenizer=subword)
         document = corpus.train[0]
         capitalized = corpus.tokenizer.decode(document.ids[(document.flags & int(Flag.CAPITALIZED)) != 0])
         assert capitalized.replace(" ", "") == "annaweberwheatberlin"
 
-    def test_pieces_of_a_chinese_clause_are_words_of_their_own(self, made, subword):
-        corpus = made("今天天气很好", language="zh", tokenizer=subword)
+    def test_pieces_of_a_chinese_clause_are_separate_words(self, corpus_from, subword):
+        corpus = corpus_from("今天天气很好", language="zh", tokenizer=subword)
         assert len(corpus.train[0].ids) > 2
         assert flagged(corpus, corpus.train[0], Flag.CONTINUES_WORD) == []
 
-    def test_titles_headings_and_paragraphs_are_marked(self, made):
+    def test_titles_headings_and_paragraphs_are_marked(self, corpus_from):
         text = '<doc id="1" title="The River">\nThe River\n\nIt runs.\nWinter rain.\nIt falls. It is late.\n</doc>\n'
-        document = made(text).train[0]
+        document = corpus_from(text).train[0]
         begins = int(Mark.BEGINS_PARAGRAPH)
         assert document.marks.tolist() == [begins | Mark.TITLE, begins, begins | Mark.HEADING, begins, 0]
 
-    def test_a_document_knows_its_file_and_line(self, made):
-        corpus = made("It runs.\n\n\nIt falls.\n")
+    def test_a_document_knows_its_file_and_line(self, corpus_from):
+        corpus = corpus_from("It runs.\n\n\nIt falls.\n")
         assert [corpus.train.source(i).rpartition("/")[2] for i in range(2)] == ["in.txt:1", "in.txt:4"]
 
 
 class TestSpans:
-    def test_phrases_of_a_segmenter_are_marked_over_their_pieces(self, made):
-        corpus = made("We saw New York. New York slept.", segmenters=[Fixed(("New", "York"))])
+    def test_phrases_of_a_segmenter_are_marked_over_their_pieces(self, corpus_from):
+        corpus = corpus_from("We saw New York. New York slept.", segmenters=[Fixed(("New", "York"))])
         document = corpus.train[0]
         text = "".join(
             ("|" if flags & Flag.BEGINS_PHRASE else "") + corpus.tokenizer.tokens[token].removeprefix("##")
@@ -177,22 +177,22 @@ class TestSpans:
         )
         assert text == "|newyork|newyork"
 
-    def test_words_of_a_segmenter_join_units(self, made):
-        corpus = made("今天天气很好。", language="zh", segmenters=[Fixed(("天", "气"), Kind.WORD)])
+    def test_words_of_a_segmenter_merge_units(self, corpus_from):
+        corpus = corpus_from("今天天气很好。", language="zh", segmenters=[Fixed(("天", "气"), Kind.WORD)])
         assert flagged(corpus, corpus.train[0], Flag.CONTINUES_WORD) == ["气"]
 
-    def test_annotated_spans_are_marked(self, made):
+    def test_annotated_spans_are_marked(self, corpus_from):
         row = {"text": "We saw New York.\nAnna saw it.", "spans": [[7, 15, "phrase"], [17, 21, "entity"]]}
-        corpus = made(json.dumps(row), "in.jsonl")
+        corpus = corpus_from(json.dumps(row), "in.jsonl")
         document = corpus.train[0]
         begins = "".join(flagged(corpus, document, Flag.BEGINS_ENTITY))
         assert begins and "anna".startswith(begins)
         phrase = flagged(corpus, document, Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)
         assert "".join(phrase).replace("##", "") == "newyork"
 
-    def test_annotation_decides_its_kinds_and_segmenters_the_others(self, made):
+    def test_annotation_decides_its_own_kinds_and_segmenters_the_others(self, corpus_from):
         segmenters = [Fixed(("北", "京"), Kind.PHRASE), Fixed(("讲", "话"), Kind.ENTITY)]
-        corpus = made(
+        corpus = corpus_from(
             "江/nr 泽民/nr 在/p 北京/ns 讲话/v 。/w\n",
             language="zh",
             segmenters=segmenters,
@@ -203,18 +203,18 @@ class TestSpans:
         assert flagged(corpus, document, Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE) == list("北京")
         assert flagged(corpus, document, Flag.CONTINUES_WORD) == list("民京话")
 
-    def test_segmenters_mark_the_title_of_an_annotated_document(self, made):
+    def test_segmenters_mark_the_title_of_an_annotated_document(self, corpus_from):
         row = {"text": "Anna saw New York.", "title": "New York", "spans": [[0, 4, "entity"]]}
-        corpus = made(json.dumps(row), "in.jsonl", segmenters=[Fixed(("New", "York"))])
+        corpus = corpus_from(json.dumps(row), "in.jsonl", segmenters=[Fixed(("New", "York"))])
         document = corpus.train[0]
         marked = (document.flags & int(Flag.BEGINS_PHRASE | Flag.CONTINUES_PHRASE)) != 0
         title = len(document.sentence(0).ids)
         assert marked[:title].all()
         assert not marked[title:].any()
 
-    def test_a_title_takes_no_part_in_the_annotation(self, made):
+    def test_annotation_offsets_do_not_count_the_title(self, corpus_from):
         row = {"text": "Anna saw it.", "title": "The River", "spans": [[0, 4, "entity"]]}
-        corpus = made(json.dumps(row), "in.jsonl")
+        corpus = corpus_from(json.dumps(row), "in.jsonl")
         document = corpus.train[0]
         entity = (document.flags & int(Flag.BEGINS_ENTITY | Flag.CONTINUES_ENTITY)) != 0
         start = len(document.sentence(0).ids)
@@ -222,7 +222,7 @@ class TestSpans:
         assert entity[start]
 
 
-class TestSameBytes:
+class TestDeterminism:
     @pytest.fixture
     def config(self, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CorpusConfig:
         monkeypatch.setattr(build, "_CHUNK", 3000)
@@ -252,13 +252,13 @@ class TestSameBytes:
             subprocess.run([*command, *arguments], env=environment, check=True, capture_output=True)
         assert self.content("c1") == self.content("c2")
 
-    def test_a_table_that_starts_anew_changes_nothing(self, config, monkeypatch):
+    def test_resetting_the_unit_table_changes_nothing(self, config, monkeypatch):
         build_corpus(config, "c0")
         monkeypatch.setattr("pretrain.corpus.units.MAX_UNITS", 5)
         build_corpus(config, "c1")
         assert self.content("c0") == self.content("c1")
 
-    def test_where_a_chunk_ends_changes_nothing_in_a_shard(self, config, monkeypatch):
+    def test_chunk_boundaries_do_not_change_a_shard(self, config, monkeypatch):
         rows = ['{"text": "It runs. It falls."}', '{"text": ""}', "nonsense"] * 20
         Path("in/rows.jsonl").write_text("\n".join(rows))
         for size in (1, 3000, 1 << 20):
@@ -269,16 +269,16 @@ class TestSameBytes:
         assert any("empty" in example for example in examples) and any("not JSON" in example for example in examples)
         assert self.content("c1") == self.content("c3000") == self.content(f"c{1 << 20}")
 
-    def test_a_worker_that_dies_is_told_and_nothing_is_left(self, config):
-        deadly = CorpusConfig(config.input, config.tokenizer, segmenters=[Deadly()])
+    def test_a_crashed_worker_is_reported_and_leaves_no_files(self, config):
+        crashing = CorpusConfig(config.input, config.tokenizer, segmenters=[Crashing()])
         with pytest.raises(UserError, match=r"a worker process ended abruptly.*fewer --processes"):
-            build_corpus(deadly, "c", processes=1)
+            build_corpus(crashing, "c", processes=1)
         assert sorted(path.name for path in Path().iterdir()) == ["in"]
 
 
 class TestMemory:
     @pytest.mark.parametrize("row", ['{"text": ""}', '{"content": "It runs."}', '{"text": "", "title": "The River"}'])
-    def test_documents_without_text_fill_chunks_as_others_do(self, tokenizer, tmp_path, monkeypatch, row):
+    def test_documents_without_text_count_toward_chunk_sizes(self, tokenizer, tmp_path, monkeypatch, row):
         monkeypatch.setattr(build, "_CHUNK", 5000)
         monkeypatch.setattr("pretrain.corpus.sample._BATCH", 5000)
         (tmp_path / "in.jsonl").write_text('{"text": "It runs."}\n' + f"{row}\n" * 500)
@@ -287,75 +287,75 @@ class TestMemory:
         class Learning(Segmenter):
             needs_fit = True
 
-            def fit(self, given):
-                batches.append(len(given))
+            def fit(self, documents):
+                batches.append(len(documents))
                 return Fixed(("it",))
 
         chunks: list[int] = []
         config = CorpusConfig([str(tmp_path / "in.jsonl")], tokenizer, "en", [Learning()], held_out=0)
         build_corpus(config, tmp_path / "c", progress=lambda done, total, counts: chunks.append(done))
         assert len(chunks) > 20
-        assert batches[0] > 20 or "content" in row  # what is dropped is not learnt from
+        assert batches[0] > 20 or "content" in row  # dropped documents are not used for fitting
 
 
-class TestHoldingOut:
-    def test_the_share_is_about_what_was_asked_for(self, made):
-        corpus = made("\n\n".join(story(seed, 3) for seed in range(400)), held_out=0.25)
+class TestHeldOut:
+    def test_the_held_out_share_is_about_as_requested(self, corpus_from):
+        corpus = corpus_from("\n\n".join(story(seed, 3) for seed in range(400)), held_out=0.25)
         assert 70 <= len(corpus.held_out) <= 130
         assert len(corpus.train) + len(corpus.held_out) == 400
 
-    def test_equal_documents_fall_on_one_side(self, made):
+    def test_equal_documents_fall_into_one_split(self, corpus_from):
         texts = [story(seed, 3) for seed in range(30)]
-        corpus = made("\n\n".join(texts * 3), held_out=0.5)
+        corpus = corpus_from("\n\n".join(texts * 3), held_out=0.5)
         train, held_out = ({doc.ids.tobytes() for doc in split} for split in (corpus.train, corpus.held_out))
         assert train and held_out and not train & held_out
 
-    def test_of_few_documents_one_is_held_out(self, made):
+    def test_at_least_one_of_few_documents_is_held_out(self, corpus_from):
         texts = [story(seed, 3) for seed in range(10)]
-        corpus = made("\n\n".join(texts), held_out=1e-9)
+        corpus = corpus_from("\n\n".join(texts), held_out=1e-9)
         assert (len(corpus.train), len(corpus.held_out)) == (9, 1)
         assert corpus.report["splits"]["train"]["documents"] == 9
-        again = made("\n\n".join(reversed(texts)), held_out=1e-9)
+        again = corpus_from("\n\n".join(reversed(texts)), held_out=1e-9)
         assert again.held_out[0].ids.tolist() == corpus.held_out[0].ids.tolist()
 
-    def test_none_is_held_out_when_none_is_asked_for_or_there_is_one_document(self, made):
-        assert len(made("\n\n".join(story(seed, 3) for seed in range(10)), held_out=0.0).held_out) == 0
-        assert len(made(story(1), held_out=0.02).held_out) == 0
+    def test_nothing_is_held_out_if_disabled_or_with_a_single_document(self, corpus_from):
+        assert len(corpus_from("\n\n".join(story(seed, 3) for seed in range(10)), held_out=0.0).held_out) == 0
+        assert len(corpus_from(story(1), held_out=0.02).held_out) == 0
 
-    def test_equal_documents_are_all_for_training(self, made):
-        corpus = made("\n\n".join([story(1, 3)] * 5), held_out=0.02)
+    def test_if_all_documents_are_equal_all_are_for_training(self, corpus_from):
+        corpus = corpus_from("\n\n".join([story(1, 3)] * 5), held_out=0.02)
         assert (len(corpus.train), len(corpus.held_out)) == (5, 0)
 
-    def test_nothing_left_to_train_on_is_an_error(self, made):
+    def test_an_empty_training_split_raises_an_error(self, corpus_from):
         with pytest.raises(UserError, match="held_out: all of the 2 documents that are kept would be held out"):
-            made("\n\n".join(story(seed, 3) for seed in range(2)), held_out=0.999999)
+            corpus_from("\n\n".join(story(seed, 3) for seed in range(2)), held_out=0.999999)
 
 
 class TestReport:
-    def test_kept_and_dropped_documents_are_counted_with_reasons(self, made):
+    def test_kept_and_dropped_documents_are_counted_with_reasons(self, corpus_from):
         rows = ['{"text": "It runs. It falls."}', '{"text": "One only."}', '{"text": " "}', "nonsense", '{"body": 1}']
-        report = made("\n".join(rows), "in.jsonl").report
+        report = corpus_from("\n".join(rows), "in.jsonl").report
         assert report["dropped"] == {"empty": 1, "no text": 1, "not JSON": 1}
         assert report["splits"]["train"]["documents"] == 2
         assert report["one_sentence"] == 1
         assert any("in.jsonl:4: not JSON" in example for example in report["examples"])
 
-    def test_short_documents_are_dropped_when_asked(self, made):
+    def test_short_documents_are_dropped_on_request(self, corpus_from):
         text = "It runs. It falls.\n\nOne only.\n\nTwo. It is.\n"
-        report = made(text, min_sentences=2, min_tokens=6, read=ReadOptions(titles=False)).report
+        report = corpus_from(text, min_sentences=2, min_tokens=6, read=ReadOptions(titles=False)).report
         assert report["dropped"]["too few sentences"] == 1
         assert report["splits"]["train"]["documents"] + report["dropped"].get("too few tokens", 0) == 2
 
-    def test_a_title_alone_is_an_empty_document(self, made):
+    def test_a_document_with_only_a_title_is_empty(self, corpus_from):
         rows = [{"text": "", "title": "The River"}, {"text": "It runs."}]
-        report = made("\n".join(map(json.dumps, rows)), "in.jsonl").report
+        report = corpus_from("\n".join(map(json.dumps, rows)), "in.jsonl").report
         assert report["dropped"] == {"empty": 1}
 
-    def test_unknown_tokens_are_counted(self, made):
-        report = made("It runs ☃ ☃.").report
+    def test_unknown_tokens_are_counted(self, corpus_from):
+        report = corpus_from("It runs ☃ ☃.").report
         assert report["tokens"]["unknown"] == 2
 
-    def test_the_table_tells_shares_and_speed(self):
+    def test_the_table_shows_shares_and_speed(self):
         counts = Counts(bytes=3_000_000)
         counts.splits["train"].update(documents=10, sentences=20, tokens=200)
         counts.tokens.update({"unknown": 5})
@@ -366,8 +366,8 @@ class TestReport:
         counts.splits["held_out"].update(documents=1)
         assert "no document is held out" not in CorpusReport(counts, "en", seconds=1.5).table()
 
-    def test_a_document_too_long_for_one_text_is_told(self, made):
-        report = made("It runs.\n" * 40_000).report
+    def test_an_unusually_long_document_is_reported(self, corpus_from):
+        report = corpus_from("It runs.\n" * 40_000).report
         assert report["longest"] == report["splits"]["train"]["tokens"] > 100_000
         counts = Counts(longest=report["longest"])
         assert f"a document of {counts.longest:,} tokens is rarely" in CorpusReport(counts, "en", 1.0).table()
@@ -386,37 +386,37 @@ class TestReport:
 
 
 class TestErrors:
-    def test_nothing_kept_is_an_error_that_shows_the_first(self, made):
+    def test_no_kept_document_raises_an_error_that_shows_the_first_reason(self, corpus_from):
         with pytest.raises(UserError, match=r"no document of the input is kept \(1 not JSON\)\. First: .*in\.jsonl:1"):
-            made("nonsense", "in.jsonl")
+            corpus_from("nonsense", "in.jsonl")
 
-    def test_an_empty_file_is_an_error(self, made, tmp_path):
+    def test_an_empty_file_raises_an_error(self, corpus_from, tmp_path):
         with pytest.raises(UserError, match="no document of the input is kept"):
-            made("")
+            corpus_from("")
         assert not (tmp_path / "corpus").exists()
 
-    def test_an_existing_corpus_is_refused_before_any_work(self, made, tokenizer, tmp_path):
-        made("It runs.")
+    def test_an_existing_corpus_is_rejected_before_any_work(self, corpus_from, tokenizer, tmp_path):
+        corpus_from("It runs.")
         with pytest.raises(UserError, match="holds a corpus already"):
             build_corpus(CorpusConfig(["nowhere.txt"], tokenizer), tmp_path / "corpus")
 
-    def test_a_truncated_gzip_leaves_no_partial_corpus(self, made, tmp_path):
+    def test_a_truncated_gzip_leaves_no_partial_corpus(self, corpus_from, tmp_path):
         whole = gzip.compress(story(1, 300).encode())
         with pytest.raises(UserError, match="breaks off"):
-            made(whole[:-200], "in.txt.gz")
+            corpus_from(whole[:-200], "in.txt.gz")
         assert [path.name for path in tmp_path.iterdir()] == ["in.txt.gz"]
 
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [("held_out", 1.5, "held_out"), ("shard_tokens", 0, "shard_tokens"), ("input", [], "input")],
     )
-    def test_a_recipe_that_makes_no_sense_is_an_error(self, key, value, message):
+    def test_an_invalid_recipe_raises_an_error(self, key, value, message):
         with pytest.raises(UserError, match=message):
             CorpusConfig(**{"input": ["a.txt"], "tokenizer": Path("t"), key: value})
 
 
 class TestSample:
-    def test_every_input_gives_about_as_much(self, tmp_path):
+    def test_every_input_contributes_about_equally(self, tmp_path):
         for name, documents in (("a.txt", 5), ("b.txt", 2000), ("c.txt", 2000)):
             (tmp_path / name).write_text("\n\n".join(f"{name} {'x' * 100}." for _ in range(documents)))
         taken = list(sample(find_inputs([tmp_path]), ReadOptions(), 200_000))
@@ -425,7 +425,7 @@ class TestSample:
         assert abs(counts["b.txt"] - counts["c.txt"]) <= 1
         assert 200_000 <= sum(len(document.text) for document in taken) < 201_000
 
-    def test_of_many_inputs_some_are_read(self, tmp_path):
+    def test_only_some_of_many_inputs_are_read(self, tmp_path):
         for i in range(50):
             (tmp_path / f"{i}.txt").write_text("\n\n".join("x" * 1000 + "." for _ in range(40)))
         taken = list(sample(find_inputs([tmp_path]), ReadOptions(), 100_000))

@@ -1,4 +1,4 @@
-"""`ernie data build` and `ernie tokenizer train` as a user meets them: what is printed, where, and the exit status."""
+"""`ernie data build` and `ernie tokenizer train` on the command line: output, streams and exit status."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def built(*arguments: str) -> int:
+def data_build(*arguments: str) -> int:
     return main(["data", "build", "--processes", "0", "--output", "corpus", *arguments])
 
 
 class TestDataBuild:
-    def test_the_report_goes_to_standard_output_alone(self, folder, capsys):
+    def test_the_report_goes_to_standard_output_only(self, folder, capsys):
         capsys.readouterr()
-        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
         out, err = capsys.readouterr()
         assert "documents read                 60" in out
         assert err == ""
@@ -57,7 +57,7 @@ class TestDataBuild:
             "input: [in.txt]\ntokenizer: tok\nheld_out: 0.5\nsegmenters:\n  - {kind: dictionary, file: words.txt}\n"
         )
         Path("words.txt").write_text("so it goes\tphrase\n")
-        assert built("corpus.yaml", "--language", "en", "--set", "held_out=0") == 0
+        assert data_build("corpus.yaml", "--language", "en", "--set", "held_out=0") == 0
         corpus = Corpus.open("corpus")
         assert (len(corpus.train), len(corpus.held_out)) == (60, 0)
         begins = sum(int(((document.flags & int(Flag.BEGINS_PHRASE)) != 0).sum()) for document in corpus.train)
@@ -76,34 +76,34 @@ class TestDataBuild:
             (["--input", "in.txt", "--tokenizer", "tok", "--set", "plugins=[no_such_lab]"], "no_such_lab"),
         ],
     )
-    def test_what_the_user_can_mend_is_one_message_and_status_2(self, folder, capsys, arguments, message):
-        assert built(*arguments) == 2
+    def test_user_errors_are_one_message_with_status_2(self, folder, capsys, arguments, message):
+        assert data_build(*arguments) == 2
         err = capsys.readouterr().err
         assert message in err
         assert "Traceback" not in err
         assert not Path("corpus").exists()
 
-    def test_an_existing_corpus_is_replaced_only_when_told(self, folder, capsys):
-        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
-        assert built("--input", "in.txt", "--tokenizer", "tok") == 2
+    def test_an_existing_corpus_is_replaced_only_with_overwrite(self, folder, capsys):
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 2
         assert "Give --overwrite" in capsys.readouterr().err
-        assert built("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
 
-    def test_the_corpus_brings_its_tokenizer(self, folder):
-        built("--input", "in.txt", "--tokenizer", "tok")
+    def test_the_corpus_contains_its_tokenizer(self, folder):
+        data_build("--input", "in.txt", "--tokenizer", "tok")
         assert Corpus.open("corpus").tokenizer.tokens == load_tokenizer(Path("tok")).tokens
 
-    def test_a_changed_tokenizer_in_the_corpus_is_noticed(self, folder, capsys):
-        built("--input", "in.txt", "--tokenizer", "tok")
+    def test_a_changed_tokenizer_in_the_corpus_is_detected(self, folder, capsys):
+        data_build("--input", "in.txt", "--tokenizer", "tok")
         vocabulary = Path("corpus/tokenizer/vocab.txt")
         vocabulary.write_bytes(vocabulary.read_bytes().replace(b"\nnumber\n", b"\nnumbre\n"))
         with pytest.raises(UserError, match="does not hold the tokenizer that the corpus was built with"):
             _ = Corpus.open("corpus").tokenizer
 
-    def test_the_language_is_found_out(self, folder, capsys):
+    def test_the_language_is_detected(self, folder, capsys):
         row = {"text": "今天天气很好。我们去公园。" * 5}
         Path("zh.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for _ in range(5)))
-        assert built("--input", "zh.jsonl", "--tokenizer", "tok") == 0
+        assert data_build("--input", "zh.jsonl", "--tokenizer", "tok") == 0
         assert Corpus.open("corpus").language == "zh"
         assert len(Corpus.open("corpus").train[0]) == 10
 
@@ -127,36 +127,36 @@ class TestTokenizerTrain:
         assert not tokenizer.lowercase
         assert tokenizer.encode("Number").ids.tolist() != tokenizer.encode("number").ids.tolist()
 
-    def test_an_existing_tokenizer_is_replaced_only_when_told(self, folder, capsys):
+    def test_an_existing_tokenizer_is_replaced_only_with_overwrite(self, folder, capsys):
         arguments = ["tokenizer", "train", "--input", "in.txt", "--output", "tok", "--vocab-size", "70", "--quiet"]
         assert main(arguments) == 2
         assert "Give --overwrite" in capsys.readouterr().err
         assert main([*arguments, "--overwrite"]) == 0
         assert load_tokenizer(Path("tok")).vocab_size == 70
 
-    def test_documents_that_cannot_be_used_are_told(self, folder, capsys):
+    def test_unusable_documents_are_reported(self, folder, capsys):
         rows = [{"text": "It runs. It falls."}, {"content": "It runs."}] * 1100
         Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-        words = ["tokenizer", "train", "--input", "rows.jsonl", "--output", "new", "--vocab-size", "40"]
-        told = "1,100 documents could not be used. The first: rows.jsonl:2: no text under 'text'"
-        assert main(words) == 0
-        assert f"tokenizer train: {told}" in capsys.readouterr().err
+        arguments = ["tokenizer", "train", "--input", "rows.jsonl", "--output", "new", "--vocab-size", "40"]
+        message = "1,100 documents could not be used. The first: rows.jsonl:2: no text under 'text'"
+        assert main(arguments) == 0
+        assert f"tokenizer train: {message}" in capsys.readouterr().err
         Path("rows.jsonl").write_text("\n".join(map(json.dumps, [{}, *rows[1::2]])))
-        assert main([*words, "--overwrite", "--quiet"]) == 2
+        assert main([*arguments, "--overwrite", "--quiet"]) == 2
         err = capsys.readouterr().err
         assert "there is no text to train a tokenizer on\n1,101 documents could not be used. The first: rows.j" in err
 
-    def test_an_empty_input_is_an_error_and_leaves_nothing(self, folder, capsys):
+    def test_an_empty_input_is_an_error_and_leaves_no_files(self, folder, capsys):
         Path("empty.txt").write_text("\n\n")
         assert main(["tokenizer", "train", "--input", "empty.txt", "--output", "new", "--vocab-size", "70"]) == 2
         assert "there is no text" in capsys.readouterr().err
         assert not [path for path in folder.iterdir() if path.name.startswith("new")]
 
 
-class TestEndedEarly:
+class TestInterrupted:
     @pytest.fixture
     def building(self, folder: Path) -> Iterator[subprocess.Popen[str]]:
-        """A build with worker processes that has begun to write and will take long."""
+        """A long build with worker processes that has started writing."""
         Path("in.txt").write_text(f"{TEXT}\n\n" * 8000)
         command = [sys.executable, "-m", "ernie.cli", "data", "build", "--input", "in.txt", "--tokenizer", "tok"]
         options = ["--output", "corpus", "--processes", "1", "--set", "segmenters=[]"]
@@ -170,46 +170,46 @@ class TestEndedEarly:
             os.killpg(process.pid, signal.SIGKILL)
 
     @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-    def test_a_signal_leaves_nothing_half_written(self, building, number, status):
+    def test_a_signal_leaves_no_partial_files(self, building, number, status):
         building.send_signal(number)
         _, err = building.communicate(timeout=60)
         assert (building.returncode, "Traceback" in err) == (status, False), err
         assert sorted(path.name for path in Path().iterdir()) == ["in.txt", "tok"]
 
-    def test_what_a_killed_build_left_is_cleared_by_the_next(self, building):
+    def test_the_next_build_removes_the_files_of_a_killed_one(self, building):
         os.killpg(building.pid, signal.SIGKILL)
         building.wait()
         assert len(list(Path().glob("corpus.partial-*"))) == len(list(Path().glob("corpus.shared.partial-*"))) == 1
         Path("in.txt").write_text(TEXT)
-        assert built("--input", "in.txt", "--tokenizer", "tok") == 0
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
         assert sorted(path.name for path in Path().iterdir()) == ["corpus", "in.txt", "tok"]
 
 
-class TestWhatWouldBeLost:
-    def test_a_tokenizer_replaces_nothing_but_a_tokenizer(self, folder, capsys):
-        words = ["tokenizer", "train", "--input", "in.txt", "--vocab-size", "80", "--quiet", "--overwrite", "--output"]
+class TestNoDataLoss:
+    def test_a_tokenizer_only_replaces_a_tokenizer(self, folder, capsys):
+        args = ["tokenizer", "train", "--input", "in.txt", "--vocab-size", "80", "--quiet", "--overwrite", "--output"]
         Path("precious").mkdir()
         Path("precious/thesis.txt").write_text("thesis")
         Path("file").write_text("text")
         Path("tok/notes.txt").write_text("notes")
-        places = {"precious": "is not empty and holds no tokenizer", "file": "is a file", "tok": "holds 'notes.txt'"}
-        for place, sentence in places.items():
-            assert main([*words, place]) == 2
-            assert sentence in capsys.readouterr().err
+        paths = {"precious": "is not empty and holds no tokenizer", "file": "is a file", "tok": "holds 'notes.txt'"}
+        for path, message in paths.items():
+            assert main([*args, path]) == 2
+            assert message in capsys.readouterr().err
         assert Path("precious/thesis.txt").read_text() == "thesis"
         Path("tok/notes.txt").unlink()
-        assert main([*words, "tok"]) == 0
+        assert main([*args, "tok"]) == 0
 
-    def test_a_corpus_does_not_take_other_files_with_it(self, folder, capsys):
+    def test_overwriting_a_corpus_does_not_delete_other_files(self, folder, capsys):
         build = ["--input", "in.txt", "--tokenizer", "tok", "--quiet"]
-        assert built(*build) == 0
+        assert data_build(*build) == 0
         Path("corpus/notes.txt").write_text("notes")
-        assert built(*build, "--overwrite") == 2
+        assert data_build(*build, "--overwrite") == 2
         assert "holds 'notes.txt', too" in capsys.readouterr().err
         Path("corpus/notes.txt").unlink()
-        assert built(*build, "--overwrite") == 0
+        assert data_build(*build, "--overwrite") == 0
 
-    def test_what_comes_to_the_output_during_a_build_stays_and_so_does_the_corpus(self, folder):
+    def test_files_created_in_the_output_during_a_build_are_kept_and_so_is_the_corpus(self, folder):
         def save_a_thesis(*_: object) -> None:
             Path("out").mkdir(exist_ok=True)
             Path("out/thesis.txt").write_text("thesis")
@@ -223,24 +223,24 @@ class TestWhatWouldBeLost:
         assert [path.name for path in Path("out").iterdir()] == ["thesis.txt"]
         assert len(Corpus.open("out.made-1").train) == len(Corpus.open("out.made-2").train) > 0
 
-    def test_of_two_builds_into_one_output_the_second_does_not_replace_the_first(self, folder):
+    def test_a_build_does_not_replace_the_corpus_of_a_concurrent_one(self, folder):
         config = CorpusConfig(["in.txt"], Path("tok"))
 
-        def end_another(*_: object) -> None:
+        def finish_another(*_: object) -> None:
             if not Path("out").exists():
                 Path("another").rename("out")
 
         Path("more.txt").write_text(TEXT * 2)
         build_corpus(replace(config, input=["more.txt"]), "another")
         with pytest.raises(UserError, match=r"holds a corpus already\. Give --overwrite.*\n.*out\.made-1"):
-            build_corpus(config, "out", progress=end_another)
+            build_corpus(config, "out", progress=finish_another)
         assert len(Corpus.open("out").train) > len(Corpus.open("out.made-1").train)
 
-    def test_what_comes_to_the_output_while_a_tokenizer_is_learnt_stays(self, folder, capsys, monkeypatch):
-        def train(*given: Any, **options: Any) -> WordPiece:
+    def test_files_created_in_the_output_while_a_tokenizer_is_trained_are_kept(self, folder, capsys, monkeypatch):
+        def train(*args: Any, **kwargs: Any) -> WordPiece:
             Path("new").mkdir()
             Path("new/thesis.txt").write_text("thesis")
-            return train_wordpiece(*given, **options)
+            return train_wordpiece(*args, **kwargs)
 
         monkeypatch.setattr(tokenizer_train, "train_wordpiece", train)
         assert main(["tokenizer", "train", "--input", "in.txt", "--vocab-size", "80", "--output", "new"]) == 2
@@ -248,15 +248,15 @@ class TestWhatWouldBeLost:
         assert [path.name for path in Path("new").iterdir()] == ["thesis.txt"]
         assert load_tokenizer(Path("new.made-1")).vocab_size == 80
 
-    def test_a_link_is_followed(self, folder):
+    def test_a_symlink_is_followed(self, folder):
         Path("disk").mkdir()
         Path("corpus").symlink_to("disk")
-        assert built("--input", "in.txt", "--tokenizer", "tok", "--quiet") == 0
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--quiet") == 0
         assert (Path("disk") / "corpus.json").is_file()
         assert Path("corpus").is_symlink()
 
 
-def test_names_of_files_and_keys_of_rows_need_not_be_utf_8(folder):
+def test_file_names_and_row_keys_need_not_be_valid_utf_8(folder):
     name = os.fsdecode(b"caf\xe9.jsonl")
     Path(name).write_text('{"text": "It runs."}\n{"\\ud800x": 1}\n')
     command = [sys.executable, "-m", "ernie.cli", "data", "build", "--processes", "0", "--tokenizer", "tok"]
@@ -267,8 +267,8 @@ def test_names_of_files_and_keys_of_rows_need_not_be_utf_8(folder):
     assert "caf" in (Path("corpus") / "sources.json").read_text()
 
 
-def test_a_vocabulary_that_is_too_small_names_the_least_size(folder, capsys):
-    words = [
+def test_a_vocabulary_that_is_too_small_is_an_error_that_names_the_minimum(folder, capsys):
+    arguments = [
         "tokenizer",
         "train",
         "--input",
@@ -280,14 +280,14 @@ def test_a_vocabulary_that_is_too_small_names_the_least_size(folder, capsys):
         "--output",
         "s",
     ]
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert "too small for this text: its characters alone take" in capsys.readouterr().err
 
 
-def test_of_many_small_files_all_are_learnt_from(folder, capsys):
+def test_all_of_many_small_files_are_trained_on(folder, capsys):
     Path("many").mkdir()
     for number in range(300):
         Path(f"many/{number}.txt").write_text(f"number {number} is here")
-    words = ["tokenizer", "train", "--input", "many", "--sample-mb", "1", "--vocab-size", "60", "--output", "small"]
-    assert main(words) == 0
+    arguments = ["tokenizer", "train", "--input", "many", "--sample-mb", "1", "--vocab-size", "60", "--output", "small"]
+    assert main(arguments) == 0
     assert "learned from 300 documents" in capsys.readouterr().err

@@ -24,7 +24,7 @@ MEASUREMENTS = [
 ]
 
 
-def test_the_matrix_has_a_row_a_stage_and_a_column_a_task_in_order_of_arrival() -> None:
+def test_the_matrix_has_a_row_per_stage_and_a_column_per_task_in_order_of_arrival() -> None:
     ledger = make_ledger(MEASUREMENTS, ["a", "b", "c"])
     assert ledger.tasks == ["a", "b", "c"]
     assert ledger.stages == [0, 1, 2]
@@ -32,14 +32,14 @@ def test_the_matrix_has_a_row_a_stage_and_a_column_a_task_in_order_of_arrival() 
     assert values == [[0.50, None, None], [0.80, 0.60, None], [0.60, 0.594, 0.90]]
 
 
-def test_forgetting_is_the_share_of_the_best_that_is_lost_at_the_end() -> None:
+def test_forgetting_is_the_share_of_the_best_score_lost_at_the_end() -> None:
     ledger = make_ledger(MEASUREMENTS, ["a", "b", "c"])
     assert ledger.forgetting("a") == pytest.approx(0.25)
     assert ledger.forgetting("b") == pytest.approx(0.01)
     assert ledger.forgetting("c") == 0
 
 
-def test_a_cell_is_compared_with_the_best_so_far_not_with_a_later_one() -> None:
+def test_a_cell_is_compared_with_the_best_so_far_not_a_later_one() -> None:
     ledger = make_ledger(MEASUREMENTS, ["a", "b", "c"])
     assert ledger.shortfalls("a") == pytest.approx([0, 0, 0.25])
     assert ledger.shortfalls("c") == [None, None, 0]
@@ -50,14 +50,14 @@ def test_only_a_loss_larger_than_chance_counts_as_forgotten() -> None:
     assert [ledger.has_forgotten(task) for task in "abc"] == [True, False, False]
 
 
-def test_scores_on_other_documents_are_not_compared_draw_by_draw() -> None:
+def test_scores_on_different_documents_are_not_compared_draw_by_draw() -> None:
     before = score(0.60, spread=0.1)
     after = replace(before, value=0.59, draws=[value - 0.01 for value in before.draws])
     assert after.is_worse_than(before)
     assert not replace(after, count=after.count + 1).is_worse_than(before)
 
 
-def test_a_small_loss_in_all_documents_alike_counts_as_forgotten() -> None:
+def test_a_small_loss_on_every_document_counts_as_forgotten() -> None:
     before = score(0.60, spread=0.1)
     after = replace(before, value=0.59, low=0.49, high=0.69, draws=[value - 0.01 for value in before.draws])
     measurements = [Measurement(9, stage, True, "a", found) for stage, found in enumerate((before, after))]
@@ -65,20 +65,20 @@ def test_a_small_loss_in_all_documents_alike_counts_as_forgotten() -> None:
     assert ledger.has_forgotten("a")
 
 
-def test_measurements_in_the_middle_of_a_stage_are_no_part_of_the_ledger() -> None:
+def test_measurements_within_a_stage_are_not_in_the_ledger() -> None:
     within = [measured("a", 0, 0.99, ends_stage=False), measured("a", 0, 0.5)]
     ledger = make_ledger(within, ["a"])
     assert [[found and found.value for found in row] for row in ledger.cells] == [[0.5]]
 
 
-def test_tasks_that_have_not_arrived_have_an_empty_column_and_no_figure() -> None:
+def test_tasks_that_have_not_arrived_have_an_empty_column_and_no_forgetting() -> None:
     ledger = make_ledger(MEASUREMENTS[:1], ["a", "b"])
     assert ledger.column("b") == [None]
     assert ledger.forgetting("b") is None
     assert not ledger.has_forgotten("b")
 
 
-def test_a_task_that_the_schedule_no_longer_names_keeps_its_column() -> None:
+def test_a_task_removed_from_the_schedule_keeps_its_column() -> None:
     assert make_ledger(MEASUREMENTS, ["c"]).tasks == ["c", "a", "b"]
 
 
@@ -87,7 +87,7 @@ def test_a_run_without_measurements_has_an_empty_ledger() -> None:
     assert (ledger.stages, ledger.forgetting("a")) == ([], None)
 
 
-def test_where_lower_is_better_forgetting_is_a_rise() -> None:
+def test_if_lower_is_better_forgetting_is_an_increase() -> None:
     rising = [
         measured("a", stage, value, name="perplexity", majority=20.0) for stage, value in enumerate([8.0, 4.0, 5.0])
     ]
@@ -98,7 +98,7 @@ def test_where_lower_is_better_forgetting_is_a_rise() -> None:
     assert beats_majority(score(5.0, majority=6.0, name="perplexity"))
 
 
-def test_a_task_that_never_beat_the_majority_had_nothing_to_forget() -> None:
+def test_a_task_that_never_beat_the_majority_has_forgotten_nothing() -> None:
     ledger = make_ledger([measured("a", 0, 0.29), measured("a", 1, 0.10)], ["a"])
     assert ledger.forgetting("a") == pytest.approx(0.19 / 0.29)
     assert not ledger.has_forgotten("a")
@@ -109,12 +109,12 @@ def test_a_task_that_falls_to_the_majority_or_below_has_forgotten() -> None:
         assert make_ledger([measured("a", 0, 0.8), measured("a", 1, last)], ["a"]).has_forgotten("a")
 
 
-def test_of_equal_scores_the_earliest_is_the_best() -> None:
+def test_the_earliest_of_equal_scores_is_the_best() -> None:
     scores = [score(0.6), score(0.7, spread=0.01), score(0.7, spread=0.02), score(0.5)]
     assert best(scores) is scores[1]
 
 
-def test_a_task_that_never_scored_has_forgotten_nothing() -> None:
+def test_a_task_with_only_zero_scores_has_forgotten_nothing() -> None:
     ledger = make_ledger([measured("a", 0, 0.0), measured("a", 1, 0.0)], ["a"])
     assert ledger.forgetting("a") == 0
 
@@ -126,7 +126,7 @@ def test_a_task_beats_the_majority_only_with_its_whole_interval() -> None:
 
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=9))
-def test_forgetting_is_a_share_and_nothing_exactly_at_the_best(values: list[float]) -> None:
+def test_forgetting_is_a_share_and_zero_exactly_at_the_best(values: list[float]) -> None:
     ledger = make_ledger([measured("a", stage, value) for stage, value in enumerate(values)], ["a"])
     forgotten = ledger.forgetting("a")
     assert forgotten is not None
@@ -134,7 +134,7 @@ def test_forgetting_is_a_share_and_nothing_exactly_at_the_best(values: list[floa
     assert (forgotten == 0) == (values[-1] == max(values))
 
 
-def test_the_table_tells_values_intervals_and_what_was_forgotten() -> None:
+def test_the_table_shows_values_intervals_and_forgetting() -> None:
     text = markdown(make_ledger(MEASUREMENTS, ["a", "b", "c"]).rows())
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     assert rows[0] == ["after stage", "a", "b", "c"]

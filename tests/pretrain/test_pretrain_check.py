@@ -1,4 +1,4 @@
-"""`ernie pretrain --check`: what a run would learn from, and what is wrong with it, before it costs anything."""
+"""`ernie pretrain --check`: what a run would train on, and what is wrong with it, before any training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers import ROOT, python
 from ernie.cli import main
 
 
-def test_what_every_task_makes_of_the_corpus_is_listed_and_nothing_is_written(
+def test_the_samples_of_every_task_are_listed_and_nothing_is_written(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -37,23 +37,25 @@ def test_what_every_task_makes_of_the_corpus_is_listed_and_nothing_is_written(
 
 
 @pytest.fixture
-def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], tuple[int, str, str]]:
-    """Checks a run of the task of the example, edited; gives the exit status, what was shown, and what was told."""
+def check_edited_task(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], tuple[int, str, str]]:
+    """A function that edits the example task and checks a run of it; returns exit status, stdout and stderr."""
 
-    def checked(line: str, with_: str) -> tuple[int, str, str]:
+    def check(line: str, replacement: str) -> tuple[int, str, str]:
         text = (ROOT / "examples" / "shuffled_words.py").read_text(encoding="utf-8")
         assert line in text
-        text = text.replace(line, with_).replace('task("shuffled_words")', 'task("mine")')
+        text = text.replace(line, replacement).replace('task("shuffled_words")', 'task("mine")')
         (tmp_path / "mine.py").write_text(text, encoding="utf-8")
-        words = ("--set", "plugins=[mine]", "--set", "schedule.tasks=[mine]", "--check")
-        done = python("-m", "ernie.cli", "pretrain", str(config), *words, cwd=tmp_path, path=[tmp_path])
+        options = ("--set", "plugins=[mine]", "--set", "schedule.tasks=[mine]", "--check")
+        done = python("-m", "ernie.cli", "pretrain", str(config), *options, cwd=tmp_path, path=[tmp_path])
         return done.returncode, done.stdout, done.stderr
 
-    return checked
+    return check
 
 
 @pytest.mark.parametrize(
-    ("line", "with_", "told"),
+    ("line", "replacement", "message"),
     [
         ("rng.random(len(ids))", "np.random.random(len(ids))", "its samples differ when they are made twice"),
         ("rng.random(len(ids))", "rng.normally(len(ids))", "failed at item"),
@@ -143,17 +145,17 @@ def own(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
         ('"accuracy")', '"acuracy")', "there is no metric 'acuracy'. Did you mean 'accuracy'?"),
     ],
 )
-def test_what_is_wrong_with_a_task_of_ones_own_is_told(
-    own: Callable[[str, str], tuple[int, str, str]], line: str, with_: str, told: str
+def test_errors_in_a_custom_task_are_reported(
+    check_edited_task: Callable[[str, str], tuple[int, str, str]], line: str, replacement: str, message: str
 ) -> None:
-    status, _, error = own(line, with_)
-    assert told in error
+    status, _, error = check_edited_task(line, replacement)
+    assert message in error
     assert "mine" in error
-    assert status == (1 if told.startswith("failed") else 2)
+    assert status == (1 if message.startswith("failed") else 2)
 
 
 @pytest.mark.parametrize(
-    ("line", "with_", "noted"),
+    ("line", "replacement", "note"),
     [
         ("classes: ClassVar[int] = 2", "classes: ClassVar[int] = 4", "note: of 4 classes these do not occur: 2, 3"),
         ("share: float = 0.15", "share: float = 0.02", "of the labels are 0; there is little to learn from the others"),
@@ -167,16 +169,16 @@ def test_what_is_wrong_with_a_task_of_ones_own_is_told(
         ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
     ],
 )
-def test_what_is_only_odd_about_it_is_noted(
-    own: Callable[[str, str], tuple[int, str, str]], line: str, with_: str, noted: str
+def test_oddities_of_a_custom_task_are_noted(
+    check_edited_task: Callable[[str, str], tuple[int, str, str]], line: str, replacement: str, note: str
 ) -> None:
-    status, shown, error = own(line, with_)
+    status, shown, error = check_edited_task(line, replacement)
     assert status == 0, error
-    assert noted in shown
+    assert note in shown
     assert "ok: measured on held-out documents by macro_f1, accuracy" in shown
 
 
-def test_a_configuration_of_the_other_kind_is_sent_to_its_command(
+def test_a_configuration_of_the_other_kind_is_referred_to_its_command(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", str(config)]) == 2

@@ -1,4 +1,4 @@
-"""The configuration of a pretraining run: what the schedule names is there, and every mistake is a sentence."""
+"""The configuration of a pretraining run: objectives for every scheduled task, and errors with file and line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_every_task_of_the_schedule_has_an_objective_in_the_order_of_arrival(tmp_path: Path) -> None:
+def test_every_scheduled_task_has_an_objective_in_order_of_arrival(tmp_path: Path) -> None:
     text = """
         corpus: c
         schedule: {stages: [{phrases: 2}, {phrases: 1, capitalization: 3}]}
@@ -35,12 +35,16 @@ def test_every_task_of_the_schedule_has_an_objective_in_the_order_of_arrival(tmp
         data: {max_len: 64}
     """
     config = load(write(tmp_path, text))
-    assert list(config.objectives) == ["phrases", "words", "capitalization"]  # an owner behind who trains its head
+    assert list(config.objectives) == [
+        "phrases",
+        "words",
+        "capitalization",
+    ]  # the owner of a head comes after the task that trains it
     assert config.objectives["phrases"] == KnowledgeMasking(units=("word", "phrase"), head_of="words", max_len=64)
     assert {task.length for task in config.objectives.values()} == {64}
 
 
-def test_a_task_keeps_its_own_longest_sample(tmp_path: Path) -> None:
+def test_a_task_keeps_its_own_max_len(tmp_path: Path) -> None:
     text = "corpus: c\nschedule: {steps_per_task: 1, tasks: [sentence_reordering]}\n"
     text += "objectives: {sentence_reordering: {max_len: 40, segments: 4}}"
     assert load(write(tmp_path, text)).objectives == {"sentence_reordering": SentenceReordering(segments=4, max_len=40)}
@@ -52,7 +56,7 @@ def test_a_task_keeps_its_own_longest_sample(tmp_path: Path) -> None:
     st.sampled_from(["runs/a", "2024", "1e5", "~"]),
     st.integers(0, 2**32 - 1),
 )
-def test_a_run_is_what_its_folder_says(
+def test_a_dumped_configuration_loads_as_the_same_run(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], output: str, seed: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
@@ -105,14 +109,14 @@ def test_a_run_is_what_its_folder_says(
         ("plugins: 5", "plugins: expected a list, found 5"),
     ],
 )
-def test_a_mistake_is_reported_on_its_line(tmp_path: Path, more: str, message: str) -> None:
+def test_an_error_is_reported_with_its_line(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, PLAIN + more))
     (mistake,) = caught.value.mistakes
     assert mistake.startswith(f"{tmp_path}/run.yaml:3: {message}")
 
 
-def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path: Path) -> None:
+def test_a_task_misspelled_in_the_schedule_is_reported_with_its_line(tmp_path: Path) -> None:
     text = "corpus: c\nschedule:\n  stages:\n  - {knowledge_masking: 3}\n  - {capitalisation: 3}\n"
     with pytest.raises(ConfigError) as caught:
         load(write(tmp_path, text))
@@ -122,31 +126,31 @@ def test_a_task_that_the_schedule_misspells_is_reported_where_it_stands(tmp_path
     ]
 
 
-def test_moments_of_each_task_want_steps_of_one_task(tmp_path: Path) -> None:
+def test_moments_per_task_require_steps_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.moments: each_task needs steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "train.moments=each_task"])
 
 
-def test_a_rule_for_stages_that_are_written_out_is_refused(tmp_path: Path) -> None:
+def test_a_method_for_explicit_stages_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="schedule: method: joint is a rule for steps_per_task"):
         load(write(tmp_path, PLAIN), ["schedule.method=joint"])
 
 
-def test_a_plugin_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+def test_a_missing_plugin_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="plugins: the module 'no_such_lab' cannot be imported"):
         load(write(tmp_path, PLAIN + "plugins: [no_such_lab]"))
 
 
-def test_a_run_may_go_to_a_folder_with_a_number_for_a_name(
+def test_the_output_folder_may_have_a_number_as_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, PLAIN)
     assert main(["pretrain", "run.yaml", "--output", "2024"]) == 2
-    assert capsys.readouterr().err.startswith("ernie: error: c: ")  # what is missing is the corpus
+    assert capsys.readouterr().err.startswith("ernie: error: c: ")  # only the corpus is missing
 
 
-def test_defaults_stand_in_the_schema_alone(tmp_path: Path) -> None:
+def test_defaults_are_defined_in_the_schema_only(tmp_path: Path) -> None:
     config = load(write(tmp_path, PLAIN))
     written_out = PretrainConfig(corpus=Path("c"), schedule=config.schedule, objectives=dict(config.objectives))
     assert config == written_out

@@ -1,4 +1,4 @@
-"""Pretraining on several processes, as users start it: the same numbers, one message when one of them fails."""
+"""Pretraining on several processes from the command line: equal results, and one message if a process fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from processes import run_ernie
 from ernie.cli import main
 from ernie.errors import UserError
 from ernie.kernels import build
-from ernie.train.lock import run_lock as only_one
+from ernie.train.lock import run_lock
 from ernie.train.log import read_records
 from pretrain.planner.machine import Machine
 
@@ -31,7 +31,7 @@ PARTS = {
     "dropout": 0.0,
     "attention_dropout": 0.0,
 }
-# An objective of a researcher's, which fails in one process at its fifth batch, once.
+# A custom objective that fails once, in one process, at its fifth batch.
 STUMBLING = '''
 import os, signal, time
 from dataclasses import dataclass
@@ -64,8 +64,8 @@ class Stumbling(Capitalization):
 
 
 @pytest.fixture(scope="session")
-def spread(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The configuration of a tiny run that divides well, without dropout."""
+def parallel_config(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of a tiny run without dropout, with sizes that divide evenly."""
     file = tmp_path_factory.mktemp("spread") / "run.yaml"
     model = ", ".join(f"{key}: {value}" for key, value in PARTS.items())
     text = config.read_text(encoding="utf-8")
@@ -75,10 +75,10 @@ def spread(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def alone(spread: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of its run in one process."""
+def single_run(parallel_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of its run on one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    assert main(["pretrain", str(spread), "--output", str(folder), "--quiet"]) == 0
+    assert main(["pretrain", str(parallel_config), "--output", str(folder), "--quiet"]) == 0
     return folder
 
 
@@ -86,25 +86,25 @@ LONG = ("--processes", "2", "--set", "schedule.steps_per_task=5000", "--set", "s
 
 
 def has_done(step: int, output: Path) -> bool:
-    """Whether a run has come behind a step."""
+    """Whether a run has completed `step`."""
     metrics = output / "metrics.jsonl"
     return metrics.exists() and f'"step": {step},' in metrics.read_text(encoding="utf-8")
 
 
-def words(config: Path, output: Path, *more: str) -> list[str]:
+def pretrain_arguments(config: Path, output: Path, *more: str) -> list[str]:
     return ["pretrain", str(config), "--output", str(output), "--quiet", *more]
 
 
 def pretrain(config: Path, output: Path, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_ernie(words(config, output, *more), output.parent, **environment)
+    return run_ernie(pretrain_arguments(config, output, *more), output.parent, **environment)
 
 
-def check_same(found: Path, wanted: Path) -> None:
-    """The same samples, and losses and gradient norms within 1e-6."""
-    for one, other in zip(read_records(found, "step"), read_records(wanted, "step"), strict=True):
-        assert one["samples"] == other["samples"]
-        assert one["loss"] == pytest.approx(other["loss"], rel=1e-6)
-        assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-6)
+def check_same(found: Path, expected: Path) -> None:
+    """Check for the same samples, and losses and gradient norms within 1e-6."""
+    for record, reference in zip(read_records(found, "step"), read_records(expected, "step"), strict=True):
+        assert record["samples"] == reference["samples"]
+        assert record["loss"] == pytest.approx(reference["loss"], rel=1e-6)
+        assert record["gradient_norm"] == pytest.approx(reference["gradient_norm"], rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -121,35 +121,35 @@ def check_same(found: Path, wanted: Path) -> None:
         pytest.param(8, "{pipeline: 2, tensor: 2}", marks=pytest.mark.slow),
     ],
 )
-def test_the_numbers_are_those_of_one_process(
-    processes: int, parallel: str, spread: Path, alone: Path, tmp_path: Path
+def test_results_equal_those_of_one_process(
+    processes: int, parallel: str, parallel_config: Path, single_run: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "run"
-    done = pretrain(spread, output, "--processes", str(processes), "--set", f"parallel={parallel}")
+    done = pretrain(parallel_config, output, "--processes", str(processes), "--set", f"parallel={parallel}")
     assert (done.returncode, done.stdout) == (0, f"{output / 'model'}\n"), done.stderr
-    check_same(output, alone)
+    check_same(output, single_run)
     assert (output / "model" / "model.safetensors").is_file()
     assert main(["verify", str(output), "--quiet"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # nothing is left lying about
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]  # no stray files
 
 
-@pytest.mark.slow  # a minute; what a page shows of it is run by test_docs.py
-def test_a_run_says_what_the_plan_for_this_machine_had_predicted(spread: Path, tmp_path: Path) -> None:
+@pytest.mark.slow  # takes a minute; test_docs.py runs the part that the documentation shows
+def test_a_run_reports_the_prediction_of_the_plan_for_this_machine(parallel_config: Path, tmp_path: Path) -> None:
     cache, output = tmp_path / "cache" / "ernie-continual", tmp_path / "run"
     cache.mkdir(parents=True)
-    (cache / "kernels").symlink_to(build.cache())  # not to be compiled again
+    (cache / "kernels").symlink_to(build.cache())  # avoids compiling them again
     home = {"XDG_CACHE_HOME": str(cache.parent)}
-    plan = run_ernie(["plan", str(spread), "--devices", "2", "--calibrate"], tmp_path, **home)
+    plan = run_ernie(["plan", str(parallel_config), "--devices", "2", "--calibrate"], tmp_path, **home)
     assert plan.returncode == 0, plan.stderr
     assert "assumed: this machine, measured with layers of 32 x 64 in fp32" in plan.stderr
     machine = Machine.read(cache / "machine.json")
     assert 1e8 < machine.products < 1e13
     assert 1e4 < machine.near.bandwidth < 1e12
     assert 20 < machine.kept < 100
-    again = run_ernie(["plan", str(spread), "--devices", "2", "--kind", "here"], tmp_path, **home)
+    again = run_ernie(["plan", str(parallel_config), "--devices", "2", "--kind", "here"], tmp_path, **home)
     assert again.stdout == plan.stdout
     done = run_ernie(
-        ["pretrain", str(spread), "--output", str(output), "--processes", "2", "--set", "parallel={data: 2}"],
+        ["pretrain", str(parallel_config), "--output", str(output), "--processes", "2", "--set", "parallel={data: 2}"],
         tmp_path,
         **home,
     )
@@ -160,69 +160,69 @@ def test_a_run_says_what_the_plan_for_this_machine_had_predicted(spread: Path, t
     assert 0.2 < record["predicted_memory"] / record["memory"] < 2
     assert record["predicted_seconds"] > 0
     (cache / "machine.json").write_text("{}", encoding="utf-8")
-    spoiled = run_ernie(["pretrain", str(spread), "--output", str(tmp_path / "alone")], tmp_path, **home)
-    assert spoiled.returncode == 0
-    assert "name: this key is missing" in spoiled.stderr
+    damaged = run_ernie(["pretrain", str(parallel_config), "--output", str(tmp_path / "alone")], tmp_path, **home)
+    assert damaged.returncode == 0
+    assert "name: this key is missing" in damaged.stderr
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_under_other_layouts(spread: Path, alone: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_under_other_layouts(parallel_config: Path, single_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     stages: list[tuple[int, str]] = [(2, "{pipeline: 2}"), (1, "{}"), (2, "{tensor: 2}")]
     for last, (processes, parallel) in zip((5, 10, 24), stages, strict=True):
-        given = ["--processes", str(processes), "--set", f"parallel={parallel}", "--set", "save.keep_last=9"]
-        done = pretrain(spread, output, *given)
+        options = ["--processes", str(processes), "--set", f"parallel={parallel}", "--set", "save.keep_last=9"]
+        done = pretrain(parallel_config, output, *options)
         assert done.returncode == 0, done.stderr
-        if last < 24:  # as if it had been killed soon after
+        if last < 24:  # simulates a kill soon after
             for checkpoint in (output / "checkpoints").iterdir():
                 if int(checkpoint.name.removeprefix("step-")) > last:
                     subprocess.run(["rm", "-r", str(checkpoint)], check=True)
-    check_same(output, alone)
+    check_same(output, single_run)
     assert main(["verify", str(output), "--quiet"]) == 0
 
 
-def refused(config: Path, output: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
-    began = time.monotonic()
+def rejection(config: Path, output: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    start = time.monotonic()
     assert main(["pretrain", str(config), "--output", str(output), "--quiet", *more]) == 2
     assert not output.exists()
-    assert time.monotonic() - began < 5  # no process was started
+    assert time.monotonic() - start < 5  # no process was started
     return capsys.readouterr().err
 
 
-def test_what_does_not_divide_is_refused_before_anything_starts(
-    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_sizes_that_do_not_divide_are_rejected_before_anything_starts(
+    parallel_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(spread, tmp_path / "run", capsys, "--processes", "3", "--set", "parallel={tensor: 3}")
-    assert said.splitlines() == [
+    error = rejection(parallel_config, tmp_path / "run", capsys, "--processes", "3", "--set", "parallel={tensor: 3}")
+    assert error.splitlines() == [
         "ernie: error: parallel: heads: 2 / tensor 3 = 0.67, which is no whole number; 3 would do",
         "parallel: inner width: 64 / tensor 3 = 21.33, which is no whole number; 66 would do",
         "parallel: vocabulary: 2,000 / tensor 3 = 666.67, which is no whole number; 2,001 would do",
     ]
-    said = refused(spread, tmp_path / "run", capsys, "--processes", "4")
-    assert "micro-batches of a step: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would do" in said
+    error = rejection(parallel_config, tmp_path / "run", capsys, "--processes", "4")
+    assert "micro-batches of a step: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would do" in error
 
 
-def test_a_layout_of_more_processes_says_how_to_start_them(
-    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_layout_with_more_processes_is_rejected_with_how_to_start_them(
+    parallel_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(spread, tmp_path / "run", capsys, "--set", "parallel={pipeline: 2}")
-    assert "pipeline 2 x sharding 1 x tensor 1 = 2 processes, but there is 1; --processes says how many" in said
+    error = rejection(parallel_config, tmp_path / "run", capsys, "--set", "parallel={pipeline: 2}")
+    assert "pipeline 2 x sharding 1 x tensor 1 = 2 processes, but there is 1; --processes says how many" in error
 
 
 @pytest.mark.parametrize("number", ["0", "-2"])
-def test_fewer_processes_than_one_are_refused(
-    number: str, spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_fewer_than_one_process_is_rejected(
+    number: str, parallel_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refused(spread, tmp_path / "run", capsys, "--processes", number)
-    assert said == f"ernie: error: --processes: expected at least 1, found {number}\n"
+    error = rejection(parallel_config, tmp_path / "run", capsys, "--processes", number)
+    assert error == f"ernie: error: --processes: expected at least 1, found {number}\n"
 
 
 @pytest.fixture
-def stumbling(spread: Path, tmp_path: Path) -> Path:
-    """The configuration of a run that stumbles as the environment says."""
+def stumbling(parallel_config: Path, tmp_path: Path) -> Path:
+    """The configuration of a run that fails as set in the environment variable STUMBLE."""
     (tmp_path / "stumbling.py").write_text(STUMBLING, encoding="utf-8")
     file = tmp_path / "run.yaml"
-    text = spread.read_text(encoding="utf-8").replace("capitalization, sentence_reordering", "stumbling")
+    text = parallel_config.read_text(encoding="utf-8").replace("capitalization, sentence_reordering", "stumbling")
     text = re.sub(r"sentence_reordering: \{.*\}", "stumbling: {}", text)
     file.write_text(text + "plugins: [stumbling]\nparallel: {timeout: 5}\n", encoding="utf-8")
     return file
@@ -230,22 +230,22 @@ def stumbling(spread: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stumble(stumbling: Path, tmp_path: Path) -> Callable[..., tuple[subprocess.CompletedProcess[str], Path]]:
-    """A run of two processes, of which one fails as is said."""
+    """A function that runs two processes, of which `rank` fails by `how`."""
 
     def run(how: str, rank: int, *more: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         mark = tmp_path / "stumbled"
-        given = ["--processes", "2", *more]
-        return pretrain(stumbling, tmp_path / "run", *given, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
+        options = ["--processes", "2", *more]
+        return pretrain(stumbling, tmp_path / "run", *options, STUMBLE=f"{how} {rank} {mark}"), tmp_path / "run"
 
     return run
 
 
-def test_processes_that_would_not_do_the_same_are_told_before_the_first_step(
+def test_differing_configurations_of_processes_are_reported_before_the_first_step(
     stumble: Callable[..., Any], tmp_path: Path
 ) -> None:
     plugin = tmp_path / "stumbling.py"
-    odd = "    lower: int = int(os.environ.get('PADDLE_TRAINER_ID', 0)) + 1\n\n    def loss"
-    plugin.write_text(plugin.read_text().replace("    def loss", odd), encoding="utf-8")
+    by_rank = "    lower: int = int(os.environ.get('PADDLE_TRAINER_ID', 0)) + 1\n\n    def loss"
+    plugin.write_text(plugin.read_text().replace("    def loss", by_rank), encoding="utf-8")
     done, output = stumble("raise", 9)
     assert done.returncode == 2
     assert "the processes would not do the same:\nrank 1: another configuration than rank 0" in done.stderr
@@ -253,7 +253,7 @@ def test_processes_that_would_not_do_the_same_are_told_before_the_first_step(
 
 
 @pytest.mark.parametrize(
-    ("how", "rank", "says"),
+    ("how", "rank", "message"),
     [
         ("raise", 1, r"rank 1 of 2 failed at step \d+, task stumbling, forward and backward: ArithmeticError: one and"),
         (
@@ -266,22 +266,22 @@ def test_processes_that_would_not_do_the_same_are_told_before_the_first_step(
         ("SIGSTOP", 1, r"rank 1 of 2 has said nothing for 5 s since step \d+, task \w+, "),
     ],
 )
-def test_when_one_process_fails_all_stop_with_one_message(
-    how: str, rank: int, says: str, stumble: Callable[..., Any]
+def test_if_one_process_fails_all_stop_with_one_message(
+    how: str, rank: int, message: str, stumble: Callable[..., Any]
 ) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     done, output = stumble(how, rank)
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("ernie: error: ")]
     assert len(errors) == 1, done.stderr
-    assert re.search(says, errors[0])
+    assert re.search(message, errors[0])
     assert errors[0].endswith("; all processes stop")
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - start < 60
     logs = [(output / "processes" / f"rank-{rank}.log").read_text() for rank in range(2)]
     assert ("Traceback" in "".join(logs)) == (how == "raise")
 
 
-def test_a_run_with_restarts_comes_back_by_itself(
+def test_a_run_with_restarts_recovers_by_itself(
     stumble: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, output = stumble("SIGKILL", 1, "--max-restarts", "2")
@@ -294,37 +294,37 @@ def test_a_run_with_restarts_comes_back_by_itself(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (["--max-restarts", "1"], "is for several processes"),
         (["--max-restarts", "-1"], "expected at least 0, found -1"),
     ],
 )
-def test_one_process_is_not_started_again(
-    spread: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
+def test_max_restarts_is_rejected_for_one_process_or_if_negative(
+    parallel_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main(["pretrain", str(spread), "--output", str(tmp_path / "run"), *words]) == 2
-    assert f"--max-restarts: {says}" in capsys.readouterr().err
+    assert main(["pretrain", str(parallel_config), "--output", str(tmp_path / "run"), *arguments]) == 2
+    assert f"--max-restarts: {message}" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_user_can_mend_is_no_reason_to_start_again(spread: Path, tmp_path: Path) -> None:
+def test_a_user_error_does_not_trigger_a_restart(parallel_config: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    done = pretrain(spread, output, "--processes", "2", "--max-restarts", "2")
+    done = pretrain(parallel_config, output, "--processes", "2", "--max-restarts", "2")
     assert done.returncode == 0
     for checkpoint in (output / "checkpoints").iterdir():
         (checkpoint / "state.json").write_text("{}")
-    done = pretrain(spread, output, "--processes", "2", "--max-restarts", "2")
+    done = pretrain(parallel_config, output, "--processes", "2", "--max-restarts", "2")
     assert done.returncode == 2
     assert "state.json: does not match its checksum" in done.stderr
     assert "starting again" not in done.stderr
 
 
 @contextmanager
-def running(words: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """`ernie` with these words, in a folder whose modules it finds."""
+def running(arguments: list[str], folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `ernie` with these arguments and with the modules in `folder` on its path."""
     with subprocess.Popen(
-        [sys.executable, "-m", "ernie.cli", *words],
+        [sys.executable, "-m", "ernie.cli", *arguments],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)]), **environment},
@@ -332,40 +332,40 @@ def running(words: list[str], folder: Path, **environment: str) -> Iterator[subp
         yield run
 
 
-def wait_for(true: Callable[[], bool], run: subprocess.Popen[str]) -> None:
-    """Wait until something is true, which a run that goes on shall bring about."""
+def wait_for(condition: Callable[[], bool], run: subprocess.Popen[str]) -> None:
+    """Wait until `condition` holds while `run` is alive."""
     deadline = time.monotonic() + 150
-    while not true():
+    while not condition():
         assert run.poll() is None, run.communicate()
         assert time.monotonic() < deadline, run.kill()
         time.sleep(0.1)
 
 
 def launcher_of(run: subprocess.Popen[str]) -> int:
-    """The process of Paddle's launcher."""
+    """The process id of Paddle's launcher."""
     return int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text())
 
 
-def is_left(output: Path) -> bool:
-    """Whether the processes of a run have gone, or go soon."""
+def has_ended(output: Path) -> bool:
+    """Whether the processes of a run have ended or end soon."""
     for _ in range(60):
-        with suppress(UserError), only_one(output):
+        with suppress(UserError), run_lock(output):
             return True
     return False
 
 
 def check_saved(output: Path) -> None:
-    """No step that was done is lost."""
+    """Check that the last checkpoint contains every step that was done."""
     last = max((output / "checkpoints").glob("step-????????"))
     assert json.loads((last / "state.json").read_text())["step"] == len(read_records(output, "step"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
-def test_a_signal_saves_and_ends_all_without_the_launcher_which_would_kill_them(
-    number: signal.Signals, spread: Path, tmp_path: Path
+def test_a_signal_saves_and_ends_all_processes_before_the_launcher_can_kill_them(
+    number: signal.Signals, parallel_config: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "run"
-    with running(words(spread, output, *LONG), tmp_path) as run:
+    with running(pretrain_arguments(parallel_config, output, *LONG), tmp_path) as run:
         wait_for(lambda: has_done(3, output), run)
         launcher = launcher_of(run)
         os.kill(launcher, signal.SIGSTOP)
@@ -376,28 +376,26 @@ def test_a_signal_saves_and_ends_all_without_the_launcher_which_would_kill_them(
     check_saved(output)
 
 
-def test_when_the_command_is_killed_its_processes_save_and_end(spread: Path, tmp_path: Path) -> None:
+def test_if_the_command_is_killed_its_processes_save_and_end(parallel_config: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
-    with running(words(spread, output, *LONG), tmp_path) as run:
+    with running(pretrain_arguments(parallel_config, output, *LONG), tmp_path) as run:
         wait_for(lambda: has_done(3, output), run)
         run.kill()
-    assert is_left(output)
+    assert has_ended(output)
     check_saved(output)
 
 
-def test_a_terminal_that_goes_asks_the_processes_to_end_and_a_second_signal_kills_them(
-    stumbling: Path, tmp_path: Path
-) -> None:
+def test_a_hangup_asks_the_processes_to_end_and_a_second_signal_kills_them(stumbling: Path, tmp_path: Path) -> None:
     output, mark = tmp_path / "run", tmp_path / "stumbled"
-    given = [str(stumbling), "--output", str(output), "--processes", "2", "--set", "parallel.timeout=100"]
-    with running(["pretrain", *given], tmp_path, STUMBLE=f"sleep 1 {mark}") as run:
+    options = [str(stumbling), "--output", str(output), "--processes", "2", "--set", "parallel.timeout=100"]
+    with running(["pretrain", *options], tmp_path, STUMBLE=f"sleep 1 {mark}") as run:
         wait_for(mark.exists, run)
         run.send_signal(signal.SIGHUP)
         log = output / "processes" / "rank-0.log"
         wait_for(lambda: "SIGTERM: finishing this step and saving" in log.read_text(), run)
-        run.send_signal(signal.SIGHUP)  # the same news, told by the shell
+        run.send_signal(signal.SIGHUP)  # the same hangup, passed on by the shell
         run.send_signal(signal.SIGTERM)
-        said = run.communicate(timeout=60)[1]
+        error = run.communicate(timeout=60)[1]
     assert run.returncode == 128 + signal.SIGKILL
-    assert said.endswith("ernie: a second signal: the processes were killed; what they had not saved is lost\n")
-    assert is_left(output)
+    assert error.endswith("ernie: a second signal: the processes were killed; what they had not saved is lost\n")
+    assert has_ended(output)

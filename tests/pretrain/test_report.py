@@ -1,4 +1,4 @@
-"""`ernie report` on runs of every shape, and what its figures and its page promise."""
+"""`ernie report` on runs of every shape: its figures, page and text."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def texts(figure: Figure) -> list[tuple[str, Any]]:
-    """What a figure shows in letters, with the box that each text takes in pixels."""
+    """The visible texts of a figure with their bounding boxes in pixels."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    hidden = [label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in out_of_view(axis)]
-    every = [found for found in figure.findobj(Text) if found not in hidden]
-    shown = [found for found in every if found.get_visible() and found.get_text().strip()]
+    hidden = [label for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in invisible_labels(axis)]
+    all_texts = [found for found in figure.findobj(Text) if found not in hidden]
+    shown = [found for found in all_texts if found.get_visible() and found.get_text().strip()]
     return [(found.get_text(), found.get_window_extent(canvas.get_renderer())) for found in shown]
 
 
-def test_no_two_labels_of_a_figure_touch_and_none_is_cut_off(run: Path) -> None:
+def test_labels_of_a_figure_neither_overlap_nor_are_cut_off(run: Path) -> None:
     with style():
         for chapter in chapters(read_evidence(run)):
             found = texts(chapter.figure)
@@ -66,20 +66,20 @@ def test_no_two_labels_of_a_figure_touch_and_none_is_cut_off(run: Path) -> None:
                 assert box.y0 >= 0, (chapter.name, text)
                 assert box.x1 <= width, (chapter.name, text)
                 assert box.y1 <= height, (chapter.name, text)
-            for (one, a), (other, b) in itertools.combinations(found, 2):
+            for (first, a), (second, b) in itertools.combinations(found, 2):
                 apart = a.x1 <= b.x0 or b.x1 <= a.x0 or a.y1 <= b.y0 or b.y1 <= a.y0
-                assert apart, (chapter.name, one, other)
+                assert apart, (chapter.name, first, second)
 
 
-def out_of_view(axis: Axis) -> list[Text]:
-    """The labels of ticks that matplotlib makes but does not draw: beyond the ends of an axis, or of a hidden one."""
+def invisible_labels(axis: Axis) -> list[Text]:
+    """Tick labels that matplotlib creates but does not draw: outside the view interval, or of a hidden axis."""
     low, high = sorted(axis.get_view_interval())
     ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
-    return [label for place, label in ticks if not axis.axes.axison or not low <= place <= high]
+    return [label for position, label in ticks if not axis.axes.axison or not low <= position <= high]
 
 
 class Page(HTMLParser):
-    """What a page loads, and whether its elements are closed."""
+    """Collects what a page loads and checks that its elements are closed."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -103,18 +103,18 @@ class Page(HTMLParser):
 @pytest.mark.parametrize(
     "run", [SHAPES[name] for name in ("odd names", "without a measurement", "no step")], indirect=True
 )
-def test_the_page_holds_all_its_figures_and_loads_nothing(run: Path) -> None:
+def test_the_page_embeds_all_its_figures_and_loads_nothing(run: Path) -> None:
     assert main(["report", str(run)]) == 0
     page = Page((run / "report.html").read_text(encoding="utf-8"))
     assert page.open == []
     assert not page.tags & {"script", "link", "iframe", "b"}
-    held = [base64.b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in page.sources]
-    assert all(image.startswith(b"\x89PNG") for image in held)
-    assert (run / "report" / "schedule.png").read_bytes() in held
-    assert len(page.alts) == len(held) == len(set(page.alts))
+    images = [base64.b64decode(source.removeprefix("data:image/png;base64,"), validate=True) for source in page.sources]
+    assert all(image.startswith(b"\x89PNG") for image in images)
+    assert (run / "report" / "schedule.png").read_bytes() in images
+    assert len(page.alts) == len(images) == len(set(page.alts))
 
 
-def test_the_page_tells_the_ledger_as_a_table(tmp_path: Path) -> None:
+def test_the_page_shows_the_ledger_as_a_table(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", SEVEN[:2], method="sequential", forgets=1.0)
     assert main(["report", str(run)]) == 0
     text = (run / "report.html").read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def test_the_page_tells_the_ledger_as_a_table(tmp_path: Path) -> None:
     assert (run / "report" / "ledger.png").is_file()
 
 
-def test_the_verdict_names_what_is_guessing_and_what_was_forgotten(tmp_path: Path) -> None:
+def test_the_verdict_names_tasks_at_chance_and_forgotten_tasks(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run", method="sequential", forgets=1.5))
     assert verdict(evidence.history, evidence.ledger, evidence.schedule) == (
         "Better on held-out documents than always answering the most frequent label: 2 of 3 measured tasks, all but "
@@ -136,7 +136,7 @@ def test_the_verdict_names_what_is_guessing_and_what_was_forgotten(tmp_path: Pat
     assert verdict(early.history, early.ledger, early.schedule) == "No task has been measured yet."
 
 
-def test_the_verdict_on_a_run_that_learnt_nothing_names_no_exceptions(tmp_path: Path) -> None:
+def test_the_verdict_on_a_run_that_learned_nothing_lists_no_exceptions(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", SEVEN[:1])
     metrics = run / "metrics.jsonl"
     metrics.write_text(re.sub(r'"low": [0-9.]+', '"low": 0.0', metrics.read_text(encoding="utf-8")), encoding="utf-8")
@@ -146,7 +146,7 @@ def test_the_verdict_on_a_run_that_learnt_nothing_names_no_exceptions(tmp_path: 
     )
 
 
-def test_a_panel_begins_with_the_stage_in_which_its_task_arrives(tmp_path: Path) -> None:
+def test_a_panel_starts_at_the_stage_in_which_its_task_arrives(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run"))
     with style():
         figure = draw_losses(evidence.history, evidence.schedule)
@@ -165,7 +165,7 @@ def test_the_ledger_and_the_path_of_the_page_are_printed(tmp_path: Path, capsys:
     assert json.loads((run / "report" / "ledger.json").read_text())["tasks"] == list(SEVEN[:3])
 
 
-def test_the_page_can_be_put_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_can_be_written_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_up_run(tmp_path / "run", done=3)
     assert main(["report", str(run), "--output", str(tmp_path / "mine.pdf")]) == 2
     assert "a report is a web page; give a name that ends in .html" in capsys.readouterr().err
@@ -176,7 +176,7 @@ def test_the_page_can_be_put_elsewhere(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (run / "report.html").exists()
 
 
-def test_a_report_can_be_made_again_as_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_report_can_be_repeated_as_the_run_continues(tmp_path: Path) -> None:
     assert main(["report", str(made_up_run(tmp_path / "run", done=20))]) == 0
     later = made_up_run(tmp_path / "later")
     shutil.copy(later / "metrics.jsonl", tmp_path / "run")
@@ -184,14 +184,14 @@ def test_a_report_can_be_made_again_as_the_run_goes_on(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report" / "ledger.png").is_file()
 
 
-def test_a_folder_that_is_no_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
 
 
-def test_a_damaged_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_up_run(tmp_path / "run", done=3)
     (run / "metrics.jsonl").write_text("{\n{\n")
     assert main(["report", str(run)]) == 2
@@ -202,7 +202,7 @@ def test_a_damaged_run_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "origin.json: cannot be read" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_says_where_it_is(tmp_path: Path) -> None:
+def test_an_unfinished_run_reports_its_progress(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run", done=35, skipped=(4,)))
     assert state(evidence.history, evidence.schedule) == "at step 35 of 120"
     assert sentences(evidence.history, evidence.schedule) == (
@@ -212,7 +212,7 @@ def test_a_run_that_goes_on_says_where_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_the_wait_for_the_first_batch_is_told_apart_from_those_between_steps(tmp_path: Path) -> None:
+def test_the_wait_for_the_first_batch_is_separate_from_waits_between_steps(tmp_path: Path) -> None:
     history = read_evidence(made_up_run(tmp_path / "run", done=35)).history
     seconds, waited = history.seconds.copy(), history.waited.copy()
     seconds[0], waited[0] = 4.5, 4.0
@@ -222,7 +222,7 @@ def test_the_wait_for_the_first_batch_is_told_apart_from_those_between_steps(tmp
     assert "1.0% of that time went into waiting for data, besides the 4.0 s until" in sentences(slow, schedule)
 
 
-def test_the_table_of_tasks_tells_which_were_not_measured(tmp_path: Path) -> None:
+def test_the_task_table_shows_which_tasks_were_not_measured(tmp_path: Path) -> None:
     evidence = read_evidence(made_up_run(tmp_path / "run", done=25))
     head, first, second, third = task_rows(evidence.history, evidence.schedule)
     assert head[:3] == ["task", "metric", "last [95% interval]"]
@@ -241,7 +241,7 @@ def test_a_long_run_is_drawn_with_few_points(tmp_path: Path) -> None:
 
 
 def fine_tuned(folder: Path, model: Path, *values: float) -> Path:
-    """What a fine-tuning run leaves of its scores."""
+    """Write the configuration and scores of a fine-tuning run."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(f"model: {model}\n")
     found = {"median": values[0], "lowest": min(values), "highest": max(values), "values": values}
@@ -249,23 +249,23 @@ def fine_tuned(folder: Path, model: Path, *values: float) -> Path:
     return folder
 
 
-def test_the_page_shows_what_fine_tuning_came_to(tmp_path: Path) -> None:
+def test_the_page_shows_fine_tuning_scores(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run")
-    one = fine_tuned(tmp_path / "sst2", run, 0.825, 0.8125, 0.84)
+    scores = fine_tuned(tmp_path / "sst2", run, 0.825, 0.8125, 0.84)
     fine_tuned(tmp_path / "suite" / "rte", run / "model", 0.567, 0.55, 0.58)
-    assert main(["report", str(run), "--downstream", str(one), str(tmp_path / "suite")]) == 0
+    assert main(["report", str(run), "--downstream", str(scores), str(tmp_path / "suite")]) == 0
     page = (run / "report.html").read_text()
     assert "median of 3 seeds" in page
     assert "0.825 (0.812 to 0.840)" in page
     assert "0.567 (0.550 to 0.580)" in page
-    assert not (run / "README.md").exists()  # a card is of an encoder, and this run has none
+    assert not (run / "README.md").exists()  # a model card needs an encoder, and this run has none
 
 
-def test_scores_after_fine_tuning_stay_in_later_reports_until_the_run_goes_on(tmp_path: Path) -> None:
+def test_fine_tuning_scores_stay_in_later_reports_until_the_run_continues(tmp_path: Path) -> None:
     run = made_up_run(tmp_path / "run", done=30)
-    one = fine_tuned(tmp_path / "sst2", run, 0.825)
-    assert main(["report", str(run), "--downstream", str(one)]) == 0
-    shutil.rmtree(one)
+    scores = fine_tuned(tmp_path / "sst2", run, 0.825)
+    assert main(["report", str(run), "--downstream", str(scores)]) == 0
+    shutil.rmtree(scores)
     assert main(["report", str(run)]) == 0
     assert "0.825" in (run / "report.html").read_text()
     other = fine_tuned(tmp_path / "rte", run, 0.567)
@@ -278,7 +278,7 @@ def test_scores_after_fine_tuning_stay_in_later_reports_until_the_run_goes_on(tm
     assert "0.567" not in (later / "report.html").read_text()
 
 
-def test_scores_of_another_encoder_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scores_of_another_encoder_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made_up_run(tmp_path / "run")
     other = fine_tuned(tmp_path / "sst2", tmp_path / "other", 0.8)
     assert main(["report", str(run), "--downstream", str(other)]) == 2

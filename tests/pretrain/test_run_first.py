@@ -1,4 +1,4 @@
-"""What the first process makes by itself when a run begins."""
+"""Work that only the first process does when a run starts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from ernie.data.shards import Corpus
 from ernie.parallel.world import World
 from ernie.train.log import Log
-from pretrain import run as a_run
+from pretrain import run as run_module
 from pretrain.config import load
 
 T = TypeVar("T")
 
 
-class Told(World):
-    """A process that has a part of the model, and notes what the others are told that it does."""
+class RecordingWorld(World):
+    """A process of a split model that keeps the current description of what rank 0 is doing."""
 
     splits = True  # type: ignore[assignment]
     doing = ""
@@ -31,20 +31,21 @@ class Told(World):
             self.doing = ""
 
 
-def test_while_the_first_process_makes_what_it_alone_has_the_others_are_told_to_wait(
+def test_other_processes_are_told_what_rank_0_is_building_while_they_wait(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, made = Told(), []
+    world, recorded = RecordingWorld(), []
 
-    def noting(make: Callable[..., T]) -> Callable[..., T]:
-        def noted(*given: object) -> T:
-            made.append(world.doing)
-            return make(*given)
+    def recording(build: Callable[..., T]) -> Callable[..., T]:
+        def wrapper(*args: object) -> T:
+            recorded.append(world.doing)
+            return build(*args)
 
-        return noted
+        return wrapper
 
     for name in ("build_model", "Probe"):
-        monkeypatch.setattr(a_run, name, noting(getattr(a_run, name)))
+        monkeypatch.setattr(run_module, name, recording(getattr(run_module, name)))
     found = load(config)
-    a_run.Run(found, tmp_path, Corpus.open(found.corpus), Log(tmp_path, 1, quiet=True), world=world).close()
-    assert made == ["", "building the whole model", "making held-out batches"]  # at first each makes one for itself
+    run_module.Run(found, tmp_path, Corpus.open(found.corpus), Log(tmp_path, 1, quiet=True), world=world).close()
+    # At first, without a description, every process builds a model of its own.
+    assert recorded == ["", "building the whole model", "making held-out batches"]

@@ -1,4 +1,4 @@
-"""The loss scale of a run in fp16 is part of its checkpoints.  What computes in fp16, a GPU, is not needed for that."""
+"""Checkpoints of an fp16 run contain its loss scale.  Testing this does not need a GPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pretrain.run import Run
 
 
 @contextmanager
-def opened(config: Path, folder: Path, precision: str, checkpoint: Path | None = None) -> Iterator[Run]:
+def open_run(config: Path, folder: Path, precision: str, checkpoint: Path | None = None) -> Iterator[Run]:
     found = load(config)
     found = replace(found, train=replace(found.train, precision=precision))  # type: ignore[arg-type]
     folder.mkdir(exist_ok=True)
@@ -29,21 +29,21 @@ def opened(config: Path, folder: Path, precision: str, checkpoint: Path | None =
         run.log.close()
 
 
-def test_a_run_in_fp16_goes_on_with_the_loss_scale_and_the_skipped_steps_it_had(config: Path, tmp_path: Path) -> None:
-    with opened(config, tmp_path / "run", "fp16") as run:
+def test_an_fp16_run_resumes_with_its_loss_scale_and_skipped_steps(config: Path, tmp_path: Path) -> None:
+    with open_run(config, tmp_path / "run", "fp16") as run:
         run.trainer.loss_scale = LossScale(value=512.0, steps=7)
         run.skipped, run.trainer.bad_steps = 5, 2
         run.save()
         checkpoint = run.checkpoints.latest()
     assert checkpoint is not None
-    with opened(config, tmp_path / "run", "fp16") as anew:
-        assert anew.trainer.loss_scale == LossScale()
-    with opened(config, tmp_path / "run", "fp16", checkpoint) as again:
-        assert again.trainer.loss_scale == LossScale(value=512.0, steps=7)
-        assert (again.skipped, again.trainer.bad_steps) == (5, 2)
+    with open_run(config, tmp_path / "run", "fp16") as fresh:
+        assert fresh.trainer.loss_scale == LossScale()
+    with open_run(config, tmp_path / "run", "fp16", checkpoint) as resumed:
+        assert resumed.trainer.loss_scale == LossScale(value=512.0, steps=7)
+        assert (resumed.skipped, resumed.trainer.bad_steps) == (5, 2)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_other_precisions_have_none(config: Path, tmp_path: Path, precision: str) -> None:
-    with opened(config, tmp_path / "run", precision) as run:
+def test_other_precisions_have_no_loss_scale(config: Path, tmp_path: Path, precision: str) -> None:
+    with open_run(config, tmp_path / "run", precision) as run:
         assert run.trainer.loss_scale is None

@@ -1,4 +1,4 @@
-"""In which precision a run computes: as its configuration says, as the machine can, and as it began."""
+"""The precision of a run: set by its configuration, limited by the machine, and kept on resuming."""
 
 from __future__ import annotations
 
@@ -46,29 +46,27 @@ def without_kernels(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def in_auto(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def auto_run(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("precision") / "auto"
     assert pretrain(config, run) == 0
     return run
 
 
-def test_the_runs_configuration_names_the_precision_that_was_chosen(in_auto: Path) -> None:
-    assert precision_of(in_auto) == AUTO
+def test_the_saved_configuration_names_the_chosen_precision(auto_run: Path) -> None:
+    assert precision_of(auto_run) == AUTO
 
 
 @needs_bf16
-def test_bfloat16_learns_as_float32_does_but_not_in_the_same_bits(config: Path, in_auto: Path, tmp_path: Path) -> None:
+def test_bfloat16_losses_are_close_to_float32_but_not_equal(config: Path, auto_run: Path, tmp_path: Path) -> None:
     assert pretrain(config, tmp_path / "run", "--set", "train.precision=fp32") == 0
     assert precision_of(tmp_path / "run") == "fp32"
-    exact, low = losses(tmp_path / "run"), losses(in_auto)
+    exact, low = losses(tmp_path / "run"), losses(auto_run)
     assert exact != low
     assert low == pytest.approx(exact, rel=0.02)
 
 
 @needs_bf16
-def test_a_run_in_bfloat16_that_was_killed_goes_on_to_the_same_bits(
-    config: Path, in_auto: Path, tmp_path: Path
-) -> None:
+def test_a_killed_bfloat16_run_resumes_bit_for_bit(config: Path, auto_run: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(run), "--quiet"]
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -78,33 +76,33 @@ def test_a_run_in_bfloat16_that_was_killed_goes_on_to_the_same_bits(
     assert process.wait() == -signal.SIGKILL
     assert pretrain(config, run) == 0
     assert precision_of(run) == "bf16"
-    assert losses(run) == losses(in_auto)
-    assert weights(run) == weights(in_auto)
+    assert losses(run) == losses(auto_run)
+    assert weights(run) == weights(auto_run)
 
 
 @needs_bf16
-def test_a_run_does_not_change_its_precision_unless_it_is_let(config: Path, in_auto: Path, tmp_path: Path) -> None:
-    shutil.copytree(in_auto, tmp_path / "run")
+def test_a_run_changes_its_precision_only_if_allowed(config: Path, auto_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(auto_run, tmp_path / "run")
     command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--quiet", "--output", str(tmp_path / "run")]
     done = without_kernels(command)
     assert done.returncode == 2
     assert "--allow-change train.precision" in done.stderr
 
 
-def test_what_a_cpu_cannot_compute_in_is_a_sentence(
+def test_a_precision_that_the_cpu_lacks_is_reported(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pretrain(config, tmp_path / "run", "--set", "train.precision=fp16") == 2
-    said = capsys.readouterr().err
-    assert said.startswith("ernie: error: precision fp16: this machine computes in fp32")
-    assert "precision: auto" in said
+    error = capsys.readouterr().err
+    assert error.startswith("ernie: error: precision fp16: this machine computes in fp32")
+    assert "precision: auto" in error
     assert not (tmp_path / "run").exists()
 
 
-def test_without_instructions_for_bfloat16_it_is_refused_and_auto_takes_float32(config: Path, tmp_path: Path) -> None:
+def test_without_bfloat16_support_bf16_is_rejected_and_auto_selects_fp32(config: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--quiet", "--output", str(tmp_path / "run")]
-    refused = without_kernels([*command, "--set", "train.precision=bf16"])
-    assert refused.returncode == 2
-    assert "precision bf16: this machine computes in fp32 only" in refused.stderr
-    ask = "from ernie.kernels.precision import resolve; print(resolve('auto'))"
-    assert without_kernels([sys.executable, "-c", ask]).stdout == "fp32\n"
+    rejected = without_kernels([*command, "--set", "train.precision=bf16"])
+    assert rejected.returncode == 2
+    assert "precision bf16: this machine computes in fp32 only" in rejected.stderr
+    script = "from ernie.kernels.precision import resolve; print(resolve('auto'))"
+    assert without_kernels([sys.executable, "-c", script]).stdout == "fp32\n"

@@ -1,4 +1,4 @@
-"""`ernie scaling`: nested shares, the runs of a ladder, and what is said of a curve."""
+"""`ernie scaling`: nested shares, the runs of a ladder, and conclusions from a curve."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SIZES = [2.0**k * 1e5 for k in range(6)]
 LAW = Law(80.0, -0.3, 3.0)
 
 
-def points(wiggle: float = 0.002) -> list[Point]:
-    return [Point(size, LAW.error(size) * (1 + wiggle * (-1) ** k)) for k, size in enumerate(SIZES)]
+def points(noise: float = 0.002) -> list[Point]:
+    return [Point(size, LAW.error(size) * (1 + noise * (-1) ** k)) for k, size in enumerate(SIZES)]
 
 
 def table(folder: Path, rows: list[str]) -> Path:
@@ -32,7 +32,7 @@ def table(folder: Path, rows: list[str]) -> Path:
     return file
 
 
-def test_a_smaller_share_lies_in_every_larger_one(corpus: Path) -> None:
+def test_a_smaller_share_is_a_subset_of_every_larger_one(corpus: Path) -> None:
     train = Corpus.open(corpus).train
     shares = [Share(train, 2.0**-power) for power in (3, 2, 1, 0)]
     chosen = [{document.index for document in share} for share in shares]
@@ -45,7 +45,7 @@ def test_a_smaller_share_lies_in_every_larger_one(corpus: Path) -> None:
         shares[0][len(shares[0])]
 
 
-def test_a_ladder_doubles_the_text_and_begins_with_the_smallest_share(tmp_path: Path) -> None:
+def test_a_ladder_doubles_the_text_starting_with_the_smallest_share(tmp_path: Path) -> None:
     rungs = ladder(tmp_path, 5, [128, 64])
     assert [(rung.share, rung.width) for rung in rungs][:3] == [(1 / 16, 64), (1 / 16, 128), (1 / 8, 64)]
     assert rungs[-1].share == 1
@@ -54,20 +54,20 @@ def test_a_ladder_doubles_the_text_and_begins_with_the_smallest_share(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("shards", "width", "says"),
+    ("shards", "width", "message"),
     [(4, 64, "leave 3 to fit a law of 3 numbers"), (6, 100, "100 is no multiple of 64"), (6, 0, "0 is no multiple")],
 )
-def test_a_ladder_that_tells_nothing_is_refused(shards: int, width: int, says: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=says):
+def test_an_invalid_ladder_raises_an_error(shards: int, width: int, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
         ladder(tmp_path, shards, [width])
 
 
-def test_of_each_size_the_best_run_counts() -> None:
+def test_the_best_run_of_each_size_counts() -> None:
     found = best([Point(2, 5.0, width=64), Point(1, 6.0), Point(2, 4.0, width=128)])
     assert [(point.size, point.error) for point in found] == [(1, 6.0), (2, 4.0)]
 
 
-def test_what_an_error_needs_comes_with_its_interval() -> None:
+def test_the_size_needed_for_an_error_has_an_interval() -> None:
     found = curve(points())
     size = found.whole.size(3.8)
     assert size.low < LAW.size(3.8) < size.high
@@ -76,7 +76,7 @@ def test_what_an_error_needs_comes_with_its_interval() -> None:
     assert next(needed(found, 3.8)).startswith("an error of 3.8 needs ")
 
 
-def test_questions_that_the_runs_do_not_support_are_told() -> None:
+def test_questions_that_the_runs_cannot_answer_are_reported() -> None:
     found = curve(points())
     assert "lies below what the law can reach" in " ".join(needed(found, 2.0))
     assert "do not support an answer" in " ".join(needed(found, 3.15))
@@ -85,9 +85,9 @@ def test_questions_that_the_runs_do_not_support_are_told() -> None:
     )
     assert "may lie below what the law can reach" in " ".join(needed(rough, 5.3))
     assert "more text does not lead there" not in " ".join(needed(rough, 5.3))
-    noisy = curve(points(wiggle=0.03))
-    said = " ".join(needed(noisy, 3.5))
-    assert "the interval has no upper end" in said or "the interval spans a factor of" in said
+    noisy = curve(points(noise=0.03))
+    text = " ".join(needed(noisy, 3.5))
+    assert "the interval has no upper end" in text or "the interval spans a factor of" in text
 
 
 def test_the_best_model_grows_with_the_text() -> None:
@@ -98,46 +98,46 @@ def test_the_best_model_grows_with_the_text() -> None:
     assert "million weights" in " ".join(needed(curve(grown), 3.8))
 
 
-def raced(*widths: int, slower: float) -> list[Point]:
-    """Runs on the largest size: twice the width learns twice as fast, by steps that take `slower` times as long."""
+def width_runs(*widths: int, slower: float) -> list[Point]:
+    """Runs on the largest size: doubling the width halves the steps; a step takes `width ratio ** slower` as long."""
     found = []
     for width in widths:
-        times = width / 64
-        course = tuple((10 * k, k * times**slower, 6.0 - 0.1 * min(k * times, 20)) for k in range(1, 11))
+        ratio = width / 64
+        course = tuple((10 * k, k * ratio**slower, 6.0 - 0.1 * min(k * ratio, 20)) for k in range(1, 11))
         found.append(Point(SIZES[-1], course[-1][2], 1e6, width, course))
     return found
 
 
-def test_widths_are_compared_where_all_of_them_came() -> None:
-    found = race(curve([*points()[:-1], *raced(64, 128, slower=2)]))
+def test_widths_are_compared_at_an_error_that_all_reached() -> None:
+    found = race(curve([*points()[:-1], *width_runs(64, 128, slower=2)]))
     assert found is not None
     rows = found.rows()
     assert rows[0][2] == "steps to 5.000"
     assert [row[2] for row in rows[1:]] == ["100", "50"]
     assert [row[3] for row in rows[1:]] == ["0.100", "0.400"]
     assert next(found.verdict()) == "steps to 5.000 go from 100 to 50 with the width"
-    assert race(curve([*points()[:-1], *raced(64, slower=2)])) is None
+    assert race(curve([*points()[:-1], *width_runs(64, slower=2)])) is None
 
 
 @pytest.mark.parametrize(
-    ("slower", "says"),
+    ("slower", "message"),
     [
         (2.0, "the soonest there has a width of 64 and took 0.2 minutes: wider ones took longer"),
         (0.5, "the soonest there has a width of 256 and took 0.1 minutes: no wider one was run"),
     ],
 )
-def test_where_wall_clock_stops_falling_is_told(slower: float, says: str) -> None:
-    found = race(curve([*points()[:-1], *raced(64, 128, 256, slower=slower)]))
+def test_the_fastest_width_in_wall_clock_time_is_reported(slower: float, message: str) -> None:
+    found = race(curve([*points()[:-1], *width_runs(64, 128, 256, slower=slower)]))
     assert found is not None
     steps, soonest = found.verdict()
     assert re.match(r"steps to 5.000 change by a power of -\d\.\d\d \(-\d\.\d\d to -\d\.\d\d\) with", steps)
-    assert soonest.startswith(says)
+    assert soonest.startswith(message)
 
 
 @pytest.mark.parametrize(
     ("widths", "steps"), [((64, 128, 192, 256), (400, 200, 600, 300)), ((64, 64, 128), (400, 420, 200))]
 )
-def test_widths_that_tell_no_law_are_told_all_the_same(widths: tuple[int, ...], steps: tuple[int, ...]) -> None:
+def test_widths_that_follow_no_power_law_are_still_reported(widths: tuple[int, ...], steps: tuple[int, ...]) -> None:
     runs = [
         Point(SIZES[-1], 5.0, 1e6, width, ((count // 2, 1.0, 6.0), (count, 2.0, 5.0)))
         for width, count in zip(widths, steps, strict=True)
@@ -147,19 +147,19 @@ def test_widths_that_tell_no_law_are_told_all_the_same(widths: tuple[int, ...], 
     assert next(found.verdict()) == f"steps to 5.000 go from {steps[0]} to {steps[-1]} with the width"
 
 
-def test_runs_that_have_not_read_their_text_are_no_law_of_it() -> None:
-    hurried = [*points()[:-1], replace(points()[-1], passes=0.4)]
-    said = " ".join(verdict(curve(hurried)))
-    assert "1 of 6 runs have not read all of their text (the least 40% of it)" in said
+def test_runs_that_have_not_read_all_their_text_are_reported() -> None:
+    incomplete = [*points()[:-1], replace(points()[-1], passes=0.4)]
+    text = " ".join(verdict(curve(incomplete)))
+    assert "1 of 6 runs have not read all of their text (the least 40% of it)" in text
     assert "have not read" not in " ".join(verdict(curve(points())))
 
 
-def test_errors_of_several_vocabularies_are_not_compared() -> None:
+def test_errors_of_different_vocabularies_are_not_compared() -> None:
     with pytest.raises(UserError, match="the runs have several vocabularies"):
         curve([*points()[:-1], replace(points()[-1], tokenizer="another")])
 
 
-def test_a_table_is_read_with_its_lines(tmp_path: Path) -> None:
+def test_a_table_is_read_and_errors_name_its_lines(tmp_path: Path) -> None:
     assert read_table(table(tmp_path, ["size\terror\twidth", "10\t2.5\t64"])) == [Point(10.0, 2.5, width=64)]
     with pytest.raises(UserError, match=r"curve.tsv:3: could not convert string to float: 'much'"):
         read_table(table(tmp_path, ["size\terror", "10\t2.5", "20\tmuch"]))
@@ -169,34 +169,34 @@ def test_a_table_is_read_with_its_lines(tmp_path: Path) -> None:
 
 def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = ["size\terror", *(f"{point.size}\t{point.error}" for point in points())]
-    words = ["scaling", str(table(tmp_path, rows)), "--error", "3.8", "--output", str(tmp_path / "out")]
-    assert main(words) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"predicted from the sizes below for 3,200,000 tokens: .* measured: .*% off", said)
-    assert re.search(r"an error of 3.8 needs [\d.e+]+ \([\d.e+]+ to [\d.e+]+\) tokens", said)
+    args = ["scaling", str(table(tmp_path, rows)), "--error", "3.8", "--output", str(tmp_path / "out")]
+    assert main(args) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"predicted from the sizes below for 3,200,000 tokens: .* measured: .*% off", text)
+    assert re.search(r"an error of 3.8 needs [\d.e+]+ \([\d.e+]+ to [\d.e+]+\) tokens", text)
     assert (tmp_path / "out" / "scaling.png").stat().st_size > 10_000
     for error in ("0", "-1", "nan", "inf"):
-        assert main(["scaling", words[1], "--error", error]) == 2
+        assert main(["scaling", args[1], "--error", error]) == 2
         assert "--error: expected a number of nats above 0" in capsys.readouterr().err
-    assert main(["scaling", words[1], "--error", "1e9"]) == 0
+    assert main(["scaling", args[1], "--error", "1e9"]) == 0
     capsys.readouterr()
     for option in (["--widths", "64"], ["--shards", "0"], ["--set", "data.share=0.5"], ["--plan"]):
-        assert main(["scaling", words[1], *option]) == 2
+        assert main(["scaling", args[1], *option]) == 2
         assert f"{option[0]}: is for new runs" in capsys.readouterr().err
     assert main(["scaling", str(tmp_path / "none.tsv")]) == 2
     assert "none.tsv: cannot be read" in capsys.readouterr().err
 
 
 def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]
-    assert main(words) == 0
+    args = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]
+    assert main(args) == 0
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in table[2:]] == [*(f"1-of-{share}-width-64" for share in (16, 8, 4, 2, 1)), "all"]
     texts, costs = ([float(row[column].replace(",", "")) for row in table[2:7]] for column in (1, 5))
     assert texts == sorted(set(texts))
     assert float(table[7][5]) == pytest.approx(sum(costs), rel=0.01)
     assert list(tmp_path.iterdir()) == []
-    assert main([*words, "--set", "data.share=0.5"]) == 0
+    assert main([*args, "--set", "data.share=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
     assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]
     assert main(["scaling", str(config)]) == 2
@@ -204,11 +204,11 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.slow
-def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["scaling", str(config), "--output", str(tmp_path), "--shards", "5", "--widths", "32", "64", "--quiet"]
-    words += ["--set", "schedule.steps_per_task=4", "--set", "probe.every=3"]
-    assert main(words) == 0
-    said = capsys.readouterr().out
+def test_a_ladder_runs_and_its_runs_are_read(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["scaling", str(config), "--output", str(tmp_path), "--shards", "5", "--widths", "32", "64", "--quiet"]
+    args += ["--set", "schedule.steps_per_task=4", "--set", "probe.every=3"]
+    assert main(args) == 0
+    text = capsys.readouterr().out
     runs = [read_run(run) for run in sorted(tmp_path.iterdir()) if run.is_dir()]
     assert len(runs) == 10
     assert {run.width for run in runs} == {32, 64}
@@ -217,26 +217,26 @@ def test_a_ladder_is_run_and_read(config: Path, tmp_path: Path, capsys: pytest.C
     assert all(0 < run.error < 1.1 * math.log(1000) for run in runs)
     assert all(0 < run.passes < math.inf for run in runs)
     assert len({run.tokenizer for run in runs}) == 1
-    assert "| width | least error | steps to " in said
-    assert main(words) == 0  # nothing is run again
-    assert capsys.readouterr().out == said
-    assert main([*words, "--set", "train.clip=0.5"]) == 2
+    assert "| width | least error | steps to " in text
+    assert main(args) == 0  # nothing runs again
+    assert capsys.readouterr().out == text
+    assert main([*args, "--set", "train.clip=0.5"]) == 2
     error = capsys.readouterr().err
     assert "train.clip: was 1.0, is 0.5\nChoose another --output" in error
-    assert "--allow-change" not in error  # which is another command's
+    assert "--allow-change" not in error  # an option of another command
 
 
 @pytest.mark.parametrize("row", ["nan\t3", "1e5\tinf", "-1\t3", "1e5\t0", "\t3"])
-def test_a_figure_that_is_none_is_told_with_its_line(tmp_path: Path, row: str) -> None:
+def test_an_invalid_number_raises_an_error_with_its_line(tmp_path: Path, row: str) -> None:
     with pytest.raises(UserError, match=r"curve\.tsv:4: "):
         read_table(table(tmp_path, ["size\terror", "1e5\t4", "", row]))
 
 
-def test_a_law_that_hardly_falls_needs_endless_text() -> None:
+def test_a_law_that_hardly_falls_needs_infinite_text() -> None:
     assert Law(5.0, -1e-4, 0.0).size(4.0) == math.inf
 
 
-def test_words_that_name_nothing_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(table(tmp_path, ["size\terror", "1e5\t4"]))
     assert main(["scaling", file, file]) == 2
     assert "several folders of runs can be given" in capsys.readouterr().err

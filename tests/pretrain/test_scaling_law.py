@@ -1,4 +1,4 @@
-"""The power law of learning curves: made-up curves come back, published figures too, and what cannot be told is not."""
+"""Power laws of learning curves: fits recover synthetic and published laws and reject unsuitable data."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ernie.errors import UserError
 from pretrain.scaling.law import Law, fit
 
 SIZES = [2.0**k * 1e5 for k in range(7)]
-# Table 1 of Hestness et al. (PPoPP 2019): alpha, beta, error now and wanted, by how much the data has to grow.  The row
-# of speech is left out: its own figures give 19.5, not the 33 of the table.
+# Table 1 of Hestness et al. (PPoPP 2019): alpha, beta, current and desired error, growth factor of the data.
+# The speech row is left out: its own numbers give 19.5, not the 33 of the table.
 PUBLISHED = [
     ("word model", 13.0, -0.066, 3.37, 2.48, 100),
     ("character model", 9.39, -0.092, 1.30, 0.70, 971),
@@ -26,7 +26,7 @@ PUBLISHED = [
 @settings(max_examples=40, deadline=None)
 @example(12.0, -0.5, 0.0078125)
 @given(st.floats(1.0, 50.0), st.floats(-0.5, -0.1), st.floats(0.0, 3.0))
-def test_a_law_comes_back_from_its_own_errors(alpha: float, beta: float, gamma: float) -> None:
+def test_a_law_is_recovered_from_its_own_errors(alpha: float, beta: float, gamma: float) -> None:
     law = Law(alpha, beta, gamma)
     found = fit(SIZES, [law.error(size) for size in SIZES])
     assert found.error(SIZES[-1] * 4).value == pytest.approx(law.error(SIZES[-1] * 4), rel=5e-3)
@@ -44,32 +44,32 @@ def test_the_largest_shard_is_predicted_from_the_others_with_noise() -> None:
         laws.append(law.error(SIZES[-1]) in found.error(SIZES[-1]))
         measurements.append(errors[-1] in found.measured(SIZES[-1]))
     for inside in (laws, measurements):
-        assert np.sum(inside) >= 35  # binomial(40, 0.95): 38 with a deviation of 1.4
+        assert np.sum(inside) >= 35  # binomial(40, 0.95): mean 38, standard deviation 1.4
 
 
-def test_what_is_measured_next_is_less_certain_than_the_law() -> None:
+def test_the_next_measurement_is_less_certain_than_the_law() -> None:
     rng = np.random.default_rng(2)
     found = fit(SIZES, [Law(30.0, -0.25, 2.0).error(size) * math.exp(rng.normal(0, 0.01)) for size in SIZES])
-    law, next_one = found.error(SIZES[2]), found.measured(SIZES[2])
-    assert next_one.high - next_one.low > 1.5 * (law.high - law.low)
+    law, measurement = found.error(SIZES[2]), found.measured(SIZES[2])
+    assert measurement.high - measurement.low > 1.5 * (law.high - law.low)
 
 
 @pytest.mark.parametrize(("what", "alpha", "beta", "now", "wanted", "times"), PUBLISHED)
-def test_the_published_exponents_give_the_published_factors(
+def test_published_exponents_give_the_published_factors(
     what: str, alpha: float, beta: float, now: float, wanted: float, times: float
 ) -> None:
     law = Law(alpha, beta)
-    # The table rounds its exponents to three digits, on which a factor of 971 hangs.
+    # The table rounds exponents to three digits, to which a factor of 971 is sensitive.
     assert law.size(wanted) / law.size(now) == pytest.approx(times, rel=0.15), what
 
 
-def test_the_published_composite_of_translation_models_comes_back_from_its_curve() -> None:
+def test_the_published_law_of_translation_models_is_recovered_from_its_curve() -> None:
     sizes = [2.0**k for k in range(16, 28, 2)]
     found = fit(sizes, [3.87 * size**-0.13 for size in sizes], irreducible=False)
     assert (found.law.alpha, found.law.beta) == (pytest.approx(3.87), pytest.approx(-0.13))
 
 
-def test_an_error_below_the_irreducible_one_needs_endless_text() -> None:
+def test_an_error_below_the_irreducible_one_needs_infinite_text() -> None:
     assert Law(10.0, -0.3, 2.0).size(1.9) == math.inf
     assert Law(10.0, -0.3, 2.0).size(2.1) < math.inf
 
@@ -100,7 +100,7 @@ def test_the_same_points_give_the_same_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "errors", "says"),
+    ("sizes", "errors", "message"),
     [
         ([1, 2, 4], [3, 2, 1.5], "3 sizes cannot determine a law of 3 numbers; measure 4 or more"),
         ([1, 1], [3, 2], "1 size cannot determine"),
@@ -109,6 +109,8 @@ def test_the_same_points_give_the_same_intervals() -> None:
         ([1, 2, 4, 8], [1, 1.1, 1.2, 1.3], r"does not fall with the size \(exponent \+"),
     ],
 )
-def test_what_cannot_be_fitted_says_why(sizes: list[float], errors: list[float], says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_points_that_cannot_be_fitted_raise_an_error_with_the_reason(
+    sizes: list[float], errors: list[float], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
         fit(sizes, errors)

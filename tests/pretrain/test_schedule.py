@@ -1,4 +1,4 @@
-"""The schedule: the paper's table, exact counts, even spread, and a pure function of the step."""
+"""The schedule: the paper's table, exact counts, even spread, and steps that are a pure function of their number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def counts(schedule: Schedule) -> list[Counter[str]]:
 # --------------------------------------------------------------------------------------------------- table
 
 
-def test_the_rule_gives_the_papers_table() -> None:
+def test_the_continual_method_gives_the_papers_table() -> None:
     """ERNIE 2.0's ablation: four tasks of 50 thousand steps each."""
     config = ScheduleConfig(steps_per_task=50_000, tasks=PAPER)
     assert config.table == [
@@ -51,7 +51,7 @@ def test_the_rule_gives_the_papers_table() -> None:
     assert config.task_names == PAPER
 
 
-def test_sequential_and_joint_are_the_two_ends() -> None:
+def test_sequential_and_joint_are_the_two_extremes() -> None:
     sequential = ScheduleConfig(steps_per_task=5, tasks=["a", "b"], method="sequential")
     joint = ScheduleConfig(steps_per_task=5, tasks=["a", "b"], method="joint")
     assert sequential.table == [{"a": 5}, {"b": 5}]
@@ -63,7 +63,7 @@ def test_sequential_and_joint_are_the_two_ends() -> None:
     st.integers(min_value=1, max_value=10**6),
     st.sampled_from(["continual", "sequential", "joint"]),
 )
-def test_every_method_gives_every_task_the_same_steps(number: int, steps: int, method: str) -> None:
+def test_every_method_gives_every_task_the_same_number_of_steps(number: int, steps: int, method: str) -> None:
     config = ScheduleConfig(steps_per_task=steps, tasks=NAMES[:number], method=method)  # type: ignore[arg-type]
     total: Counter[str] = Counter()
     for stage in config.table:
@@ -72,7 +72,7 @@ def test_every_method_gives_every_task_the_same_steps(number: int, steps: int, m
     assert total == dict.fromkeys(NAMES[:number], steps)
 
 
-def test_written_stages_are_taken_as_they_are_but_for_tasks_without_steps() -> None:
+def test_explicit_stages_are_used_as_given_except_tasks_without_steps() -> None:
     config = ScheduleConfig(stages=[{"b": 2, "a": 0}, {"a": 1}])
     assert config.table == [{"b": 2}, {"a": 1}]
     assert config.task_names == ["b", "a"]
@@ -83,7 +83,9 @@ def test_written_stages_are_taken_as_they_are_but_for_tasks_without_steps() -> N
 
 @settings(max_examples=60)
 @given(tables, st.sampled_from(["one", "mix"]), st.integers(min_value=1, max_value=4))
-def test_every_stage_draws_exactly_its_numbers(table: list[dict[str, int]], draw: str, micro_batches: int) -> None:
+def test_every_stage_draws_exactly_its_number_of_steps(
+    table: list[dict[str, int]], draw: str, micro_batches: int
+) -> None:
     schedule = Schedule(ScheduleConfig(stages=table, draw=draw), micro_batches)  # type: ignore[arg-type]
     expected = [{task: steps * micro_batches for task, steps in stage.items() if steps} for stage in table]
     assert counts(schedule) == expected
@@ -93,8 +95,8 @@ def test_every_stage_draws_exactly_its_numbers(table: list[dict[str, int]], draw
 @settings(max_examples=60)
 @given(stages)
 def test_tasks_are_spread_evenly_over_their_stage(stage: dict[str, int]) -> None:
-    """After any part of a stage no task is further from its share than rounding at one moment explains: half a step
-    for itself, and the others' halves in proportion to it."""
+    """At any point of a stage, no task deviates from its share by more than rounding explains: half a step for the
+    task itself, plus half a step for each other task in proportion to its share."""
     schedule = Schedule(ScheduleConfig(stages=[stage]))
     total, tasks = len(schedule), len(schedule.tasks)
     drawn = Counter[str]()
@@ -113,20 +115,20 @@ def test_two_tasks_of_equal_steps_alternate(steps: int) -> None:
 
 def test_one_task_feeds_all_micro_batches_of_a_step_and_a_mix_holds_several() -> None:
     stage = {"a": 2, "b": 4}
-    one = Schedule(ScheduleConfig(stages=[stage]), micro_batches=3)
-    assert all(len(set(slot.draws)) == 1 for slot in one)
+    single = Schedule(ScheduleConfig(stages=[stage]), micro_batches=3)
+    assert all(len(set(slot.draws)) == 1 for slot in single)
     mix = Schedule(ScheduleConfig(stages=[stage], draw="mix"), micro_batches=3)
     assert all(Counter(slot.draws) == {"a": 1, "b": 2} for slot in mix)
 
 
 @settings(max_examples=40)
 @given(tables, st.data())
-def test_a_step_is_the_same_whatever_was_asked_before(table: list[dict[str, int]], data: st.DataObject) -> None:
+def test_a_step_does_not_depend_on_earlier_lookups(table: list[dict[str, int]], data: st.DataObject) -> None:
     config = ScheduleConfig(stages=table, draw="mix")
     forward = list(Schedule(config, 2))
-    asked = data.draw(st.lists(st.integers(min_value=0, max_value=len(forward) - 1), min_size=1, max_size=10))
+    lookups = data.draw(st.lists(st.integers(min_value=0, max_value=len(forward) - 1), min_size=1, max_size=10))
     fresh = Schedule(config, 2)
-    assert [fresh[step] for step in asked] == [forward[step] for step in asked]
+    assert [fresh[step] for step in lookups] == [forward[step] for step in lookups]
 
 
 @pytest.mark.parametrize(
@@ -148,21 +150,21 @@ def test_there_is_no_step_outside_the_schedule(step: int) -> None:
         Schedule(ScheduleConfig(stages=[{"a": 3}]))[step]
 
 
-def test_a_schedule_of_the_papers_size_is_quick_to_ask() -> None:
+def test_lookups_in_a_schedule_of_the_papers_size_are_fast() -> None:
     schedule = Schedule(ScheduleConfig(steps_per_task=50_000, tasks=PAPER))
     assert len(schedule) == 200_000
     assert [schedule.ends_stage(end - 1) for end in np.cumsum([20_000, 40_000, 60_000, 80_000])] == [True] * 4
     assert schedule[199_999].stage == 3
 
 
-# ------------------------------------------------------------------------------------------------- mistakes
+# ------------------------------------------------------------------------------------------------- errors
 
 
 NEITHER = "give either stages, such as [{knowledge_masking: 1000}], or steps_per_task and tasks"
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("keys", "message"),
     [
         ({}, NEITHER),
         ({"stages": [{"a": 1}], "steps_per_task": 1, "tasks": ["a"]}, f"{NEITHER}; both are there"),
@@ -178,14 +180,14 @@ NEITHER = "give either stages, such as [{knowledge_masking: 1000}], or steps_per
         ({"steps_per_task": 5, "tasks": ["a", "b", "a"]}, "tasks: a task is listed twice"),
     ],
 )
-def test_a_wrong_schedule_is_a_sentence(given: dict, message: str) -> None:
+def test_an_invalid_schedule_raises_an_error(keys: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        ScheduleConfig(**given)
+        ScheduleConfig(**keys)
     assert str(caught.value).startswith(message)
 
 
 @given(tables, tables, st.integers(1, 3))
-def test_schedules_have_one_digest_when_every_step_of_both_draws_the_same(
+def test_schedules_have_equal_digests_only_if_all_their_steps_are_equal(
     one: list[dict[str, int]], other: list[dict[str, int]], micro_batches: int
 ) -> None:
     first, second = (Schedule(ScheduleConfig(stages=table, draw="mix"), micro_batches) for table in (one, other))
@@ -194,7 +196,7 @@ def test_schedules_have_one_digest_when_every_step_of_both_draws_the_same(
         assert first.digest() != second.digest()
 
 
-def test_schedules_that_differ_in_names_alone_or_in_how_a_step_is_drawn_have_other_digests() -> None:
+def test_schedules_that_differ_only_in_names_or_in_drawing_have_different_digests() -> None:
     one, other = [{"a": 2, "b": 4}], [{"a": 2, "c": 4}]
     schedules = [
         Schedule(ScheduleConfig(stages=stages, draw=draw), micro_batches)  # type: ignore[arg-type]
@@ -208,7 +210,7 @@ def test_schedules_that_differ_in_names_alone_or_in_how_a_step_is_drawn_have_oth
     ("each_stage", "rates"),
     [(True, [1, 1, 1 / 2, 1, 1, 2 / 3, 1 / 3]), (False, [1, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6])],
 )
-def test_the_rate_begins_anew_at_every_stage_where_that_is_asked_for(each_stage: bool, rates: list[float]) -> None:
+def test_the_learning_rate_restarts_at_every_stage_on_request(each_stage: bool, rates: list[float]) -> None:
     rate = RateConfig(peak=1.0, warmup=1, each_stage=each_stage)
     schedule = Schedule(ScheduleConfig(stages=[{"a": 3}, {"a": 1, "b": 3}]))
     run = SimpleNamespace(config=SimpleNamespace(train=SimpleNamespace(rate=rate)), schedule=schedule)

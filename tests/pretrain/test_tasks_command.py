@@ -1,4 +1,4 @@
-"""`ernie tasks`: what is installed, and what one of it takes."""
+"""`ernie tasks`: the installed tasks and their fields."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_list_has_a_line_for_each_task(capsys: pytest.CaptureFixture[str]) -
     assert "ernie tasks TASK" in shown.err
 
 
-def test_a_description_tells_fields_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_description_lists_fields_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "sentence_reordering"]) == 0
     assert "    segments: int = 3\n" in capsys.readouterr().out
 
@@ -44,7 +44,7 @@ def test_the_kinds_of_fine_tuning_task_are_listed_and_described_with_their_metri
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfAFile(SequenceTask):
+class FileTask(SequenceTask):
     """A task that reads a file of its own."""
 
     file: Path
@@ -57,13 +57,13 @@ def test_a_field_without_a_default_is_described_as_required(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pretrain_tasks, "_items", dict(pretrain_tasks._items))
-    pretrain_task("of_a_file")(OfAFile)
+    pretrain_task("of_a_file")(FileTask)
     assert main(["tasks", "of_a_file"]) == 0
     assert "    file: Path, required\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [*pretrain_tasks, *finetune_tasks])
-def test_every_description_is_for_people(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_description_is_human_readable(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", name]) == 0
     shown = capsys.readouterr().out
     assert "<class" not in shown

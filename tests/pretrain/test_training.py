@@ -1,4 +1,4 @@
-"""Pretraining runs as users start, stop, resume and check them."""
+"""Starting, stopping, resuming and verifying pretraining runs from the command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pretrain(config: Path, output: Path, *more: str) -> int:
     return main(["pretrain", str(config), "--output", str(output), "--quiet", *more])
 
 
-def started(config: Path, output: Path, *more: str) -> subprocess.Popen[str]:
+def start_process(config: Path, output: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(output), "--quiet", *more]
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE)
 
@@ -69,7 +69,7 @@ def await_step(output: Path, step: int, process: subprocess.Popen[str]) -> None:
 
 
 def outcome(output: Path) -> tuple[str, list[str]]:
-    """All that a run must repeat: its last checkpoint's contents and its records without times and memory."""
+    """Everything a run must reproduce: its last checkpoint and its records without times and memory."""
     last = sorted((output / "checkpoints").iterdir())[-1]
     digest = hashlib.sha256()
     for file in sorted(last.rglob("*")):
@@ -87,13 +87,13 @@ def outcome(output: Path) -> tuple[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A configuration, and the folder of its run, uninterrupted."""
+    """A configuration and the folder of its uninterrupted run."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert pretrain(config, folder) == 0
     return config, folder
 
 
-def test_a_run_trains_every_task_the_steps_that_the_schedule_gives_it(finished: tuple[Path, Path]) -> None:
+def test_a_run_trains_every_task_for_its_scheduled_steps(finished: tuple[Path, Path]) -> None:
     records = read_records(finished[1], "step")
     counts: dict[str, int] = {}
     for record in records:
@@ -109,31 +109,31 @@ def test_every_earlier_task_is_measured_again_after_each_stage(finished: tuple[P
     assert [(probe["stage"], probe["task"]) for probe in probes] == [(s, t) for s in range(3) for t in tasks[: s + 1]]
 
 
-def test_a_checkpoint_has_a_score_if_its_very_state_was_measured(finished: tuple[Path, Path]) -> None:
+def test_a_checkpoint_has_a_score_only_if_its_state_was_measured(finished: tuple[Path, Path]) -> None:
     checkpoints = Checkpoints(finished[1] / "checkpoints")
     scores = {step: read_manifest(checkpoints.path(step))["score"] for step in checkpoints.steps()}
     assert scores[20] is None  # saved because of `every`
     assert 0 < scores[24] < 1  # the end of a stage
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    config, whole = finished
+def test_a_killed_run_resumes_bit_for_bit(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, uninterrupted = finished
     for step in (2, 9, 17):  # before the first checkpoint, in the second stage, in the third
-        process = started(config, tmp_path / "run")
+        process = start_process(config, tmp_path / "run")
         await_step(tmp_path / "run", step, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert pretrain(config, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run") == outcome(whole)
+    assert outcome(tmp_path / "run") == outcome(uninterrupted)
     assert main(["verify", str(tmp_path / "run"), "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
+def test_a_signal_saves_the_step_and_the_run_resumes_from_it(
     finished: tuple[Path, Path], tmp_path: Path, number: signal.Signals
 ) -> None:
-    config, whole = finished
-    process = started(config, tmp_path / "run")
+    config, uninterrupted = finished
+    process = start_process(config, tmp_path / "run")
     await_step(tmp_path / "run", 6, process)
     process.send_signal(number)
     assert process.wait() == 130
@@ -141,40 +141,40 @@ def test_a_signal_saves_the_step_and_the_run_goes_on_from_it(
     saved = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     assert saved.name == f"step-{len(steps):08d}"
     assert pretrain(config, tmp_path / "run") == 0
-    assert outcome(tmp_path / "run")[0] == outcome(whole)[0]
+    assert outcome(tmp_path / "run")[0] == outcome(uninterrupted)[0]
 
 
-def test_so_does_a_run_whose_tasks_have_moments_of_their_own(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    config, apart = finished[0], ("--set", "train.moments=each_task")
-    assert pretrain(config, tmp_path / "whole", *apart) == 0
-    process = started(config, tmp_path / "run", *apart)
+def test_a_killed_run_with_moments_per_task_resumes_bit_for_bit(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    config, options = finished[0], ("--set", "train.moments=each_task")
+    assert pretrain(config, tmp_path / "whole", *options) == 0
+    process = start_process(config, tmp_path / "run", *options)
     await_step(tmp_path / "run", 17, process)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert pretrain(config, tmp_path / "run", *apart) == 0
+    assert pretrain(config, tmp_path / "run", *options) == 0
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     assert outcome(tmp_path / "run")[0] != outcome(finished[1])[0]
 
 
 def test_worker_processes_change_nothing(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    config, whole = finished
-    process = started(config, tmp_path / "run", "--set", "data.workers=2")
+    config, uninterrupted = finished
+    process = start_process(config, tmp_path / "run", "--set", "data.workers=2")
     assert process.wait() == 0
-    assert outcome(tmp_path / "run") == outcome(whole)
+    assert outcome(tmp_path / "run") == outcome(uninterrupted)
 
 
-def test_the_first_losses_are_those_of_the_golden_file(tmp_path: Path) -> None:
-    """A change to the golden file must explain itself in its commit: ERNIE_WRITE_GOLDEN=1 writes it anew."""
+def test_the_first_losses_match_the_golden_file(tmp_path: Path) -> None:
+    """Explain a change to the golden file in its commit; ERNIE_WRITE_GOLDEN=1 rewrites it."""
     config = tmp_path / "run.yaml"
     corpus = build_corpus(made_up_text(tmp_path / "text.txt"), tmp_path / "corpus")
     config.write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
-    # Without dropout and in fp32 the losses are the same whichever bodies the kernels have.
-    plain = ("--set", "model.dropout=0.0", "--set", "model.attention_dropout=0.0", "--set", "train.precision=fp32")
-    assert pretrain(config, tmp_path / "run", *plain) == 0
+    # Without dropout and in fp32 the losses do not depend on the kernel implementation.
+    options = ("--set", "model.dropout=0.0", "--set", "model.attention_dropout=0.0", "--set", "train.precision=fp32")
+    assert pretrain(config, tmp_path / "run", *options) == 0
     found = [next(iter(record["loss"].values())) for record in read_records(tmp_path / "run", "step")[:20]]
     if os.environ.get("ERNIE_WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps([round(loss, 6) for loss in found], indent=0) + "\n", encoding="utf-8")
-    # Processors round in their own ways: what must agree is far above that, far below any change of data or weights.
+    # The tolerance is far above rounding differences between CPUs and far below any change of data or weights.
     np.testing.assert_allclose(found, json.loads(GOLDEN.read_text(encoding="utf-8")), rtol=1e-4)
 
 
@@ -191,7 +191,7 @@ def test_the_encoder_loads_in_python(finished: tuple[Path, Path]) -> None:
     assert np.isfinite(output.last_hidden_state.numpy()).all()
 
 
-def test_a_changed_configuration_is_refused_with_the_difference(
+def test_a_changed_configuration_is_rejected_with_the_difference(
     finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
@@ -199,22 +199,22 @@ def test_a_changed_configuration_is_refused_with_the_difference(
     error = capsys.readouterr().err
     assert "train.clip: was 1.0, is 0.5" in error
     assert "--allow-change train.clip" in error
-    assert main(["pretrain", str(config), "--output", str(run), "--set", "save.every=7"]) == 0  # that is free
+    assert main(["pretrain", str(config), "--output", str(run), "--set", "save.every=7"]) == 0  # this key may change
     assert "all 24 steps are done already; append a stage to the schedule to continue" in capsys.readouterr().err
-    assert pretrain(config, run, "--set", "probe.batches=3") == 2  # other documents: no figure could be compared
+    assert pretrain(config, run, "--set", "probe.batches=3") == 2  # other documents would make scores incomparable
     assert "probe.batches: was 2, is 3" in capsys.readouterr().err
 
 
 def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tmp_path: Path) -> None:
     config, _ = finished
-    process = started(config, tmp_path / "run")
+    process = start_process(config, tmp_path / "run")
     await_step(tmp_path / "run", 6, process)
     process.kill()
     process.wait()
     assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
 
 
-def test_a_change_of_a_key_that_there_is_not_is_refused(
+def test_allowing_a_change_of_an_unknown_key_is_rejected(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
@@ -226,7 +226,7 @@ def test_a_change_of_a_key_that_there_is_not_is_refused(
     assert not (tmp_path / "fresh" / "config.yaml").exists()
 
 
-def test_a_damaged_checkpoint_is_named_with_the_way_out(
+def test_a_damaged_checkpoint_is_reported_with_a_remedy(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, _ = finished
@@ -241,11 +241,11 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(
     assert "Delete the folder" in error
 
 
-def test_a_checkpoint_is_compared_with_its_checksums_once(
+def test_the_checksums_of_a_checkpoint_are_verified_once(
     finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, whole = finished
-    run = shutil.copytree(whole, tmp_path / "run")
+    config, uninterrupted = finished
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
     hashed: list[Path] = []
 
     def counted(file: Path) -> str:
@@ -259,18 +259,18 @@ def test_a_checkpoint_is_compared_with_its_checksums_once(
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"corpus": 1}'])
-def test_a_damaged_origin_is_a_sentence_in_every_command(
+def test_a_damaged_origin_is_reported_by_every_command(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
-    config, whole = finished
-    run = shutil.copytree(whole, tmp_path / "run")
+    config, uninterrupted = finished
+    run = shutil.copytree(uninterrupted, tmp_path / "run")
     (run / "origin.json").write_text(content)
     for command in (["verify", str(run)], ["report", str(run)], ["pretrain", str(config), "--output", str(run)]):
         assert main(command) == 2
         assert "origin.json" in capsys.readouterr().err
 
 
-def test_verify_finds_a_step_whose_samples_were_others(
+def test_verify_finds_a_step_with_different_samples(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, _ = finished
@@ -288,7 +288,7 @@ def test_verify_finds_a_step_whose_samples_were_others(
     assert "NOT verified: 1 difference\n" in found
 
 
-def test_verify_finds_a_step_without_a_record_and_a_checkpoint_that_stands_elsewhere(
+def test_verify_finds_a_missing_record_and_a_checkpoint_at_another_position(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = shutil.copytree(finished[1], tmp_path / "run")
@@ -318,10 +318,8 @@ def test_verify_finds_a_step_without_a_record_and_a_checkpoint_that_stands_elsew
         ([], []),
     ],
 )
-def test_samples_that_come_twice_and_those_that_are_missed_are_told(
-    taken: list[tuple[int, int, int]], problems: list[str]
-) -> None:
-    """Of an epoch that is over none may be missing; of the present one the rest is still to come."""
+def test_duplicate_and_missing_samples_are_reported(taken: list[tuple[int, int, int]], problems: list[str]) -> None:
+    """A completed epoch must not miss any; the rest of the current one is still to come."""
     source = SimpleNamespace(items=range(3), named_samples=lambda epoch, first, last: iter(range(first, last)))
     consumed = _ConsumedSamples()
     for name in taken:
@@ -329,15 +327,15 @@ def test_samples_that_come_twice_and_those_that_are_missed_are_told(
     assert consumed.problems(SimpleNamespace(position=Position(epoch=1), source=source)) == problems  # type: ignore
 
 
-def test_verify_finds_a_schedule_that_ends_before_the_run_did(
+def test_verify_finds_a_schedule_that_ends_before_the_run(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = shutil.copytree(finished[1], tmp_path / "run")
     text = (run / "config.yaml").read_text(encoding="utf-8")
     (run / "config.yaml").write_text(text.replace("steps_per_task: 8", "steps_per_task: 4"), encoding="utf-8")
     assert main(["verify", str(run), "--quiet"]) == 1
-    said = "step 12: the schedule in config.yaml ends here, but the run has come to step 24"
-    assert said in capsys.readouterr().out
+    message = "step 12: the schedule in config.yaml ends here, but the run has come to step 24"
+    assert message in capsys.readouterr().out
 
 
 def test_a_task_from_outside_the_library_trains(
@@ -357,7 +355,7 @@ def test_a_task_from_outside_the_library_trains(
 
 
 @pytest.mark.parametrize(
-    ("line", "with_", "expected"),
+    ("line", "replacement", "expected"),
     [
         ('("macro_f1", "accuracy")', '("macro_fl",)', "there is no metric 'macro_fl'. Did you mean 'macro_f1'?"),
         ('("macro_f1", "accuracy")', '("accuracy")', "expected names of metrics"),
@@ -365,24 +363,25 @@ def test_a_task_from_outside_the_library_trains(
         ("(shuffled != ids).astype(np.int64)", "np.full(len(ids), 2)", "a label is 2, and the task has 2 classes"),
     ],
 )
-def test_what_is_wrong_with_a_task_of_ones_own_is_told_before_anything_is_learnt(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, with_: str, expected: str
+def test_errors_in_a_custom_task_are_reported_before_training(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, replacement: str, expected: str
 ) -> None:
     text = (ROOT / "examples" / "shuffled_words.py").read_text(encoding="utf-8")
     assert line in text
-    (tmp_path / "own_words.py").write_text(text.replace(line, with_).replace('task("shuffled', 'task("own'))
+    (tmp_path / "own_words.py").write_text(text.replace(line, replacement).replace('task("shuffled', 'task("own'))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     schedule = ["--set", "schedule.tasks=[knowledge_masking, own_words]"]
-    process = started(config, tmp_path / "run", "--set", "plugins=[own_words]", *schedule)
+    process = start_process(config, tmp_path / "run", "--set", "plugins=[own_words]", *schedule)
     error = process.communicate()[1]
     assert process.returncode == 2, error
     assert "task 'own_words'" in error
     assert expected in error
     assert "Traceback" not in error
-    assert not read_records(tmp_path / "run", "step") if (tmp_path / "run" / "metrics.jsonl").exists() else True
+    log = tmp_path / "run" / "metrics.jsonl"
+    assert not log.exists() or not read_records(tmp_path / "run", "step")
 
 
-def test_a_task_of_ones_own_that_was_edited_is_not_gone_on_with_unasked(
+def test_a_run_with_an_edited_custom_task_resumes_only_if_allowed(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin, run = tmp_path / "edited_words.py", tmp_path / "run"
@@ -394,26 +393,26 @@ def test_a_task_of_ones_own_that_was_edited_is_not_gone_on_with_unasked(
     file = tmp_path / "plain.yaml"
     file.write_text(re.sub(r"schedule:\n.*\n.*\n", "", config.read_text(encoding="utf-8")), encoding="utf-8")
 
-    def went(stages: str, *more: str) -> tuple[int, str]:
-        words = ("--set", "plugins=[edited_words]", "--set", f"schedule={{stages: [{stages}]}}", *more)
-        process = started(file, run, *words)
+    def run_stages(stages: str, *more: str) -> tuple[int, str]:
+        options = ("--set", "plugins=[edited_words]", "--set", f"schedule={{stages: [{stages}]}}", *more)
+        process = start_process(file, run, *options)
         return process.wait(), process.communicate()[1]
 
     first, both = "{edited_words: 2}", "{edited_words: 2}, {edited_words: 1, knowledge_masking: 1}"
     appended = ("--allow-change", "schedule", "--allow-change", "objectives")
-    assert went(first) == (0, "")
+    assert run_stages(first) == (0, "")
     plugin.write_text(text + "# no word of it is the same\n", encoding="utf-8")
-    status, error = went(both, *appended)
+    status, error = run_stages(both, *appended)
     assert status == 2
     assert "plugins: the code of edited_words was changed since the run in" in error
     assert "--allow-change plugins" in error
-    assert went(both, *appended, "--allow-change", "plugins")[0] == 0
+    assert run_stages(both, *appended, "--allow-change", "plugins")[0] == 0
     assert "plugins" in folder.read_origin(run)["resumed"][0]["changed"]
     assert "resumed with another `objectives.knowledge_masking`, `plugins`" in (run / "README.md").read_text()
-    assert went(both)[0] == 0  # what was allowed once is the run's from then on
+    assert run_stages(both)[0] == 0  # a change needs to be allowed only once
 
 
-def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again(finished: tuple[Path, Path]) -> None:
+def test_a_finished_run_has_a_model_card_that_describes_it(finished: tuple[Path, Path]) -> None:
     _, run = finished
     card = (run / "README.md").read_text()
     corpus = Corpus.open(yaml.safe_load((run / "config.yaml").read_text())["corpus"])
@@ -424,19 +423,19 @@ def test_a_finished_run_has_a_card_that_says_what_it_is_and_how_to_have_it_again
         assert re.search(rf"\| {task} +\|", card)
 
 
-def test_a_run_from_before_samples_were_mixed_is_verified_and_gone_on_with_as_it_was(
+def test_a_run_from_before_sample_mixing_is_verified_and_resumed_without_mixing(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], tmp_path / "run"
     assert pretrain(config, run, "--set", "data.mixed=0") == 0
-    written = (run / "config.yaml").read_text(encoding="utf-8")
-    (run / "config.yaml").write_text(written.replace("  mixed: 0\n", ""), encoding="utf-8")
+    saved = (run / "config.yaml").read_text(encoding="utf-8")
+    (run / "config.yaml").write_text(saved.replace("  mixed: 0\n", ""), encoding="utf-8")
     assert main(["verify", str(run), "--quiet"]) == 0
     assert pretrain(config, run) == 2
     assert f"data.mixed: was 0, is {DataConfig().mixed}" in capsys.readouterr().err
 
 
-def test_a_folder_that_another_process_trains_into_is_left_alone(
+def test_a_folder_in_use_by_another_process_is_left_alone(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], tmp_path / "run"
@@ -445,10 +444,10 @@ def test_a_folder_that_another_process_trains_into_is_left_alone(
         assert pretrain(config, run) == 2
         assert f"{run}: another process is at work on the run in this folder" in capsys.readouterr().err
         assert [path.name for path in run.iterdir()] == [LOCK]
-    assert pretrain(config, run) == 0  # the lock that is left makes it no foreign folder
+    assert pretrain(config, run) == 0  # a leftover lock does not make the folder foreign
 
 
-def test_of_many_differences_the_first_are_shown() -> None:
+def test_only_the_first_of_many_differences_are_shown() -> None:
     lines = Certificate(differences=[f"step {number}: another sample" for number in range(25)]).text().splitlines()
     assert lines[-2:] == ["step 9: another sample", "NOT verified: 25 differences, of which these are the first"]
     assert len(lines) == 11
@@ -466,47 +465,47 @@ def test_a_run_can_start_from_another_models_weights(finished: tuple[Path, Path]
     assert after == pytest.approx(before, rel=1e-4)
 
 
-def test_held_out_words_are_all_hidden_and_those_to_learn_from_are_not(finished: tuple[Path, Path]) -> None:
+def test_all_selected_held_out_tokens_are_masked_unlike_in_training(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
 
-    def shown(held_out: bool) -> float:
-        (source,) = [one for one in sources(config, corpus, held_out=held_out) if one.name == "knowledge_masking"]
+    def visible_share(held_out: bool) -> float:
+        (source,) = [item for item in sources(config, corpus, held_out=held_out) if item.name == "knowledge_masking"]
         batches = first_batches(source, 8)
         ids = np.concatenate([batch.ids[batch.labels["label"].positions] for batch in batches])
         return float((ids != corpus.tokenizer.mask_id).mean())
 
-    assert shown(held_out=True) == 0
-    assert 0.1 < shown(held_out=False) < 0.3
+    assert visible_share(held_out=True) == 0
+    assert 0.1 < visible_share(held_out=False) < 0.3
 
 
-def test_what_samples_are_mixed_with_is_a_matter_of_learning_not_of_measuring(finished: tuple[Path, Path]) -> None:
+def test_the_mixing_setting_affects_training_but_not_evaluation(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
     config = replace(config, data=replace(config.data, mixed=0))
-    (learnt, *_), (measured, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
-    assert (learnt.mixed, measured.mixed) == (0, DataConfig().mixed)
-    assert learnt.seed != measured.seed  # other random numbers, too, should both sides have the same text
+    (train, *_), (evaluation, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    assert (train.mixed, evaluation.mixed) == (0, DataConfig().mixed)
+    assert train.seed != evaluation.seed  # different random numbers, even if both splits have the same text
 
 
-def test_a_share_is_of_what_is_learnt_from_not_of_what_is_measured_on(finished: tuple[Path, Path]) -> None:
+def test_the_share_applies_to_training_data_not_to_held_out_data(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
     config = replace(config, data=replace(config.data, share=0.25))
-    (learnt, *_), (measured, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
-    assert (len(learnt.items), len(measured.items)) == (round(len(corpus.train) / 4), len(corpus.held_out))
+    (train, *_), (evaluation, *_) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    assert (len(train.items), len(evaluation.items)) == (round(len(corpus.train) / 4), len(corpus.held_out))
 
 
-def test_what_is_learnt_of_a_file_is_not_what_is_measured_on(finished: tuple[Path, Path], tmp_path: Path) -> None:
+def test_training_and_held_out_rows_of_a_file_are_disjoint(finished: tuple[Path, Path], tmp_path: Path) -> None:
     config, corpus = folder.read(finished[1])
     (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join(f"a {n}\tb\t{n % 2}\n" for n in range(99)))
     task = DiscourseRelation(pairs=tmp_path / "pairs.tsv")
     config = replace(config, schedule=ScheduleConfig(stages=[{"pairs": 1}]), objectives={"pairs": task})
-    (learnt,), (measured,) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
-    first = [{row["first"] for row in one.items} for one in (learnt, measured)]
-    assert first[1] and not first[0] & first[1]
-    assert len(first[0] | first[1]) == 99
+    (train,), (evaluation,) = (sources(config, corpus, held_out=held_out) for held_out in (False, True))
+    rows = [{row["first"] for row in side.items} for side in (train, evaluation)]
+    assert rows[1] and not rows[0] & rows[1]
+    assert len(rows[0] | rows[1]) == 99
 
 
-class Watched(nn.Layer):
-    """In the place of a model: keeps what it is measured on."""
+class RecordingModel(nn.Layer):
+    """A model stand-in that records the batches it is evaluated on."""
 
     def __init__(self, objectives: Mapping[str, PretrainTask]) -> None:
         super().__init__()
@@ -518,23 +517,23 @@ class Watched(nn.Layer):
         return cross_entropy(paddle.zeros([len(labels), 2]), labels)
 
 
-def test_tasks_are_measured_on_the_first_samples_of_held_out_documents(finished: tuple[Path, Path]) -> None:
+def test_tasks_are_evaluated_on_the_first_samples_of_held_out_documents(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    probe, model = Probe(replace(config, probe=ProbeConfig(batches=3)), corpus), Watched(config.objectives)
+    probe, model = Probe(replace(config, probe=ProbeConfig(batches=2)), corpus), RecordingModel(config.objectives)
     (score, *_) = probe.measure(model, "capitalization").values()  # type: ignore[arg-type]
-    assert len(model.seen) == 3
+    assert len(model.seen) == 2
     assert score.count == sum(batch.targets for batch in model.seen)
     for batch in model.seen:
         for ids, (epoch, item, _) in zip(np.split(batch.ids, batch.layout.starts[1:]), batch.samples, strict=True):
             assert epoch == 0
             assert ids[1:-1].astype(np.int64).tobytes() in corpus.held_out[int(item)].ids.astype(np.int64).tobytes()
     probe.measure(model, "capitalization", most=1)  # type: ignore[arg-type]
-    assert model.seen[3:] == model.seen[:1]
+    assert model.seen[2:] == model.seen[:1]
 
 
-def test_as_many_batches_as_there_are_are_measured_on_where_more_are_wanted(finished: tuple[Path, Path]) -> None:
+def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path, Path]) -> None:
     config, corpus = folder.read(finished[1])
-    source = next(one for one in sources(config, corpus, held_out=False) if one.name == "capitalization")
+    source = next(item for item in sources(config, corpus, held_out=False) if item.name == "capitalization")
     source = replace(source, mixed=0, budget=128)
     assert source.items_per_block() < len(source.items)  # there are several blocks
     names = np.concatenate([batch.samples for batch in first_batches(source, 10**6)])
@@ -542,7 +541,7 @@ def test_as_many_batches_as_there_are_are_measured_on_where_more_are_wanted(fini
     assert sorted(map(tuple, names.tolist())) == sorted(expected)
 
 
-def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:
+def test_a_run_saves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:
     _, run = finished
     model = ErnieModel.from_pretrained(run)
     (candidates,) = model.fill_mask("Anna sees the [MASK] near Berlin.", top=3)
@@ -550,7 +549,7 @@ def test_a_run_leaves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> N
     assert 1 > candidates[0].probability >= candidates[2].probability > 0
 
 
-def test_tensorboard_files_are_written_when_asked_for(config: Path, tmp_path: Path) -> None:
+def test_tensorboard_files_are_written_on_request(config: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     assert pretrain(config, tmp_path / "run", "--set", "tensorboard=true") == 0
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
@@ -574,7 +573,7 @@ def test_tensorboard_files_are_written_when_asked_for(config: Path, tmp_path: Pa
         ("seed=99999999999999999999", "seed: expected a number from 0 to"),
     ],
 )
-def test_what_a_user_can_mend_is_a_sentence_and_status_2(
+def test_user_errors_are_reported_with_status_2(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, expected: str
 ) -> None:
     assert pretrain(config, tmp_path / "run", "--set", override) == 2
@@ -592,7 +591,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     assert "is not empty and holds no run" in capsys.readouterr().err
 
 
-def test_what_a_kill_leaves_while_a_run_begins_is_no_hindrance(config: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_run_killed_at_startup_are_no_problem(config: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     for name in (".lock", "origin.json.partial"):
@@ -605,7 +604,7 @@ def test_what_a_kill_leaves_while_a_run_begins_is_no_hindrance(config: Path, tmp
     assert pretrain(config, run, *few) == 0
 
 
-def test_a_model_without_a_checkpoint_is_not_learnt_over(
+def test_a_model_without_a_checkpoint_is_not_overwritten(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
@@ -617,40 +616,40 @@ def test_a_model_without_a_checkpoint_is_not_learnt_over(
     assert (copy / "metrics.jsonl").read_bytes() == logged
 
 
-def test_a_corpus_that_was_damaged_since_is_noticed_when_a_run_goes_on_and_is_verified(
+def test_a_corpus_damaged_since_the_run_is_detected_on_resume_and_verify(
     finished: tuple[Path, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own, run = shutil.copytree(corpus, tmp_path / "corpus"), shutil.copytree(finished[1], tmp_path / "run")
-    written = run / "config.yaml"
-    written.write_text(written.read_text(encoding="utf-8").replace(str(corpus), str(own)), encoding="utf-8")
+    saved = run / "config.yaml"
+    saved.write_text(saved.read_text(encoding="utf-8").replace(str(corpus), str(own)), encoding="utf-8")
     [ids] = (own / "train").glob("*.ids")
     content = bytearray(ids.read_bytes())
     content[len(content) // 2] ^= 1
     ids.write_bytes(content)
-    for command in (["verify", str(run)], ["pretrain", str(written), "--output", str(run)]):
+    for command in (["verify", str(run)], ["pretrain", str(saved), "--output", str(run)]):
         assert main(command) == 2
         assert f"{ids}: is not what was written (its SHA-256 differs)" in capsys.readouterr().err
 
 
-def test_a_file_of_labels_that_was_changed_is_noticed_when_a_run_goes_on(
+def test_a_changed_label_file_is_detected_on_resume(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clicks = tmp_path / "clicks.tsv"
     rows = [f"what is {n}\tthe number {n} it is\t{n % 2}\n" for n in range(200)]
     clicks.write_text("query\tpassage\tclicked\n" + "".join(rows))
-    given = ["--set", "schedule={steps_per_task: 2, tasks: [knowledge_masking, ir_relevance]}"]
-    given += ["--set", f"objectives={{knowledge_masking: {{}}, ir_relevance: {{clicks: {clicks}}}}}"]
-    assert pretrain(config, tmp_path / "run", *given) == 0
+    options = ["--set", "schedule={steps_per_task: 2, tasks: [knowledge_masking, ir_relevance]}"]
+    options += ["--set", f"objectives={{knowledge_masking: {{}}, ir_relevance: {{clicks: {clicks}}}}}"]
+    assert pretrain(config, tmp_path / "run", *options) == 0
     with clicks.open("a") as file:
         file.write("what is 7\tanother passage\t1\n")
     capsys.readouterr()
-    assert pretrain(config, tmp_path / "run", *given) == 2
+    assert pretrain(config, tmp_path / "run", *options) == 2
     assert f"{clicks}: was changed since the run in" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "run")]) == 2
     assert "was changed since the run in" in capsys.readouterr().err
 
 
-def test_so_is_one_of_a_task_that_was_appended(
+def test_a_changed_label_file_of_an_appended_task_is_detected_on_resume(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs, run = tmp_path / "pairs.tsv", tmp_path / "run"
@@ -669,15 +668,15 @@ def test_so_is_one_of_a_task_that_was_appended(
     assert f"{pairs}: was changed since the run in" in capsys.readouterr().err
 
 
-def test_tasks_share_a_head_only_where_their_classes_are_the_same(
+def test_tasks_share_a_head_only_if_their_classes_are_equal(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "plain.yaml"
     file.write_text(re.sub(r"schedule:\n.*\n.*\nobjectives:\n.*\n", "", config.read_text(encoding="utf-8")))
-    given = ["--set", "schedule={stages: [{sentence_reordering: 2}, {harder: 2}]}"]
+    options = ["--set", "schedule={stages: [{sentence_reordering: 2}, {harder: 2}]}"]
     harder = "harder: {task: sentence_reordering, segments: 3, head_of: sentence_reordering}"
-    given += ["--set", f"objectives={{sentence_reordering: {{segments: 2}}, {harder}}}"]
-    assert pretrain(file, tmp_path / "run", *given) == 2
+    options += ["--set", f"objectives={{sentence_reordering: {{segments: 2}}, {harder}}}"]
+    assert pretrain(file, tmp_path / "run", *options) == 2
     assert (
         "objectives.harder: head_of: sentence_reordering has 3 classes (0, 1, 2), this one 9 classes (0, 1, 2, 3, 4, "
         "...)" in capsys.readouterr().err
@@ -685,20 +684,20 @@ def test_tasks_share_a_head_only_where_their_classes_are_the_same(
     for name, label in (("one", "contrast"), ("two", "time")):
         rows = [f"number {n} is here\tit is {n}\t{('cause', label)[n % 2]}\n" for n in range(40)]
         (tmp_path / f"{name}.tsv").write_text("first\tsecond\tlabel\n" + "".join(rows))
-    given = ["--set", "schedule={stages: [{one: 2}, {two: 2}]}", "--set"]
+    options = ["--set", "schedule={stages: [{one: 2}, {two: 2}]}", "--set"]
     files = (f"{name}: {{task: discourse_relation, pairs: {tmp_path / name}.tsv" for name in ("one", "two"))
-    given.append(f"objectives={{{'}, '.join(files)}, head_of: one}}}}")
-    assert pretrain(file, tmp_path / "run", *given) == 2
+    options.append(f"objectives={{{'}, '.join(files)}, head_of: one}}}}")
+    assert pretrain(file, tmp_path / "run", *options) == 2
     assert "one has 2 classes (cause, contrast), this one 2 classes (cause, time)" in capsys.readouterr().err
 
 
-def test_an_encoder_that_is_learnt_on_is_not_the_runs_until_that_is_done(
+def test_while_a_run_is_extended_its_old_encoder_is_set_aside(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
     before = (run / "model" / "model.safetensors").read_bytes()
     longer = ("--set", "schedule.steps_per_task=4000", "--allow-change", "schedule", "--set", "save.every=100000")
-    process = started(config, run, *longer)
+    process = start_process(config, run, *longer)
     await_step(run, 26, process)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130
@@ -712,30 +711,30 @@ def test_an_encoder_that_is_learnt_on_is_not_the_runs_until_that_is_done(
     assert ErnieModel.from_pretrained(aside).config.layers == 1
 
 
-def test_what_a_run_has_learnt_stays_in_its_schedule(
+def test_learned_tasks_cannot_be_removed_from_the_schedule(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
     copy = shutil.copytree(run, tmp_path / "run")
-    for tasks, sentence in (
+    for tasks, message in (
         ("[knowledge_masking, sentence_reordering]", "the run has learned capitalization, which is not in it any more"),
         ("[knowledge_masking, token_document, capitalization, sentence_reordering]", "has learned with the task id 1"),
     ):
         changes = ["--set", f"schedule.tasks={tasks}", "--allow-change", "schedule", "--allow-change", "objectives"]
         assert pretrain(config, copy, *changes) == 2
-        assert sentence in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert pretrain(config, copy, "--set", "schedule.steps_per_task=4", "--allow-change", "schedule") == 2
     assert "has 12 steps, and the run has done 24" in capsys.readouterr().err
-    # What was refused is not written down: the command of before is not refused now.
+    # Rejected settings are not saved: the previous command still works.
     assert pretrain(config, copy) == 0
 
 
-def test_a_run_of_which_nothing_was_saved_begins_anew_as_is_asked_now(config: Path, tmp_path: Path) -> None:
+def test_a_run_that_saved_nothing_restarts_with_the_new_settings(config: Path, tmp_path: Path) -> None:
     assert pretrain(config, tmp_path / "run", "--set", "data.max_len=600", "--set", "data.batch_tokens=1024") == 2
     assert pretrain(config, tmp_path / "run", "--set", "schedule.steps_per_task=2") == 0
 
 
-def test_a_card_does_not_promise_the_same_bytes_of_a_run_that_was_extended(
+def test_the_card_of_an_extended_run_does_not_promise_identical_bytes(
     finished: tuple[Path, Path], tmp_path: Path
 ) -> None:
     config, run = finished
@@ -752,7 +751,7 @@ def test_a_card_does_not_promise_the_same_bytes_of_a_run_that_was_extended(
     }
 
 
-def test_a_stage_is_appended_to_what_is_done_and_another_past_is_told(
+def test_a_stage_can_be_appended_and_a_changed_past_is_reported(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
@@ -769,18 +768,16 @@ def test_a_stage_is_appended_to_what_is_done_and_another_past_is_told(
         (tmp_path / "longer.yaml").write_text(yaml.safe_dump(tree, sort_keys=False))
         capsys.readouterr()
         assert main(["pretrain", str(tmp_path / "longer.yaml"), "--output", str(copy), *allowed]) == 0
-        said = capsys.readouterr().err
-        assert f"resuming from step {done} of {done + 6}" in said
-        assert ("which is done, would have drawn other tasks" in said) is is_other
+        stderr = capsys.readouterr().err
+        assert f"resuming from step {done} of {done + 6}" in stderr
+        assert ("which is done, would have drawn other tasks" in stderr) is is_other
         assert main(["verify", str(copy), "--quiet"]) == is_other
         drawn = [task for record in read_records(copy, "step") for task in record["samples"]]
         if not is_other:
             assert sorted(drawn[done:]) == ["knowledge_masking"] * 2 + ["token_document"] * 4
 
 
-def test_an_objective_that_is_never_drawn_is_left_out_but_for_a_head_that_others_share(
-    config: Path, tmp_path: Path
-) -> None:
+def test_an_objective_that_is_never_drawn_is_dropped_unless_others_share_its_head(config: Path, tmp_path: Path) -> None:
     shared = "{knowledge_masking: {}, phrases: {task: knowledge_masking, head_of: knowledge_masking, units: [phrase]}}"
     for objectives, stages in (
         ("{knowledge_masking: {}, sentence_reordering: {segments: 2}}", "[{knowledge_masking: 2}]"),
@@ -799,7 +796,7 @@ def test_an_objective_that_is_never_drawn_is_left_out_but_for_a_head_that_others
         )
 
 
-def test_a_model_with_another_vocabulary_than_the_corpus_is_refused(
+def test_a_model_with_another_vocabulary_than_the_corpus_is_rejected(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, run = finished
@@ -810,13 +807,13 @@ def test_a_model_with_another_vocabulary_than_the_corpus_is_refused(
     assert "has another vocabulary than the corpus" in capsys.readouterr().err
 
 
-def test_ctrl_c_saves_also_where_worker_processes_make_the_batches(config: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_even_with_worker_processes(config: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ernie.cli", "pretrain", str(config), "--output", str(tmp_path / "run"), "--quiet"]
     command += ["--set", "data.workers=2", "--set", "schedule.steps_per_task=4000", "--set", "save.every=100000"]
     with subprocess.Popen(command, text=True, stderr=subprocess.PIPE, start_new_session=True) as process:
         await_step(tmp_path / "run", 6, process)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers, too
-        said = process.communicate()[1]
+        os.killpg(process.pid, signal.SIGINT)  # like a terminal, to the workers too
+        error = process.communicate()[1]
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in error
     assert Checkpoints(tmp_path / "run" / "checkpoints").latest() is not None

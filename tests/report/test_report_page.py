@@ -1,4 +1,4 @@
-"""The page of a report: whole without a network, readable for everyone, and its figures cut into panels."""
+"""The page of a report: self-contained, accessible, and with figures split into panels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VOID = {"img", "meta", "wbr"}
 
 
 class Elements(HTMLParser):
-    """The elements of a page in their order; fails where they are not closed as they were opened."""
+    """The elements of a page in order; fails if they are not properly nested."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -45,8 +45,8 @@ class Elements(HTMLParser):
 
 
 def chapter(count: int) -> Chapter:
-    figure, made = panels([f"task {i}" for i in range(count)], 1.0)
-    for i, axes in enumerate(made):
+    figure, axes_of_panels = panels([f"task {i}" for i in range(count)], 1.0)
+    for i, axes in enumerate(axes_of_panels):
         axes.plot([0, 10], [0, i])
         count_axis(axes, 0, 10, "epoch")
         margin_labels(axes, [Label(i, f"at {i}"), Label(0, "floor")])
@@ -59,7 +59,7 @@ def decoded(image: dict[str, str | None]) -> Image.Image:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_panels_of_a_page_are_those_of_the_file_each_with_its_words(tmp_path: Path, count: int) -> None:
+def test_the_panels_of_a_page_are_cut_from_the_file_and_have_alt_texts(tmp_path: Path, count: int) -> None:
     with style():
         [section] = write_chapters([chapter(count)], tmp_path)
     images = Elements(section).all("img")
@@ -73,7 +73,7 @@ def test_the_panels_of_a_page_are_those_of_the_file_each_with_its_words(tmp_path
         assert (cut == tile).all()
 
 
-def test_html_may_stand_for_a_figure_on_the_page_but_the_file_is_there(tmp_path: Path) -> None:
+def test_html_can_replace_a_figure_on_the_page_but_the_file_is_written(tmp_path: Path) -> None:
     with style():
         [section] = write_chapters([chapter(2)._replace(instead="<p>in words</p>")], tmp_path)
     assert "in words" in section
@@ -81,7 +81,7 @@ def test_html_may_stand_for_a_figure_on_the_page_but_the_file_is_there(tmp_path:
     assert (tmp_path / "losses.png").is_file()
 
 
-def test_a_page_says_its_language_and_has_one_title_and_no_script() -> None:
+def test_a_page_declares_its_language_and_has_one_title_and_no_script() -> None:
     text = page.page("<run> & co", "finished", [page.section("First", "Note.", table("Rows", [["a"], ["<b>"]]))])
     elements = Elements(text)
     assert elements.all("html") == [{"lang": "en"}]
@@ -91,76 +91,76 @@ def test_a_page_says_its_language_and_has_one_title_and_no_script() -> None:
     assert "&lt;run&gt; &amp; co" in text
 
 
-def test_every_table_names_its_rows_and_columns_and_scrolls_with_the_keyboard() -> None:
+def test_a_table_has_row_and_column_headers_and_scrolls_with_the_keyboard() -> None:
     elements = Elements(table("Tasks", [["task", "loss"], ["masking", "0.5"], ["order", "0.7"]]))
     assert [head["scope"] for head in elements.all("th")] == ["col", "col", "row", "row"]
     assert elements.all("div") == [{"class": "wide", "role": "region", "tabindex": "0", "aria-label": "Tasks"}]
 
 
-def test_a_long_name_may_be_broken_between_its_words() -> None:
+def test_a_long_name_can_break_between_words() -> None:
     assert "sentence_<wbr>order" in table("Tasks", [["sentence_order"]])
 
 
-def test_facts_are_pairs_without_a_head() -> None:
+def test_facts_are_pairs_without_a_header() -> None:
     assert [head["scope"] for head in Elements(facts({"python": "3.12", "numpy": "2.4"})).all("th")] == ["row", "row"]
 
 
-def test_a_command_is_told_without_the_folder_of_the_program() -> None:
+def test_a_command_is_shown_without_the_folder_of_the_program() -> None:
     origin: dict[str, Any] = {
         "command": ["/opt/somewhere/ernie", "pretrain", "my run.yaml"],
         "commit": None,
         "versions": {},
     }
-    told = origin_section({**origin, "machine": "Linux"})
-    assert "ernie pretrain &#x27;my run.yaml&#x27;" in told
-    assert "somewhere" not in told
-    assert "an installed library" in told
+    text = origin_section({**origin, "machine": "Linux"})
+    assert "ernie pretrain &#x27;my run.yaml&#x27;" in text
+    assert "somewhere" not in text
+    assert "an installed library" in text
 
 
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 
 
-def contrast(one: Colour, other: Colour) -> float:
-    """The contrast of two colours, as the Web Content Accessibility Guidelines 2 define it."""
+def contrast(first: Color, second: Color) -> float:
+    """The contrast of two colors, as the Web Content Accessibility Guidelines 2 define it."""
 
-    def luminance(colour: Colour) -> float:
-        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    def luminance(color: Color) -> float:
+        parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
-    dark, light = sorted((luminance(one), luminance(other)))
+    dark, light = sorted((luminance(first), luminance(second)))
     return (light + 0.05) / (dark + 0.05)
 
 
-def themes() -> list[dict[str, Colour]]:
-    """The colours of the page by their names: in the light, in the dark."""
+def themes() -> list[dict[str, Color]]:
+    """The colors of the page by name: of the light and of the dark theme."""
     found = re.findall(r":root \{([^}]*)\}", page.page("", "", []))
     assert len(found) == 2
     return [
-        {name: colour(value) for name, value in re.findall(r"--(\w+): #(\w+)", declarations)} for declarations in found
+        {name: color(value) for name, value in re.findall(r"--(\w+): #(\w+)", declarations)} for declarations in found
     ]
 
 
-def colour(text: str) -> Colour:
-    whole = text if len(text) == 6 else "".join(letter * 2 for letter in text)
-    return tuple(int(whole[i : i + 2], 16) / 255 for i in (0, 2, 4))  # type: ignore[return-value]
+def color(text: str) -> Color:
+    digits = text if len(text) == 6 else "".join(letter * 2 for letter in text)
+    return tuple(int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("theme", themes(), ids=["light", "dark"])
-def test_every_text_can_be_read_also_on_the_strongest_cell(theme: dict[str, Colour]) -> None:
+def test_text_has_enough_contrast_even_on_the_strongest_cell(theme: dict[str, Color]) -> None:
     assert contrast(theme["ink"], theme["paper"]) > 7
     assert contrast(theme["muted"], theme["paper"]) > 4.5
     [(red, green, blue, strength)] = re.findall(
         r"rgb\((\d+) (\d+) (\d+)/([\d.]+)\)", heat_table("", [[Cell("")], [Cell(""), Cell("1", shade=1.0)]])
     )
-    over = float(strength)
+    alpha = float(strength)
     cell = [
-        over * int(part) / 255 + (1 - over) * below
-        for part, below in zip((red, green, blue), theme["paper"], strict=True)
+        alpha * int(part) / 255 + (1 - alpha) * background
+        for part, background in zip((red, green, blue), theme["paper"], strict=True)
     ]
     assert contrast(theme["ink"], tuple(cell)) > 4.5  # type: ignore[arg-type]
 
 
-def test_a_cell_is_the_stronger_the_higher_its_shade_and_one_without_is_left_alone() -> None:
+def test_the_strength_of_a_cell_grows_with_its_shade_and_is_omitted_without_one() -> None:
     row = [Cell("row"), *(Cell("x", shade=shade) for shade in (0.0, 0.5, 1.0)), Cell("", "small")]
     text = heat_table("Heat", [[Cell("head")], row])
     strengths = [float(value) for value in re.findall(r"/([\d.]+)\)", text)]

@@ -1,4 +1,4 @@
-"""The parts of figures: curves of any length, labels that keep apart, numbers in words."""
+"""The parts of figures: curves of any length, labels that do not overlap, numbers in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_binning_keeps_every_extreme_in_few_points(values: np.ndarray) -> None:
     assert (np.diff(middle) > 0).all()
 
 
-def test_a_short_curve_is_binned_into_itself() -> None:
+def test_binning_keeps_a_short_curve() -> None:
     values = np.array([3.0, 1.0, 2.0])
     for side in binned(np.arange(3), values)[1:]:
         assert side.tolist() == values.tolist()
@@ -37,26 +37,26 @@ def test_smoothing_stays_within_the_values(values: np.ndarray, window: int) -> N
     assert smooth.max() <= values.max() + 1e-6
 
 
-def test_smoothing_is_the_mean_of_the_neighbours_and_does_not_lag() -> None:
+def test_smoothing_averages_neighbors_without_lag() -> None:
     line = np.arange(9.0)
     assert smoothed(line, 3).tolist() == [0.5, 1, 2, 3, 4, 5, 6, 7, 7.5]
     assert smoothed(line, 0).tolist() == line.tolist()
 
 
 @given(arrays(float, st.integers(0, 12), elements=st.floats(0, 1)), st.floats(0.01, 0.3))
-def test_labels_keep_their_order_and_their_distance(places: np.ndarray, gap: float) -> None:
+def test_labels_keep_their_order_and_a_minimum_distance(places: np.ndarray, gap: float) -> None:
     moved = apart(places, gap)
     order = np.argsort(places, kind="stable")
     assert (np.diff(moved[order]) >= gap - 1e-9).all()
     assert moved.sum() == pytest.approx(places.sum())
 
 
-def test_labels_that_do_not_touch_stay_where_they_are() -> None:
+def test_labels_that_do_not_overlap_stay_in_place() -> None:
     assert apart(np.array([0.9, 0.1, 0.5]), 0.2).tolist() == [0.9, 0.1, 0.5]
     assert apart(np.array([0.5, 0.5]), 0.2).tolist() == pytest.approx([0.4, 0.6])
 
 
-def test_a_long_name_keeps_both_of_its_ends() -> None:
+def test_a_shortened_name_keeps_both_ends() -> None:
     name = "masking_of_very_long_phrases_3"
     short = shortened(name, 60, 9)
     assert text_width(short, 9) <= 60
@@ -66,7 +66,7 @@ def test_a_long_name_keeps_both_of_its_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "says"),
+    ("number", "text"),
     [
         (0, "0"),
         (8, "8"),
@@ -78,23 +78,23 @@ def test_a_long_name_keeps_both_of_its_ends() -> None:
         (1.64e9, "1.64G"),
     ],
 )
-def test_compact_numbers_have_three_digits(number: float, says: str) -> None:
-    assert compact(number) == says
+def test_compact_numbers_have_three_digits(number: float, text: str) -> None:
+    assert compact(number) == text
 
 
 @pytest.mark.parametrize(
-    ("seconds", "says"),
+    ("seconds", "text"),
     [(9.54, "9.5 s"), (59.97, "1 min 0 s"), (250, "4 min 10 s"), (43_510, "12 h 5 min"), (273_600, "3 d 4 h")],
 )
-def test_durations_have_two_units(seconds: float, says: str) -> None:
-    assert duration(seconds) == says
+def test_durations_have_two_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("share", "says"), [(0, "0%"), (0.0006, "0.06%"), (0.034, "3.4%"), (0.0996, "10%"), (0.5, "50%")]
+    ("share", "text"), [(0, "0%"), (0.0006, "0.06%"), (0.034, "3.4%"), (0.0996, "10%"), (0.5, "50%")]
 )
-def test_percentages_are_told_from_nothing(share: float, says: str) -> None:
-    assert percent(share) == says
+def test_small_percentages_are_not_rounded_to_zero(share: float, text: str) -> None:
+    assert percent(share) == text
 
 
 def test_large_and_small_numbers() -> None:

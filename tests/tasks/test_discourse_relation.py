@@ -1,4 +1,4 @@
-"""Discourse relation: the connective is found, names the relation, and is gone from the input."""
+"""Discourse relation: the connective is found, determines the label, and is removed from the input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import vocabulary, written
+from helpers import document_from, vocabulary
 
 from ernie.data.document import Mark, Sample
 from ernie.errors import UserError
@@ -24,8 +24,8 @@ TOKENIZER = vocabulary(
 BEFORE, REST = "It rained all day.", "the fields were wet."
 
 
-def mined(second: str, first: str = BEFORE, **fields: object) -> list[Sample]:
-    text = written(TOKENIZER, [first, second])
+def samples_of(second: str, first: str = BEFORE, **fields: object) -> list[Sample]:
+    text = document_from(TOKENIZER, [first, second])
     return list(DiscourseRelation(**fields).samples([text], TOKENIZER, np.random.default_rng(0)))  # type: ignore[arg-type]
 
 
@@ -40,24 +40,24 @@ def relation(sample: Sample) -> str:
     return RELATIONS[int(sample.labels["label"])]
 
 
-def test_every_listed_connective_marks_one_of_the_relations() -> None:
+def test_every_relation_has_english_and_chinese_connectives() -> None:
     assert set(ENGLISH.values()) == set(CHINESE.values()) == set(RELATIONS)
 
 
 @pytest.mark.parametrize("connective", ENGLISH)
-def test_an_english_connective_is_taken_away_with_its_comma(connective: str) -> None:
+def test_an_english_connective_is_removed_with_its_comma(connective: str) -> None:
     word = connective.removesuffix(" ,").capitalize()
-    (sample,) = mined(f"{word}, {REST}")
+    (sample,) = samples_of(f"{word}, {REST}")
     assert shown(sample) == ("it rained all day .", "the fields were wet .")
     assert relation(sample) == ENGLISH[connective]
 
 
 @pytest.mark.parametrize("connective", CHINESE)
 @pytest.mark.parametrize("comma", ["", "，"])
-def test_a_chinese_connective_is_taken_away_with_its_comma(connective: str, comma: str) -> None:
-    found = mined(f"{connective}{comma}路湿天天。", "天下雨。")
+def test_a_chinese_connective_is_removed_with_its_comma(connective: str, comma: str) -> None:
+    found = samples_of(f"{connective}{comma}路湿天天。", "天下雨。")
     if len(connective) == 1 and not comma:
-        assert not found  # one character begins many words
+        assert not found  # many words begin with a single such character
     else:
         assert shown(found[0]) == ("天 下 雨 。", "路 湿 天 天 。")
         assert relation(found[0]) == CHINESE[connective]
@@ -68,7 +68,7 @@ def test_a_chinese_connective_is_taken_away_with_its_comma(connective: str, comm
     [
         ("However the fields were wet.", "contrast"),
         ("But the fields were wet.", "contrast"),
-        ("Hence the fields were wet.", "result"),  # five letters need no comma
+        ("Hence the fields were wet.", "result"),  # five letters or more need no comma
         ("Thus the fields were wet.", None),
         ("In fact the fields were wet.", "emphasis"),
         ("As a result the fields were wet.", "result"),
@@ -76,26 +76,26 @@ def test_a_chinese_connective_is_taken_away_with_its_comma(connective: str, comm
         ("That is all the fields were.", None),
         ("In addition to it the fields were wet.", None),
         ("Instead of the fields it rained.", None),
-        ("In factories the fields were wet.", None),  # cut into "fact" and "##ories"
+        ("In factories the fields were wet.", None),  # split into "fact" and "##ories"
         ("The fields however were wet.", None),
         ("However, wet.", None),  # too little is left
     ],
 )
-def test_only_what_is_used_as_a_connective_counts(second: str, expected: str | None) -> None:
-    found = mined(second)
+def test_only_words_used_as_connectives_count(second: str, expected: str | None) -> None:
+    found = samples_of(second)
     assert [relation(sample) for sample in found] == ([expected] if expected else [])
 
 
 def test_the_tokens_of_in_factories_begin_with_those_of_in_fact() -> None:
-    """Or the test above would show nothing."""
+    """Otherwise the test above would prove nothing."""
     fact, factories = (TOKENIZER.encode(text).ids.tolist() for text in ("In fact", "In factories"))
     assert factories[: len(fact)] == fact
 
 
-def test_the_longest_connective_that_fits_is_taken() -> None:
-    (sample,) = mined(f"On the other hand, {REST}")
+def test_the_longest_matching_connective_is_used() -> None:
+    (sample,) = samples_of(f"On the other hand, {REST}")
     assert shown(sample)[1] == "the fields were wet ."
-    (sample,) = mined(f"In particular, {REST}")
+    (sample,) = samples_of(f"In particular, {REST}")
     assert relation(sample) == "example"
 
 
@@ -108,26 +108,26 @@ def test_the_longest_connective_that_fits_is_taken() -> None:
         (0, Mark.HEADING),
     ],
 )
-def test_pairs_are_neighbours_in_one_paragraph_and_no_headings(marks: tuple[int, int]) -> None:
-    text = written(TOKENIZER, [BEFORE, f"However, {REST}"], marks=marks)
+def test_pairs_are_neighbors_in_one_paragraph_and_never_headings(marks: tuple[int, int]) -> None:
+    text = document_from(TOKENIZER, [BEFORE, f"However, {REST}"], marks=marks)
     assert list(DiscourseRelation().samples([text], TOKENIZER, np.random.default_rng(0))) == []
 
 
-def test_a_document_may_begin_with_a_connective() -> None:
-    text = written(TOKENIZER, [f"However, {REST}", f"Therefore, {REST}"])
+def test_a_document_can_begin_with_a_connective() -> None:
+    text = document_from(TOKENIZER, [f"However, {REST}", f"Therefore, {REST}"])
     (sample,) = DiscourseRelation().samples([text], TOKENIZER, np.random.default_rng(0))
     assert relation(sample) == "result"
 
 
-def test_the_first_text_of_a_pair_is_the_sentence_right_before() -> None:
-    text = written(TOKENIZER, ["It rained.", BEFORE, f"However, {REST}", f"Therefore, {REST}"])
+def test_the_first_text_of_a_pair_is_the_preceding_sentence() -> None:
+    text = document_from(TOKENIZER, ["It rained.", BEFORE, f"However, {REST}", f"Therefore, {REST}"])
     found = DiscourseRelation().samples([text], TOKENIZER, np.random.default_rng(0))
     assert [shown(sample)[0] for sample in found] == ["it rained all day .", "however , the fields were wet ."]
 
 
-def test_a_tokenizer_that_does_not_know_a_connective_makes_no_pairs_from_it() -> None:
+def test_a_connective_that_is_not_in_the_vocabulary_makes_no_pairs() -> None:
     tokenizer = vocabulary("it rained . the fields were wet , however")
-    text = written(tokenizer, ["It rained.", f"Therefore, {REST}", f"However, {REST}"])
+    text = document_from(tokenizer, ["It rained.", f"Therefore, {REST}", f"However, {REST}"])
     (sample,) = DiscourseRelation().samples([text], tokenizer, np.random.default_rng(0))
     assert relation(sample) == "contrast"
 
@@ -136,7 +136,7 @@ def test_a_tokenizer_that_does_not_know_a_connective_makes_no_pairs_from_it() ->
 
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl"])
-def test_labeled_pairs_come_from_a_file_whose_labels_are_the_classes(tmp_path: Path, name: str) -> None:
+def test_labeled_pairs_can_come_from_a_file_whose_labels_are_the_classes(tmp_path: Path, name: str) -> None:
     rows = [("It rained.", REST, label) for label in ("result", "cause", "cause", "none")]
     if name.endswith("tsv"):
         text = "first\tsecond\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows)
@@ -155,12 +155,12 @@ def test_a_pair_with_several_labels_is_held_out_with_all_of_them(tmp_path: Path)
     rows = [(f"It rained {i} times.", REST, label) for i in range(100) for label in ("result", "cause")]
     (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
     task = DiscourseRelation(pairs=tmp_path / "pairs.tsv")
-    learnt, held_out = ({row["first"] for row in task.items([], held_out=side)} for side in (False, True))
-    assert learnt and held_out
-    assert not learnt & held_out
+    train, held_out = ({row["first"] for row in task.items([], held_out=side)} for side in (False, True))
+    assert train and held_out
+    assert not train & held_out
 
 
-def test_a_file_without_the_columns_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_without_the_columns_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("first\tsecnod\tlabel\n")
     with pytest.raises(UserError, match=r"pairs.tsv:1: there is no column 'second'. Did you mean 'secnod'\?"):

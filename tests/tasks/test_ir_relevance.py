@@ -1,4 +1,4 @@
-"""IR relevance: grades that are true by construction, from headings, titles, click logs and judgements."""
+"""IR relevance: grades that are correct by construction, from headings, titles, click logs and judgments."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tasks.objectives.ir_relevance import RANDOM, STRONG, WEAK, IRRelevance, Jud
 
 TOKENIZER = numbered(20_000)
 T, H = Mark.TITLE, Mark.HEADING
-STRANGER = [5] * 6
+OTHER_LENGTHS = [5] * 6
 
 
 def distinct(lengths: list[int], marks: list[int] | None = None, offset: int = 10) -> Document:
-    """A document in which every token is another one, so that a sample tells where each came from."""
+    """A document of distinct tokens, so that a sample shows where each token came from."""
     ids = np.arange(offset, offset + sum(lengths))
     found = np.array(marks or [0] * len(lengths), np.uint8)
     return Document(0, ids, np.zeros(len(ids), np.uint8), np.cumsum(lengths), found)
 
 
 def samples(task: IRRelevance, lengths: list[int], marks: list[int] | None = None, seeds: int = 200) -> list[Sample]:
-    items = [distinct(lengths, marks), distinct(STRANGER, offset=10_000)]
+    items = [distinct(lengths, marks), distinct(OTHER_LENGTHS, offset=10_000)]
     return [s for seed in range(seeds) for s in task.samples(items, TOKENIZER, np.random.default_rng(seed))]
 
 
@@ -35,7 +35,7 @@ def sides(sample: Sample) -> tuple[list[int], list[int]]:
 
 
 def sentences_of(passage: list[int], lengths: list[int]) -> list[int]:
-    """The numbers of the sentences that a passage has tokens of, from the first of one on; [-1] for a stranger's."""
+    """The indices of the sentences in a passage, which starts at a sentence; [-1] for another document's passage."""
     if passage[0] >= 10_000:
         return [-1]
     bounds = np.cumsum([10, *lengths]).tolist()
@@ -47,7 +47,7 @@ def sentences_of(passage: list[int], lengths: list[int]) -> list[int]:
 # ----------------------------------------------------------------------------------------- from documents
 
 
-def test_a_headings_own_section_is_strong_another_weak_a_strangers_random() -> None:
+def test_a_headings_own_section_is_strong_other_sections_weak_other_documents_random() -> None:
     lengths = [2, 4, 2, 5, 4, 2, 3, 4]
     marks = [T, 0, H, 0, 0, H, 0, 0]
     sections = {(10, 11, 16, 17): {3, 4}, (10, 11, 27, 28): {6, 7}}  # query: the title and the heading
@@ -65,31 +65,33 @@ def test_a_headings_own_section_is_strong_another_weak_a_strangers_random() -> N
         else:
             assert grade == RANDOM
             assert found == {-1}
-    assert list(weak.values()) == [{1, 6, 7}, {1, 3, 4}]  # what stands before the section, and behind it
+    assert list(weak.values()) == [{1, 6, 7}, {1, 3, 4}]  # the text before and after the section
     assert set(seen) == {STRONG, WEAK, RANDOM}
     assert max(seen.values()) < 1.4 * min(seen.values())
 
 
-def test_a_strangers_headings_are_no_passages() -> None:
-    here, there = distinct([3, 5, 5, 5], [T, 0, 0, 0]), distinct([5] * 6, [T, 0, H, 0, 0, H], offset=10_000)
+def test_headings_of_the_other_document_are_never_passages() -> None:
+    first, second = distinct([3, 5, 5, 5], [T, 0, 0, 0]), distinct([5] * 6, [T, 0, H, 0, 0, H], offset=10_000)
     found = set()
     for seed in range(200):
-        for sample in IRRelevance().samples([here, there], TOKENIZER, np.random.default_rng(seed)):
+        for sample in IRRelevance().samples([first, second], TOKENIZER, np.random.default_rng(seed)):
             if int(sample.labels["label"]) == RANDOM:
                 found |= {(token - 10_000) // 5 for token in sides(sample)[1]}
     assert found == {1, 3, 4}
 
 
-def test_without_headings_the_title_asks_for_the_beginning() -> None:
+def test_without_headings_the_title_is_the_query_for_the_beginning() -> None:
     lengths, marks = [3, 4, 4, 4, 4, 4, 4], [T, 0, 0, 0, 0, 0, 0]
-    for sample in samples(IRRelevance(), lengths, marks):
+    found = samples(IRRelevance(), lengths, marks)
+    assert {int(sample.labels["label"]) for sample in found} == {STRONG, WEAK, RANDOM}
+    for sample in found:
         query, passage = sides(sample)
         assert query == [10, 11, 12]
         allowed = {STRONG: {1, 2}, WEAK: {3, 4, 5, 6}, RANDOM: {-1}}[int(sample.labels["label"])]
         assert set(sentences_of(passage, lengths)) <= allowed
 
 
-def test_without_a_title_the_first_sentence_asks_unless_that_is_switched_off() -> None:
+def test_without_a_title_the_first_sentence_is_the_query_unless_disabled() -> None:
     lengths = [3, 4, 4, 4]
     queries = {tuple(sides(sample)[0]) for sample in samples(IRRelevance(), lengths)}
     assert queries == {(10, 11, 12)}
@@ -98,20 +100,21 @@ def test_without_a_title_the_first_sentence_asks_unless_that_is_switched_off() -
     assert samples(IRRelevance(first_sentence=False), lengths) == []
 
 
-def test_a_section_alone_in_its_document_has_no_other_passage_to_be_weak() -> None:
-    """Then the title asks, as in a document without headings; its passages may be any of the text."""
-    for sample in samples(IRRelevance(), [2, 2, 4, 4, 4], [T, H, 0, 0, 0]):
-        assert sides(sample)[0] == [10, 11]
+def test_a_single_section_leaves_no_other_passage_to_be_weak() -> None:
+    """Then the title is the query, as without headings, and passages can come from anywhere in the text."""
+    found = samples(IRRelevance(), [2, 2, 4, 4, 4], [T, H, 0, 0, 0])
+    assert found
+    assert all(sides(sample)[0] == [10, 11] for sample in found)
 
 
 @pytest.mark.parametrize(
     ("lengths", "marks"), [([], []), ([5], [0]), ([5], [T]), ([5, 5], [T, H]), ([5, 5], [T, 0]), ([5, 5], [H, 0])]
 )
-def test_documents_with_nothing_to_compare_give_no_samples(lengths: list[int], marks: list[int]) -> None:
+def test_documents_with_nothing_to_compare_yield_no_samples(lengths: list[int], marks: list[int]) -> None:
     assert samples(IRRelevance(), lengths, marks, seeds=5) == []
 
 
-def test_a_passage_is_as_long_as_fits_into_the_shortest_that_might_be_there() -> None:
+def test_passage_lengths_do_not_depend_on_the_grade() -> None:
     lengths: dict[int, Counter[int]] = {grade: Counter() for grade in (STRONG, WEAK, RANDOM)}
     for sample in samples(IRRelevance(max_len=16), [3, 6, 6, 20, 6, 6, 6, 6, 6, 6], [T] + [0] * 9, seeds=2000):
         _, passage = sides(sample)
@@ -120,19 +123,21 @@ def test_a_passage_is_as_long_as_fits_into_the_shortest_that_might_be_there() ->
     assert set(lengths[STRONG]) == {
         5,
         6,
-    }  # a sentence of the stranger's, or of the text's; never a long one's beginning
+    }  # a sentence of either document; never the beginning of a long one
     shares = [{length: count / found.total() for length, count in found.items()} for found in lengths.values()]
     assert max(share[5] for share in shares) - min(share[5] for share in shares) < 0.08
 
 
-def test_a_query_leaves_half_of_the_room_to_the_passage() -> None:
-    for sample in samples(IRRelevance(max_len=21), [30, 6, 6, 20, 6], [T, 0, 0, 0, 0]):
+def test_a_query_leaves_half_of_the_sample_to_the_passage() -> None:
+    found = samples(IRRelevance(max_len=21), [30, 6, 6, 20, 6], [T, 0, 0, 0, 0])
+    assert found
+    for sample in found:
         query, passage = sides(sample)
         assert query == list(range(10, 19))
         assert len(passage) == 5
 
 
-# ------------------------------------------------------------------------------------- clicks and judgements
+# ------------------------------------------------------------------------------------- clicks and judgments
 
 WORDS = vocabulary("red green blue apple sky grass 0 1 2")
 
@@ -156,7 +161,7 @@ def log(folder: Path, rows: list[tuple[str, str, str]]) -> Path:
     return path
 
 
-def test_clicked_is_strong_shown_is_weak_and_another_rows_passage_random(tmp_path: Path) -> None:
+def test_clicked_is_strong_shown_is_weak_and_another_rows_passage_is_random(tmp_path: Path) -> None:
     task = IRRelevance(
         clicks=log(tmp_path, [("red", "red apple", "1"), ("red", "red sky", "0"), ("green", "grass", "1")])
     )
@@ -172,12 +177,12 @@ def test_clicked_is_strong_shown_is_weak_and_another_rows_passage_random(tmp_pat
     assert {grade for _, _, grade in found} == {STRONG, WEAK, RANDOM}
 
 
-def test_passages_for_the_same_query_are_never_called_random(tmp_path: Path) -> None:
+def test_passages_of_the_same_query_are_never_random(tmp_path: Path) -> None:
     task = IRRelevance(clicks=log(tmp_path, [("red", f"red {i}", "1") for i in range(3)] * 5))
     assert {grade for _, _, grade in judged(task)} == {STRONG}
 
 
-def test_a_query_of_a_click_log_is_held_out_with_all_its_rows(tmp_path: Path) -> None:
+def test_a_click_log_query_is_held_out_with_all_its_rows(tmp_path: Path) -> None:
     shown = [(f"q{q}", f"p{q} {p}", str(clicked)) for q in range(40) for p in range(5) for clicked in (0, 1)]
     task = IRRelevance(clicks=log(tmp_path, shown))
     train, held_out = ({row.query for row in task.items([], held_out=side)} for side in (False, True))
@@ -186,13 +191,13 @@ def test_a_query_of_a_click_log_is_held_out_with_all_its_rows(tmp_path: Path) ->
     assert not train & held_out
 
 
-def test_a_click_that_is_neither_0_nor_1_is_a_sentence(tmp_path: Path) -> None:
+def test_a_click_that_is_neither_0_nor_1_raises_an_error(tmp_path: Path) -> None:
     task = IRRelevance(clicks=log(tmp_path, [("red", "apple", "yes")] * 3))
     with pytest.raises(UserError, match=r"clicks.tsv:2: clicked: expected 0 or 1, found 'yes'"):
         judged(task) + judged(task, held_out=True)
 
 
-def judgements(folder: Path, qrels: str, **fields: object) -> IRRelevance:
+def judgment_task(folder: Path, qrels: str, **fields: object) -> IRRelevance:
     (folder / "qrels").write_text(qrels)
     (folder / "queries.tsv").write_text("id\ttext\n" + "".join(f"q{i}\tred {i % 3}\n" for i in range(20)))
     (folder / "passages.jsonl").write_text("".join(f'{{"id": "p{i}", "text": "sky {i}"}}\n' for i in range(3)))
@@ -200,31 +205,31 @@ def judgements(folder: Path, qrels: str, **fields: object) -> IRRelevance:
     return IRRelevance(**{key: folder / name for key, name in files.items()}, **fields)  # type: ignore[arg-type]
 
 
-def test_judgements_are_graded_by_their_relevance(tmp_path: Path) -> None:
+def test_judgments_are_graded_by_relevance(tmp_path: Path) -> None:
     qrels = "q0 0 p0 2\nq0 0 p1 1\nq0 0 p2 0\n\nq1 0 p2 3\n"
-    found = {key for key in judged(judgements(tmp_path, qrels)) if key[2] != RANDOM}
+    found = {key for key in judged(judgment_task(tmp_path, qrels)) if key[2] != RANDOM}
     assert found == {("red 0", "sky 0", STRONG), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
-    found = {key for key in judged(judgements(tmp_path, qrels, strong_from=3)) if key[2] != RANDOM}
+    found = {key for key in judged(judgment_task(tmp_path, qrels, strong_from=3)) if key[2] != RANDOM}
     assert found == {("red 0", "sky 0", WEAK), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
 
 
-def test_one_query_in_ten_is_held_out_with_all_its_judgements(tmp_path: Path) -> None:
-    task = judgements(tmp_path, "".join(f"q{i} 0 p{i % 3} 1\nq{i} 0 p{(i + 1) % 3} 2\n" for i in range(20)))
+def test_one_query_in_ten_is_held_out_with_all_its_judgments(tmp_path: Path) -> None:
+    task = judgment_task(tmp_path, "".join(f"q{i} 0 p{i % 3} 1\nq{i} 0 p{(i + 1) % 3} 2\n" for i in range(20)))
     train, held_out = (task.items([], held_out=side) for side in (False, True))
     assert (len(train), len(held_out)) == (36, 4)
 
 
 def test_a_passage_that_another_row_shows_for_the_query_is_never_random(tmp_path: Path) -> None:
     shown = [(f"red {n}", f"sky {m}", str((n + m) % 2)) for n in range(2) for m in range(3)]
-    strangers = [("green", "grass", "1")] * 3
-    found = judged(IRRelevance(clicks=log(tmp_path, shown + strangers)), seeds=200)
+    other_rows = [("green", "grass", "1")] * 3
+    found = judged(IRRelevance(clicks=log(tmp_path, shown + other_rows)), seeds=200)
     random = {(query, passage) for query, passage, grade in found if grade == RANDOM}
     assert random
     assert not random & {(query, passage) for query, passage, _ in shown}
 
 
-def test_a_passage_that_was_judged_to_be_of_no_use_is_not_called_random(tmp_path: Path) -> None:
-    found = judged(judgements(tmp_path, "q0 0 p0 2\nq0 0 p1 0\nq1 0 p1 2\n"), seeds=200)
+def test_a_passage_judged_irrelevant_is_never_random(tmp_path: Path) -> None:
+    found = judged(judgment_task(tmp_path, "q0 0 p0 2\nq0 0 p1 0\nq1 0 p1 2\n"), seeds=200)
     assert ("red 0", "sky 1", RANDOM) not in found
     assert ("red 1", "sky 0", RANDOM) in found
 
@@ -238,13 +243,13 @@ def test_a_passage_that_was_judged_to_be_of_no_use_is_not_called_random(tmp_path
         ("q99 0 p0 1\nq0 0 p1 1\n", "queries.tsv: there is no row with the id 'q99'"),
     ],
 )
-def test_wrong_judgements_are_a_sentence(tmp_path: Path, qrels: str, message: str) -> None:
+def test_invalid_judgments_raise_an_error(tmp_path: Path, qrels: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        judged(judgements(tmp_path, qrels))
+        judged(judgment_task(tmp_path, qrels))
     assert str(caught.value).startswith(f"{tmp_path}/{message}")
 
 
-def test_fields_that_do_not_go_together_are_a_sentence() -> None:
+def test_conflicting_fields_raise_an_error() -> None:
     path = Path("x.tsv")
     with pytest.raises(UserError, match="clicks and judgements: give one of them"):
         IRRelevance(clicks=path, judgements=path, queries=path, passages=path)
@@ -252,49 +257,52 @@ def test_fields_that_do_not_go_together_are_a_sentence() -> None:
         IRRelevance(judgements=path, queries=path)
 
 
-def test_a_query_stays_on_its_side_when_others_come(tmp_path: Path) -> None:
+def test_a_query_stays_in_its_split_when_others_are_added(tmp_path: Path) -> None:
     (tmp_path / "texts.tsv").write_text("id\ttext\n" + "".join(f"{name}\tt{name}\n" for name in range(400)))
 
-    def held(names: list[int]) -> set[str]:
+    def held_out_queries(names: list[int]) -> set[str]:
         (tmp_path / "qrels.txt").write_text("".join(f"{name} 0 {name} 1\n" for name in names))
         paths = [tmp_path / name for name in ("qrels.txt", "texts.tsv", "texts.tsv")]
         return {Judgements(*paths, 1, True)[n].query for n in range(len(Judgements(*paths, 1, True)))}
 
-    few, many = held(list(range(100))), held(list(range(400)))
+    few, many = held_out_queries(list(range(100))), held_out_queries(list(range(400)))
     assert few == {query for query in many if int(query[1:]) < 100}
     assert 20 <= len(many) <= 60
 
 
 def test_one_pair_in_three_is_random() -> None:
     task, tokenizer, none = IRRelevance(max_len=32), vocabulary("red blue green grass"), Pairs([])
-    here, there = Judged("red", "green", WEAK, ("q0", "p0"), none), Judged("blue", "grass", STRONG, ("q1", "p1"), none)
+    first, second = (
+        Judged("red", "green", WEAK, ("q0", "p0"), none),
+        Judged("blue", "grass", STRONG, ("q1", "p1"), none),
+    )
     found = Counter(
         int(sample.labels["label"])
         for seed in range(600)
-        for sample in task.samples([here, there], tokenizer, np.random.default_rng(seed))
+        for sample in task.samples([first, second], tokenizer, np.random.default_rng(seed))
     )
     assert set(found) == {WEAK, RANDOM}
-    assert found[RANDOM] == pytest.approx(200, abs=60)  # five deviations
+    assert found[RANDOM] == pytest.approx(200, abs=60)  # five standard deviations
 
 
-def test_the_same_text_under_another_name_is_no_strangers() -> None:
+def test_the_same_text_under_another_id_is_never_random() -> None:
     task, tokenizer = IRRelevance(max_len=32), vocabulary("red blue green")
-    here, there = (Judged(q, "green", WEAK, (q, p), Pairs([])) for q, p in (("red", "p0"), ("blue", "p1")))
-    found = [s for seed in range(60) for s in task.samples([here, there], tokenizer, np.random.default_rng(seed))]
+    first, second = (Judged(q, "green", WEAK, (q, p), Pairs([])) for q, p in (("red", "p0"), ("blue", "p1")))
+    found = [s for seed in range(60) for s in task.samples([first, second], tokenizer, np.random.default_rng(seed))]
     assert {int(sample.labels["label"]) for sample in found} == {WEAK}
 
 
-def test_all_files_that_are_learnt_from_are_known_as_such() -> None:
-    """A run notices by them that what it learns from was changed."""
+def test_files_lists_every_file_the_task_reads() -> None:
+    """A run uses them to detect that its training data changed."""
     files = {name: Path(name) for name in ("judgements", "queries", "passages")}
     assert set(IRRelevance(**files).files) == set(files.values())  # type: ignore[arg-type]
     assert IRRelevance(clicks=Path("clicks")).files == (Path("clicks"),)
     assert IRRelevance().files == ()
 
 
-def test_a_passage_that_was_judged_for_both_queries_is_no_strangers() -> None:
+def test_a_passage_judged_for_both_queries_is_never_random() -> None:
     task, tokenizer = IRRelevance(max_len=32), vocabulary("red blue green")
     known = Pairs([("red", "green"), ("blue", "green")])
-    here, there = (Judged(query, "green", STRONG, (query, "green"), known) for query in ("red", "blue"))
-    found = [s for seed in range(100) for s in task.samples([here, there], tokenizer, np.random.default_rng(seed))]
+    first, second = (Judged(query, "green", STRONG, (query, "green"), known) for query in ("red", "blue"))
+    found = [s for seed in range(100) for s in task.samples([first, second], tokenizer, np.random.default_rng(seed))]
     assert {int(sample.labels["label"]) for sample in found} == {STRONG}

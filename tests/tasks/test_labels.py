@@ -1,4 +1,4 @@
-"""The labels of a task: given, or learnt from the rows; and the kinds that answer with them."""
+"""Labels of a task, given or collected from the rows, and the tasks that predict them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def rows(*labels: object) -> list[Row]:
     return [Row({"text": "x", "label": label}, Place("train.tsv", 2 + i)) for i, label in enumerate(labels)]
 
 
-class TestLists:
-    def test_labels_are_sorted_as_text_or_where_all_are_numbers_as_numbers(self) -> None:
+class TestLabelLists:
+    def test_labels_are_sorted_as_text_or_numerically_if_all_are_numbers(self) -> None:
         assert collected(["b", "a", "B", "b"]) == ("B", "a", "b")
         assert collected(["10", "9", "-1"]) == ("-1", "9", "10")
         assert collected(["10", "9", "x"]) == ("10", "9", "x")
@@ -42,11 +42,11 @@ class TestLists:
             assert set(collected(labels)) == {label for label in labels if label.strip()}
 
     @pytest.mark.parametrize("labels", [("a",), ("a", "b", "a")])
-    def test_fewer_than_two_or_the_same_twice_are_no_labels(self, labels: tuple[str, ...]) -> None:
+    def test_fewer_than_two_or_duplicate_labels_raise_an_error(self, labels: tuple[str, ...]) -> None:
         with pytest.raises(UserError, match=r"labels: expected at least two different ones, found a"):
             check_labels(labels)
 
-    def test_an_unknown_label_is_told_with_those_that_are_known(self) -> None:
+    def test_an_unknown_label_raises_an_error_that_lists_the_known_ones(self) -> None:
         with pytest.raises(UserError, match=r"^label 'ok' is not one of bad, good$"):
             index_of("ok", ["bad", "good"])
         many = [f"topic{i}" for i in range(30)]
@@ -55,25 +55,25 @@ class TestLists:
 
 
 class TestClassify:
-    def test_labels_of_rows_become_classes_and_a_number_is_its_digits(self) -> None:
+    def test_labels_of_rows_become_classes_with_numbers_as_text(self) -> None:
         task = Classify().adapted_to(rows(10, "9", 10))
         assert task.labels == ("9", "10")
         assert [task.truth(row) for row in rows(10, "9")] == [1, 0]
 
-    def test_rows_without_a_usable_label_are_named_with_their_places(self) -> None:
+    def test_rows_without_a_usable_label_are_reported_with_file_and_line(self) -> None:
         with pytest.raises(UserError, match=r"train\.tsv:3: column 'label': expected text, found nothing") as caught:
             Classify().adapted_to(rows("a", None, "b", ["a"]))
         assert "train.tsv:5: column 'label': expected text, found ['a']" in str(caught.value)
 
-    def test_the_likeliest_label_is_answered_with_its_probability(self) -> None:
+    def test_the_most_likely_label_is_predicted_with_its_probability(self) -> None:
         answer = Classify(labels=("a", "b", "c")).answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
         assert answer == {"label": "b", "probability": pytest.approx(5 / 8)}
 
-    def test_huge_logits_are_no_trouble(self) -> None:
+    def test_huge_logits_do_not_overflow(self) -> None:
         answer = Classify(labels=("a", "b")).answer(NOTHING, [np.float32([-1e30, 1e30])])
         assert answer == {"label": "b", "probability": 1.0}
 
-    def test_the_f1_of_one_label_is_refused_where_there_are_more_than_two(self) -> None:
+    def test_binary_f1_is_rejected_for_more_than_two_labels(self) -> None:
         with pytest.raises(UserError, match=r"metrics: f1 is that of one of two labels; for 3 there is macro_f1"):
             Classify(labels=("a", "b", "c"), metrics=("f1",))
         with pytest.raises(UserError, match="for 3 there is macro_f1"):
@@ -87,55 +87,55 @@ class TestMultiLabel:
         ("cell", "hot"),
         [("a;c", [1, 0, 1]), (" c ; a ;", [1, 0, 1]), ("", [0, 0, 0]), (["b"], [0, 1, 0]), ([], [0, 0, 0])],
     )
-    def test_a_cell_is_a_list_or_text_with_separators(self, cell: object, hot: list[int]) -> None:
+    def test_a_cell_can_be_a_list_or_text_with_separators(self, cell: object, hot: list[int]) -> None:
         assert self.task.truth(rows(cell)[0]).tolist() == hot
 
-    def test_all_labels_as_likely_as_the_threshold_are_answered(self) -> None:
-        odds = np.float32([1 / 3 + 1e-6, 1 / 4, 9])  # of 1/4, 1/5 and 9/10
+    def test_all_labels_at_or_above_the_threshold_are_predicted(self) -> None:
+        odds = np.float32([1 / 3 + 1e-6, 1 / 4, 9])  # probabilities 1/4, 1/5 and 9/10
         answer = self.task.answer(NOTHING, [np.log(odds)])
         assert answer == {"labels": ["a", "c"], "probabilities": [pytest.approx(0.25, abs=1e-5), pytest.approx(0.9)]}
 
-    def test_huge_logits_are_no_trouble(self) -> None:
+    def test_huge_logits_do_not_overflow(self) -> None:
         with np.errstate(over="raise", invalid="raise"):
             answer = self.task.answer(NOTHING, [np.float32([-1e30, 1e30, -99])])
         assert answer == {"labels": ["b"], "probabilities": [1.0]}
 
-    def test_an_unknown_label_among_known_ones_is_named(self) -> None:
+    def test_an_unknown_label_among_known_ones_is_reported(self) -> None:
         with pytest.raises(UserError, match="label 'd' is not one of a, b, c"):
             self.task.truth(rows("a;d")[0])
 
-    def test_labels_are_collected_from_lists_and_text_alike(self) -> None:
-        unaware = replace(self.task, labels=())
-        assert unaware.adapted_to(rows("a;c", ["b", "a"], "")).labels == ("a", "b", "c")
+    def test_labels_are_collected_from_lists_and_from_text(self) -> None:
+        without_labels = replace(self.task, labels=())
+        assert without_labels.adapted_to(rows("a;c", ["b", "a"], "")).labels == ("a", "b", "c")
 
     @pytest.mark.parametrize(("key", "value"), [("threshold", 0.0), ("threshold", 1.0), ("separator", "")])
-    def test_settings_without_sense_are_refused(self, key: str, value: object) -> None:
+    def test_invalid_settings_are_rejected(self, key: str, value: object) -> None:
         with pytest.raises(UserError, match=f"^{key}: expected"):
             replace(self.task, **{key: value})
 
 
 class TestRegress:
     @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5"])
-    def test_what_is_no_finite_number_is_quoted(self, cell: str) -> None:
+    def test_a_value_that_is_not_a_finite_number_is_quoted(self, cell: str) -> None:
         with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):
             Regress().truth(rows(cell)[0])
 
-    def test_numbers_may_be_written_as_text_or_be_numbers(self) -> None:
+    def test_values_may_be_numbers_or_text(self) -> None:
         assert [Regress().truth(row) for row in rows("-1.5", 3, 2.25, " 1e2 ")] == [-1.5, 3, 2.25, 100]
 
     @pytest.mark.parametrize(("logit", "value"), [(-1.0, 0.0), (2.5, 2.5), (7.0, 5.0)])
-    def test_answers_keep_to_the_limits(self, logit: float, value: float) -> None:
+    def test_predictions_are_clipped_to_the_limits(self, logit: float, value: float) -> None:
         assert Regress(limits=(0, 5)).answer(NOTHING, [np.float32([logit])]) == {"value": value}
         assert Regress().answer(NOTHING, [np.float32([logit])]) == {"value": logit}
 
-    def test_numbers_are_learnt_by_their_distance_from_the_mean_in_deviations(self) -> None:
+    def test_targets_are_standardized_by_mean_and_standard_deviation(self) -> None:
         task = Regress().adapted_to(rows(300_000, "not yet known", 100_000, 500_000))
         assert task.scale == pytest.approx((300_000, 163_299.316))
         assert [task.target(row) for row in rows(300_000, 100_000)] == pytest.approx([0, -1.224745])
         assert task.answer(NOTHING, [np.float32([-1.2247449])])["value"] == pytest.approx(100_000, rel=1e-6)
         assert task.adapted_to(rows(1, 2)) == task
 
-    def test_a_number_that_is_always_the_same_is_the_mean(self) -> None:
+    def test_constant_values_have_deviation_1(self) -> None:
         task = Regress().adapted_to(rows(7, 7))
         assert (task.scale, task.target(rows(7)[0])) == ((7, 1), 0)
 
@@ -143,22 +143,22 @@ class TestRegress:
         task = Regress(scale=(2e-9, 1e-9))
         assert task.answer(NOTHING, [np.float32([0.5])]) == {"value": pytest.approx(2.5e-9, rel=1e-12)}
 
-    def test_a_deviation_is_above_zero(self) -> None:
+    def test_the_deviation_must_be_above_zero(self) -> None:
         with pytest.raises(UserError, match=r"scale: expected a mean and a deviation above 0, found \[0, 0\]"):
             Regress(scale=(0, 0))
 
-    def test_limits_are_a_smaller_and_a_larger_number(self) -> None:
+    def test_limits_must_be_a_smaller_and_a_larger_number(self) -> None:
         with pytest.raises(UserError, match=r"limits: expected a smaller and a larger number, found \[5, 0\]"):
             Regress(limits=(5, 0))
 
 
 class TestRank:
-    def test_texts_are_ranked_within_their_query_or_their_group(self) -> None:
+    def test_texts_are_ranked_within_their_query_or_group(self) -> None:
         row = Row({"query": "q", "text": "t", "label": "1", "topic": 7})
         assert Rank().truth(row) == ("q", 1)
         assert Rank(group="topic").truth(row) == ("7", 1)
 
-    def test_a_grade_is_0_or_1(self) -> None:
+    def test_a_grade_must_be_0_or_1(self) -> None:
         with pytest.raises(UserError, match="label '2' is not 0 or 1"):
             Rank().truth(Row({"query": "q", "text": "t", "label": 2}))
 
@@ -166,7 +166,7 @@ class TestRank:
         assert Rank().answer(NOTHING, [np.log(np.float32([1, 3]))]) == {"score": pytest.approx(0.75)}
 
 
-def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
+def test_labels_in_a_list_may_be_text_numbers_or_booleans_only() -> None:
     task = MultiLabel(labels=("1", "a", "true"))
     assert task.truth(Row({"label": ["a", 1, True]})).tolist() == [1, 1, 1]
     for wrong in (None, {"x": 1}):
@@ -174,7 +174,7 @@ def test_labels_of_several_may_be_words_and_numbers_and_nothing_else() -> None:
             task.truth(Row({"label": [wrong]}))
 
 
-def test_rows_with_an_empty_column_for_the_label_are_not_labeled() -> None:
+def test_rows_with_an_empty_label_column_are_not_labeled() -> None:
     for empty in ("", " ", None, float("nan")):
         assert not Classify().is_labeled(rows(empty, empty))
         assert Classify().is_labeled(rows(empty, "a"))
@@ -182,6 +182,6 @@ def test_rows_with_an_empty_column_for_the_label_are_not_labeled() -> None:
         assert not MultiLabel().is_labeled(rows(empty, empty))
 
 
-def test_a_row_without_a_label_among_others_is_told_with_the_way_out() -> None:
+def test_a_row_without_a_label_raises_an_error_that_suggests_skip() -> None:
     with pytest.raises(UserError, match="there is no label; rows without one can be left out by `skip`, with ''"):
         Classify(labels=("a", "b")).truth(rows(" ")[0])

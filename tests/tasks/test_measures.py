@@ -1,4 +1,4 @@
-"""Every measure against cases that are worked by hand; the arithmetic stands beside them."""
+"""Every measure against cases worked out by hand, with the arithmetic alongside."""
 
 from __future__ import annotations
 
@@ -45,62 +45,62 @@ from tasks.downstream.measures import (
 from tasks.downstream.tag import Tag
 
 RIGHT, GIVEN = [1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 0, 0]
-# Of class 1: 2 found, 1 missed, 1 too many; of class 0: 4 found, 1 missed, 1 too many.
+# Class 1: 2 true positives, 1 false negative, 1 false positive; class 0: 4, 1, 1.
 
 
 def sets(*rows: str) -> list[np.ndarray]:
-    """Rows such as "ab" as one number for each of the labels a, b, c."""
+    """Rows such as "ab" as multi-hot vectors over the labels a, b, c."""
     return [np.array([int(label in row) for label in "abc"]) for row in rows]
 
 
 class TestClassification:
-    def test_accuracy_is_the_share_that_is_right(self) -> None:
+    def test_accuracy_is_the_share_of_correct_predictions(self) -> None:
         assert accuracy(RIGHT, GIVEN) == 6 / 8
 
-    def test_f1_is_that_of_the_second_class(self) -> None:
+    def test_f1_is_computed_for_class_1(self) -> None:
         # Precision 2/3, recall 2/3.
         assert f1(RIGHT, GIVEN) == pytest.approx(2 / 3)
         assert f1([1 - a for a in RIGHT], [1 - a for a in GIVEN]) == pytest.approx(4 / 5)
 
-    def test_macro_f1_is_the_mean_over_classes_large_or_small(self) -> None:
+    def test_macro_f1_is_the_unweighted_mean_over_classes(self) -> None:
         assert macro_f1(RIGHT, GIVEN) == pytest.approx((2 / 3 + 4 / 5) / 2)
-        # Class 2 is never answered: 0; class 0: 2*2 / (2 + 3); class 1: 1.
+        # Class 2 is never predicted: 0; class 0: 2*2 / (2 + 3); class 1: 1.
         assert macro_f1([0, 0, 1, 2], [0, 0, 1, 0]) == pytest.approx((4 / 5 + 1 + 0) / 3)
 
-    def test_macro_f1_leaves_out_classes_that_are_neither_right_nor_answered(self) -> None:
+    def test_macro_f1_ignores_classes_in_neither_targets_nor_predictions(self) -> None:
         assert macro_f1([0, 2, 2], [0, 2, 2]) == 1
 
-    def test_matthews_is_the_correlation_of_two_by_two_counts(self) -> None:
+    def test_matthews_is_the_correlation_of_the_confusion_matrix(self) -> None:
         # (2*4 - 1*1) / sqrt(3 * 3 * 5 * 5)
         assert matthews(RIGHT, GIVEN) == pytest.approx(7 / 15)
         assert matthews([0, 1, 0, 1], [1, 0, 1, 0]) == pytest.approx(-1)
 
-    @pytest.mark.parametrize("answer", [0, 1])
-    def test_constant_answers_have_no_correlation_and_warn_of_nothing(self, answer: int) -> None:
+    @pytest.mark.parametrize("predicted", [0, 1])
+    def test_constant_predictions_have_no_correlation_and_no_warning(self, predicted: int) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert matthews(RIGHT, [answer] * 8) == 0
+            assert matthews(RIGHT, [predicted] * 8) == 0
             # All 1: precision 3/8, recall 1, so 2*3 / (3 + 8).
-            assert f1(RIGHT, [answer] * 8) == pytest.approx(6 / 11 if answer else 0)
+            assert f1(RIGHT, [predicted] * 8) == pytest.approx(6 / 11 if predicted else 0)
             # All 0: F1 of class 0 is 2*5 / (5 + 8).
-            assert macro_f1(RIGHT, [answer] * 8) == pytest.approx((6 / 11 if answer else 10 / 13) / 2)
+            assert macro_f1(RIGHT, [predicted] * 8) == pytest.approx((6 / 11 if predicted else 10 / 13) / 2)
 
 
 class TestRegression:
-    def test_pearson_is_the_covariance_over_both_deviations(self) -> None:
+    def test_pearson_is_the_covariance_over_both_standard_deviations(self) -> None:
         # Deviations -1 0 1 and -2 1 1: 3 / sqrt(2 * 6).
         assert pearson([1, 2, 3], [0, 3, 3]) == pytest.approx(3 / 12**0.5)
 
-    def test_spearman_sees_ranks_only_and_shares_those_of_equals(self) -> None:
+    def test_spearman_uses_ranks_only_and_averages_ties(self) -> None:
         assert spearman([1, 2, 3, 4], [0.1, 0.2, 0.3, 900]) == pytest.approx(1)
         # Ranks 1 2 3 and 1 2.5 2.5: deviations -1 0 1 and -1 .5 .5, 1.5 / sqrt(2 * 1.5).
         assert spearman([1, 2, 3], [0, 7, 7]) == pytest.approx(1.5 / 3**0.5)
 
-    def test_mean_squared_error_is_in_the_squared_unit_of_the_rows(self) -> None:
+    def test_mean_squared_error_is_in_squared_units_of_the_data(self) -> None:
         assert mean_squared_error([1, 2, 3], [1, 4, 0]) == pytest.approx((0 + 4 + 9) / 3)
 
     @pytest.mark.parametrize(("right", "given"), [([1, 2, 3], [2, 2, 2]), ([2, 2, 2], [1, 2, 3]), ([1], [1])])
-    def test_where_a_side_is_constant_correlation_is_zero_without_a_warning(
+    def test_correlation_with_a_constant_is_zero_without_a_warning(
         self, right: list[float], given: list[float]
     ) -> None:
         with warnings.catch_warnings():
@@ -110,19 +110,19 @@ class TestRegression:
 
 class TestSetsOfLabels:
     right, given = sets("ab", "a", "", "c"), sets("a", "ab", "", "")
-    # Of a: 2 found.  Of b: 1 missed, 1 too many.  Of c: 1 missed.
+    # a: 2 true positives.  b: 1 false negative, 1 false positive.  c: 1 false negative.
 
     def test_micro_f1_counts_all_labels_together(self) -> None:
-        # Found 2, right 4, answered 3.
+        # 2 true positives, 4 targets, 3 predictions.
         assert set_micro_f1(self.right, self.given) == pytest.approx(2 * 2 / (4 + 3))
 
     def test_macro_f1_is_the_mean_over_labels(self) -> None:
         assert set_macro_f1(self.right, self.given) == pytest.approx((1 + 0 + 0) / 3)
 
-    def test_exact_is_the_share_of_rows_without_any_mistake(self) -> None:
+    def test_exact_is_the_share_of_rows_without_errors(self) -> None:
         assert exact_sets(self.right, self.given) == 1 / 4  # the row without labels
 
-    def test_nothing_answered_is_zero_without_a_warning(self) -> None:
+    def test_no_predictions_score_zero_without_a_warning(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert set_micro_f1(self.right, sets("", "", "", "")) == 0
@@ -131,18 +131,18 @@ class TestSetsOfLabels:
 
 class TestEntities:
     right = ("B-PER I-PER O B-LOC".split(), "O B-ORG O".split())
-    # The person right, the place of another type, the organisation one word too long, one that is none.
+    # The person is right, the location has another type, the organization is a word too long, one is spurious.
     given = ("B-PER I-PER O B-ORG".split(), "B-LOC B-ORG I-ORG".split())
 
-    def test_type_first_and_last_word_must_be_right(self) -> None:
+    def test_type_and_first_and_last_word_must_match(self) -> None:
         assert entity_precision(self.right, self.given) == pytest.approx(1 / 4)
         assert entity_recall(self.right, self.given) == pytest.approx(1 / 3)
         assert entity_f1(self.right, self.given) == pytest.approx(2 / (4 + 3))
 
-    def test_two_entities_side_by_side_are_not_one_of_both(self) -> None:
+    def test_two_adjacent_entities_are_not_one(self) -> None:
         assert entity_f1(["B-PER B-PER".split()], ["B-PER I-PER".split()]) == 0
 
-    def test_without_an_entity_on_a_side_it_is_zero_without_a_warning(self) -> None:
+    def test_no_entities_on_one_side_score_zero_without_a_warning(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert entity_f1(self.right, ["O O O O".split(), "O O O".split()]) == 0
@@ -160,83 +160,83 @@ class TestEntities:
         answer = {"tags": "B-PER O O B-LOC B-LOC I-LOC B-PER".split()}
         scores = [task.scores([Row({"tag": tags})], [answer]) for tags in (bio, iob1)]
         assert scores[0] == scores[1]
-        assert scores[0]["f1"] == pytest.approx(3 / 4)  # the first person is cut, the other three are right
+        assert scores[0]["f1"] == pytest.approx(3 / 4)  # the first person is truncated, the other three are right
 
 
-def _falls(scores: Sequence[int], order: Sequence[int]) -> bool:
+def _descending(scores: Sequence[int], order: Sequence[int]) -> bool:
     return all(scores[a] >= scores[b] for a, b in pairwise(order))
 
 
 class TestRanking:
     right = (("a", 0), ("a", 1), ("a", 1), ("b", 1), ("b", 0), ("c", 0), ("c", 0))
     scores = (0.9, 0.8, 0.1, 0.3, 0.2, 0.7, 0.6)
-    # Of a the relevant ones stand at the ranks 2 and 3, of b at 1; c has none.
+    # Relevant texts rank 2 and 3 for a, 1 for b; c has none.
 
-    def test_mrr_is_the_mean_of_one_over_the_first_relevant_rank(self) -> None:
+    def test_mrr_is_the_mean_reciprocal_of_the_first_relevant_rank(self) -> None:
         assert mean_reciprocal_rank(self.right, self.scores) == pytest.approx((1 / 2 + 1) / 2)
 
     def test_map_is_the_mean_precision_at_the_relevant_ranks(self) -> None:
         assert mean_average_precision(self.right, self.scores) == pytest.approx(((1 / 2 + 2 / 3) / 2 + 1) / 2)
 
-    def test_a_model_that_scores_all_texts_alike_gains_nothing_by_the_order_of_the_rows(self) -> None:
+    def test_with_equal_scores_the_order_of_the_rows_does_not_matter(self) -> None:
         for grades in set(permutations((1, 0, 0))):
             right = [("a", grade) for grade in grades]
             assert mean_reciprocal_rank(right, [0.5] * 3) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
             assert mean_average_precision(right, [0.5] * 3) == pytest.approx((1 + 1 / 2 + 1 / 3) / 3)
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=6))
-    def test_equal_scores_count_as_the_mean_over_all_orders_that_keep_better_ones_first(self, texts) -> None:
+    def test_ties_score_the_mean_over_all_orders_that_sort_the_scores(self, texts) -> None:
         right, scores = [("a", grade) for _, grade in texts], [score for score, _ in texts]
-        orders = [[right[i] for i in order] for order in permutations(range(len(texts))) if _falls(scores, order)]
+        orders = [[right[i] for i in order] for order in permutations(range(len(texts))) if _descending(scores, order)]
         distinct = [float(-place) for place in range(len(texts))]
         for measure in (mean_reciprocal_rank, mean_average_precision):
             assert measure(right, scores) == pytest.approx(np.mean([measure(order, distinct) for order in orders]))
 
-    def test_rows_of_a_query_need_not_stand_together(self) -> None:
+    def test_rows_of_a_query_need_not_be_adjacent(self) -> None:
         order = [5, 0, 3, 1, 6, 4, 2]
         right, scores = [self.right[i] for i in order], [self.scores[i] for i in order]
         assert mean_average_precision(right, scores) == mean_average_precision(self.right, self.scores)
 
-    def test_queries_without_a_relevant_text_take_no_part(self) -> None:
+    def test_queries_without_a_relevant_text_are_ignored(self) -> None:
         assert mean_reciprocal_rank([("c", 0)], [0.7]) == mean_average_precision([("c", 0)], [0.7]) == 0
 
-    def test_a_score_of_one_half_is_an_answer(self) -> None:
-        # Answered: 0.8, 0.5 of the relevant, 0.9 of the others.
+    def test_a_score_of_one_half_counts_as_relevant(self) -> None:
+        # Predicted relevant: 0.8 and 0.5, which are, and 0.9, which is not.
         right, scores = [("a", 0), ("a", 1), ("a", 1), ("a", 1)], [0.9, 0.8, 0.5, 0.499]
         assert ranked_accuracy(right, scores) == 2 / 4
         assert ranked_f1(right, scores) == pytest.approx(2 * 2 / (3 + 3))
 
 
 class TestTranslation:
-    def test_bleu_is_the_mean_of_the_shares_of_runs_of_words_that_are_right(self) -> None:
-        # Of "the cat sat on the mat": 5 of 6 words, 4 of 5 pairs, 3 of 4 runs of three and 2 of 3 of four.
+    def test_bleu_is_the_geometric_mean_of_the_n_gram_precisions(self) -> None:
+        # 5 of 6 words, 4 of 5 bigrams, 3 of 4 trigrams and 2 of 3 4-grams match.
         assert bleu(["the cat sat on the mat"], ["the cat sat on the rug"]) == pytest.approx(
             (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** (1 / 4)
         )
 
-    def test_bleu_punishes_what_is_too_short(self) -> None:
+    def test_bleu_penalizes_short_hypotheses(self) -> None:
         assert bleu(["a b c d e f"], ["a b c d e"]) == pytest.approx(np.exp(1 - 6 / 5))
 
     def test_bleu_of_chinese_counts_characters(self) -> None:
         assert bleu(["我们在这里工作"], ["我们在这里工作"]) == pytest.approx(1)
         assert bleu(["我们在这里工作"], ["我们在这里吃饭"]) == pytest.approx((5 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** (1 / 4))
 
-    def test_chrf_compares_runs_of_characters(self) -> None:
+    def test_chrf_compares_character_n_grams(self) -> None:
         assert chrf(["abc"], ["abc"]) == pytest.approx(1)
-        # One run of each length up to two is right: F2 of 2/3 of the characters, 1/2 of the pairs, none of three.
+        # F2 of 2/3 of the characters, 1/2 of the bigrams and none of the trigrams.
         assert chrf(["abc"], ["abd"]) == pytest.approx((2 / 3 + 1 / 2 + 0) / 3, abs=0.01)
 
 
 class TestTranscription:
-    def test_a_word_error_rate_counts_words_put_in_left_out_and_replaced_for_each_that_is_right(self) -> None:
-        # One replaced and one left out of four; one put in beside one: three errors for five words.
+    def test_word_error_rate_is_edits_per_reference_word(self) -> None:
+        # A substitution and a deletion in four words, an insertion in one: three errors in five words.
         assert wer(["a b c d", "e"], ["a x c", "e f"]) == pytest.approx(3 / 5)
         assert wer(["a b"], ["a b"]) == 0
 
-    def test_capitals_cannot_be_heard(self) -> None:
+    def test_case_is_ignored(self) -> None:
         assert wer(["MR SMITH"], ["mr Smith"]) == cer(["Ab"], ["aB"]) == 0
 
-    def test_it_may_be_above_one(self) -> None:
+    def test_word_error_rate_may_exceed_one(self) -> None:
         assert wer(["a"], ["b c d"]) == pytest.approx(3)
 
     @pytest.mark.parametrize(
@@ -253,71 +253,74 @@ class TestTranscription:
             ("हिन्दी, दी", "हिन्दी , दी"),
         ],
     )
-    def test_how_a_vocabulary_spaces_what_is_right_is_no_error(self, said: str, written: str) -> None:
+    def test_spacing_by_the_tokenizer_is_not_an_error(self, said: str, written: str) -> None:
         assert wer([said], [written]) == cer([said], [written]) == 0
 
-    def test_a_letter_of_a_script_without_spaces_is_a_word_and_so_is_a_mark(self) -> None:
+    def test_characters_of_scripts_without_spaces_and_punctuation_marks_count_as_words(self) -> None:
         assert wer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
         assert cer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
         assert wer(["well, now"], ["well now"]) == pytest.approx(1 / 3)
         assert wer(["don't go"], ["dont go"]) == pytest.approx(1 / 2)
 
-    def test_an_accent_is_no_mark_however_it_is_encoded(self) -> None:
+    def test_an_accent_is_not_punctuation_in_any_encoding(self) -> None:
         assert wer(["Café"], ["cafe\u0301"]) == cer(["Café"], ["cafe\u0301"]) == 0
         assert wer(["वह हिन्दी बोलती है"], ["वह हिंदी बोलती है"]) == pytest.approx(1 / 4)
 
-    def test_a_character_error_rate_counts_characters_and_spaces(self) -> None:
+    def test_character_error_rate_counts_characters_and_spaces(self) -> None:
         assert cer(["ab cd"], ["ab cx"]) == pytest.approx(1 / 5)
 
 
 class TestSpeech:
-    def test_a_sound_is_not_distorted_beside_itself_nor_louder_nor_slower(self) -> None:
+    def test_distortion_ignores_loudness_and_tempo(self) -> None:
         wave = tone(500, 1000)
         assert mcd([wave], [wave]) == 0
         assert mcd([wave], [Wave(2 * wave.samples, wave.rate)]) == pytest.approx(0, abs=1e-4)
-        held = Wave(np.concatenate([tone(500).samples, tone(500, 500, 1000).samples]), 8000)
-        assert mcd([held], [wave]) < mcd([tone(1500, 3000)], [wave]) / 3
+        slower = Wave(np.concatenate([tone(500).samples, tone(500, 500, 1000).samples]), 8000)
+        assert mcd([slower], [wave]) < mcd([tone(1500, 3000)], [wave]) / 3
 
-    def test_a_sound_shorter_than_a_window_is_measured_too(self) -> None:
+    def test_a_sound_shorter_than_a_window_can_be_measured(self) -> None:
         short, other = (Wave(tone(hertz).samples[:50], 8000) for hertz in (500, 1500))
         assert mcd([short], [short]) == 0 < mcd([short], [other]) < np.inf
 
-    def test_the_distortion_of_cepstra_is_the_distance_in_decibels(self) -> None:
-        # Of two sounds of one frame each: by hand from their cepstra.
+    def test_distortion_is_the_cepstral_distance_in_decibels(self) -> None:
+        # Two sounds of one frame each, computed by hand from their cepstra.
         config = FeatureConfig(bins=24, normalize="none")
-        one, other = (Wave(tone(hertz).samples[:200], 8000) for hertz in (500, 1500))
-        cepstra = [dct(features(config, wave.samples)[0] / 2, norm="ortho")[1:13] for wave in (one, other)]
+        first, second = (Wave(tone(hertz).samples[:200], 8000) for hertz in (500, 1500))
+        cepstra = [dct(features(config, wave.samples)[0] / 2, norm="ortho")[1:13] for wave in (first, second)]
         expected = 10 / np.log(10) * np.sqrt(2 * ((cepstra[0] - cepstra[1]) ** 2).sum())
-        assert mcd([one], [other]) == pytest.approx(expected, rel=1e-6)
+        assert mcd([first], [second]) == pytest.approx(expected, rel=1e-6)
 
     @given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**31), st.booleans())
-    def test_frames_are_aligned_as_cell_by_cell(self, rows: int, columns: int, seed: int, equal: bool) -> None:
-        """By the recurrence itself; where sums are equal, which way counts decides how many cells the mean is of."""
+    def test_alignment_matches_the_cell_by_cell_recurrence(
+        self, rows: int, columns: int, seed: int, equal: bool
+    ) -> None:
+        """Ties matter: among equal sums, the choice of path decides over how many cells the mean is taken."""
         rng = np.random.default_rng(seed)
         costs = rng.integers(0, 3, (rows, columns)).astype(float) if equal else rng.random((rows, columns))
         sums = {(-1, -1): (0.0, 0)}
         for i, j in np.ndindex(rows, columns):
-            ways = [sums[at] for at in ((i - 1, j - 1), (i - 1, j), (i, j - 1)) if at in sums]
-            total, count = min(ways, key=lambda way: way[0])
+            paths = [sums[at] for at in ((i - 1, j - 1), (i - 1, j), (i, j - 1)) if at in sums]
+            total, count = min(paths, key=lambda path: path[0])
             sums[i, j] = total + costs[i, j], count + 1
         total, count = sums[rows - 1, columns - 1]
         assert measures._warped_mean(costs) == total / count
 
-    def test_twenty_seconds_are_aligned_in_less_than_two(self) -> None:
+    def test_twenty_seconds_of_audio_align_in_under_two_seconds(self) -> None:
         costs = np.random.default_rng(0).random((2000, 2000))
-        began = process_time()
+        start = process_time()
         measures._warped_mean(costs)
-        assert process_time() - began < 2
+        assert process_time() - start < 2
 
 
 def tone(*hertz: int, samples: int = 1600) -> Wave:
     time = np.arange(samples) / 8000
     noise = np.random.default_rng(0).normal(0, 0.01, samples)
     return Wave(
-        np.concatenate([0.3 * np.sin(2 * np.pi * one * time) + noise for one in hertz]).astype(np.float32), 8000
+        np.concatenate([0.3 * np.sin(2 * np.pi * frequency * time) + noise for frequency in hertz]).astype(np.float32),
+        8000,
     )
 
 
-def test_every_measure_of_the_module_is_worked_here() -> None:
+def test_every_public_measure_is_imported_here() -> None:
     public = {name for name, item in vars(measures).items() if getattr(item, "__module__", "") == measures.__name__}
     assert {name for name in public if not name.startswith("_")} <= set(globals())

@@ -1,4 +1,4 @@
-"""Ranking: what is right, and what is answered."""
+"""Ranking: targets and predicted scores."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tasks.downstream.rank import Rank
 ROW = Row({"query": "colour", "text": "blue", "label": "1 "})
 
 
-def test_white_space_around_a_label_is_none_of_it() -> None:
+def test_whitespace_around_a_label_is_ignored() -> None:
     assert Rank().truth(ROW) == ("colour", 1)
 
 
 @pytest.mark.parametrize("mean", [-16.0, 0.0, 12.0, 16.0])
-def test_the_order_of_a_model_that_is_sure_is_that_of_its_logits(mean: float) -> None:
+def test_scores_of_a_confident_model_keep_the_order_of_its_logits(mean: float) -> None:
     task = Rank()
     example = task.example(ROW, TOKENIZER)
     differences = np.random.default_rng(0).normal(mean, 1.0, 200)
-    scores = [task.answer(example, [np.array([0.0, one], np.float32)])["score"] for one in differences]
+    scores = [task.answer(example, [np.array([0.0, difference], np.float32)])["score"] for difference in differences]
     assert np.argsort(scores).tolist() == np.argsort(differences).tolist()
     assert all(0 <= score <= 1 for score in scores)

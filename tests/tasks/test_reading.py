@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers to questions, worked by hand after the definitions of SQuAD and CMRC 2018."""
+"""Exact match and F1 for question answering, worked out by hand from the definitions of SQuAD and CMRC 2018."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ class TestSquad:
         [
             ("the Eiffel Tower", "Eiffel tower"),  # articles, case
             ("A cat and an owl", "cat and owl"),
-            ("U.S.", "us"),  # marks go without leaving a gap
+            ("U.S.", "us"),  # punctuation is removed without leaving a gap
             ("mother-in-law", "motherinlaw"),
             ("  two \t words\n", "two words"),
             ("'1999'", "1999"),
         ],
     )
-    def test_case_articles_marks_and_spaces_do_not_matter(self, right: str, given: str) -> None:
+    def test_case_articles_punctuation_and_spaces_are_ignored(self, right: str, given: str) -> None:
         assert squad_exact([[right]], [given]) == 1
         assert squad_f1([[right]], [given]) == 1
 
     @pytest.mark.parametrize(("right", "given"), [("theatre", "atre"), ("Anna", "nna"), ("two-one", "two one")])
-    def test_articles_go_only_as_words_and_marks_become_no_spaces(self, right: str, given: str) -> None:
+    def test_only_whole_word_articles_are_removed_and_punctuation_is_not_a_space(self, right: str, given: str) -> None:
         assert squad_exact([[right]], [given]) == 0
 
-    def test_f1_counts_shared_words_as_often_as_both_have_them(self) -> None:
-        # Shared: very, very, big.  Right has 3 words, the answer 5.
+    def test_f1_counts_shared_words_with_multiplicity(self) -> None:
+        # Shared: very, very, big.  The reference has 3 words, the prediction 5.
         assert squad_f1([["very very big"]], ["a very big very odd very"]) == pytest.approx(2 * 3 / (3 + 5))
         assert squad_f1([["one two"]], ["two one"]) == 1  # in any order
         assert squad_f1([["one"]], ["two"]) == 0
 
-    def test_of_several_right_answers_the_nearest_counts(self) -> None:
+    def test_of_several_references_the_best_match_counts(self) -> None:
         right = [["in the year 1999", "1999", "year"]]
         assert squad_exact(right, ["1999"]) == 1
         # Against "in year 1999" 2*2 / (3 + 2), against "1999" 2*1 / (1 + 2), against "year" the same.
         assert squad_f1(right, ["year 1999"]) == pytest.approx(4 / 5)
 
-    def test_a_question_without_an_answer_is_answered_by_nothing(self) -> None:
+    def test_the_right_prediction_for_an_unanswerable_question_is_empty(self) -> None:
         assert squad_exact([[], []], ["", "something"]) == 1 / 2
         assert squad_f1([[], []], ["", "something"]) == 1 / 2
         assert squad_f1([["something"]], [""]) == squad_exact([["something"]], [""]) == 0
@@ -49,7 +49,7 @@ class TestSquad:
     def test_the_score_is_the_mean_over_questions(self) -> None:
         assert squad_exact([["one"], ["two"], ["three"]], ["one", "x", "y"]) == pytest.approx(1 / 3)
 
-    def test_what_is_left_of_the_words(self) -> None:
+    def test_normalized_words(self) -> None:
         assert squad_words("The U.S.A.'s  an-them: “a” song") == ["usas", "anthem", "“", "”", "song"]
 
 
@@ -58,37 +58,37 @@ class TestCmrc:
         ("right", "given"),
         [("《红楼梦》", "红楼梦"), ("1999年，夏天。", "1999年夏天"), ("ERNIE模型", "ernie模型"), ("（北京）", "北京")],
     )
-    def test_case_and_most_marks_do_not_matter(self, right: str, given: str) -> None:
+    def test_case_and_most_punctuation_are_ignored(self, right: str, given: str) -> None:
         assert cmrc_exact([[right]], [given]) == 1
         assert cmrc_f1([[right]], [given]) == 1
 
-    def test_marks_that_the_official_measure_keeps_matter(self) -> None:
+    def test_punctuation_that_the_official_script_keeps_matters(self) -> None:
         assert cmrc_exact([["北京…"]], ["北京"]) == 0
         assert cmrc_exact([["北 京"]], ["北京"]) == 0
-        assert cmrc_f1([["北 京"]], ["北京"]) == 1  # spaces part no Chinese characters
+        assert cmrc_f1([["北 京"]], ["北京"]) == 1  # Chinese characters are units with or without spaces
 
-    def test_f1_is_of_the_longest_common_run(self) -> None:
-        # 天安门 is the run; right has 5 characters, the answer 4.
+    def test_f1_uses_the_longest_common_substring(self) -> None:
+        # 天安门 is common; the reference has 5 characters, the prediction 4.
         assert cmrc_f1([["北京天安门"]], ["天安门前"]) == pytest.approx(2 * 3 / (5 + 4))
-        # 北京 and 门 are shared, but not in one run: 2 of 5 and 4.
+        # 北京 and 门 are shared, but not contiguous: 2 of 5 and 4.
         assert cmrc_f1([["北京天安门"]], ["北京的门"]) == pytest.approx(2 * 2 / (5 + 4))
         assert cmrc_f1([["北京"]], ["上海"]) == 0
 
-    def test_words_of_other_scripts_and_numbers_are_one_unit_each(self) -> None:
+    def test_words_of_other_scripts_and_numbers_are_single_units(self) -> None:
         assert cmrc_units("在2018年用BERT base模型") == ["在", "2018", "年", "用", "bert", "base", "模", "型"]
         assert cmrc_units("涨了3.5%") == ["涨", "了", "3.5", "%"]
-        # Shared: 用 bert.  Right has 3 units, the answer 2.
+        # Shared: 用 bert.  The reference has 3 units, the prediction 2.
         assert cmrc_f1([["用BERT做"]], ["用bert"]) == pytest.approx(2 * 2 / (3 + 2))
 
-    def test_of_several_right_answers_the_nearest_counts(self) -> None:
+    def test_of_several_references_the_best_match_counts(self) -> None:
         assert cmrc_f1([["北京市", "北京"]], ["北京"]) == 1
         assert cmrc_exact([["北京市", "北京"]], ["北京"]) == 1
 
 
 @given(st.text(alphabet="ab the北京1.,。 ", max_size=12), st.text(alphabet="ab the北京1.,。 ", max_size=12))
-def test_an_exact_answer_has_all_of_f1_and_f1_is_the_same_both_ways(one: str, other: str) -> None:
+def test_an_exact_match_has_f1_1_and_f1_is_symmetric(first: str, second: str) -> None:
     for exact, f1, units in ((squad_exact, squad_f1, squad_words), (cmrc_exact, cmrc_f1, cmrc_units)):
-        assert 0 <= f1([[one]], [other]) <= 1
-        assert f1([[one]], [other]) == f1([[other]], [one])
-        if exact([[one]], [other]) and units(one):
-            assert f1([[one]], [other]) == 1
+        assert 0 <= f1([[first]], [second]) <= 1
+        assert f1([[first]], [second]) == f1([[second]], [first])
+        if exact([[first]], [second]) and units(first):
+            assert f1([[first]], [second]) == 1

@@ -1,4 +1,4 @@
-"""Reordering, distance and next sentence: labels that are true by construction, checked from the sample alone."""
+"""Reordering, distance and next sentence: labels correct by construction, verified from the sample alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKENIZER = numbered(20_000)
 
 
 def distinct(lengths: list[int], offset: int = 10, marks: list[int] | None = None) -> Document:
-    """A document in which every token is another one, so that a sample tells where each came from."""
+    """A document of distinct tokens, so that a sample shows where each token came from."""
     ids = np.arange(offset, offset + sum(lengths))
     found = np.array(marks or [0] * len(lengths), np.uint8)
     return Document(0, ids, np.zeros(len(ids), np.uint8), np.cumsum(lengths), found)
@@ -41,7 +41,7 @@ def sentences(text: Document) -> list[list[int]]:
 
 
 def even(labels: list[int], classes: int) -> bool:
-    """Whether all classes occur equally often, within five deviations."""
+    """Whether all classes occur equally often, within five standard deviations."""
     counts = np.bincount(labels, minlength=classes)
     expected = len(labels) / classes
     return len(counts) == classes and bool((np.abs(counts - expected) < 5 * np.sqrt(expected) + 1).all())
@@ -51,7 +51,7 @@ def even(labels: list[int], classes: int) -> bool:
 
 
 @pytest.mark.parametrize(("segments", "classes"), [(2, 3), (3, 9), (4, 33), (5, 153)])
-def test_there_is_a_class_for_every_order_of_every_number_of_parts(segments: int, classes: int) -> None:
+def test_there_is_a_class_for_every_permutation_of_every_number_of_parts(segments: int, classes: int) -> None:
     assert SentenceReordering(segments=segments).class_count() == classes
     assert len(set(arrangements(segments))) == classes
     assert set(arrangements(segments)) == {
@@ -60,51 +60,51 @@ def test_there_is_a_class_for_every_order_of_every_number_of_parts(segments: int
 
 
 def joined(order: tuple[int, ...]) -> tuple[int, ...]:
-    """The order with parts that stay side by side made one."""
+    """The order after merging parts that stay adjacent."""
     starts = [part for i, part in enumerate(order) if i == 0 or part != order[i - 1] + 1]
     return tuple(sorted(starts).index(part) for part in starts)
 
 
 @pytest.mark.parametrize(("segments", "orders"), [(2, 2), (3, 5), (4, 16)])
-def test_the_classes_are_fewer_different_orders(segments: int, orders: int) -> None:
+def test_distinct_orders_are_fewer_than_classes(segments: int, orders: int) -> None:
     assert len({joined(order) for order in arrangements(segments)}) == orders
 
 
 @pytest.mark.parametrize("segments", [2, 3, 4])
-def test_undoing_the_labeled_order_gives_back_the_passage(segments: int) -> None:
+def test_undoing_the_labeled_order_restores_the_passage(segments: int) -> None:
     text = distinct([3, 5, 2, 4, 6, 1, 3, 5, 4])
     task = SentenceReordering(segments=segments, max_len=24)
     groups: set[tuple[int, ...]] = set()
     for sample in samples(task, [text], seeds=60):
         shown = sample.ids[1:-1].tolist()
         order = arrangements(segments)[int(sample.labels["label"])]
-        # Parts are runs of following tokens: they break exactly where a token is not the one after the last.
+        # Parts are runs of consecutive tokens: they break where a token does not follow the previous one.
         parts = [list(run) for run in np.split(shown, np.flatnonzero(np.diff(shown) != 1) + 1)]
-        undone = sorted(shown)
-        assert undone == list(range(undone[0], undone[0] + len(undone)))
-        joined = sum(order[i + 1] == order[i] + 1 for i in range(len(order) - 1))  # neighbours left together
+        restored = sorted(shown)
+        assert restored == list(range(restored[0], restored[0] + len(restored)))
+        joined = sum(order[i + 1] == order[i] + 1 for i in range(len(order) - 1))  # neighbors that stay adjacent
         assert len(parts) == len(order) - joined
         ranks = np.argsort(np.argsort([part[0] for part in parts])).tolist()
         assert ranks == collapsed(order)
         assert {part[0] for part in parts} <= {int(s[0]) for s in sentences(text)}  # cut at sentence ends only
-        groups.add(tuple(undone))
-    assert len(groups) == len({group[0] for group in groups})  # always the same passages, whatever the order
+        groups.add(tuple(restored))
+    assert len(groups) == len({group[0] for group in groups})  # always the same passages in any order
 
 
 def collapsed(order: tuple[int, ...]) -> list[int]:
-    """The order of the runs that remain when parts that follow each other are joined: (1, 2, 0) -> [1, 0]."""
+    """The order of the runs that remain after merging consecutive parts: (1, 2, 0) -> [1, 0]."""
     heads = [part for i, part in enumerate(order) if i == 0 or order[i - 1] != part - 1]
     return [sorted(heads).index(part) for part in heads]
 
 
 @pytest.mark.parametrize("segments", [2, 3, 4])
-def test_the_classes_of_reordering_occur_evenly(segments: int) -> None:
+def test_reordering_classes_are_balanced(segments: int) -> None:
     task = SentenceReordering(segments=segments, max_len=32)
     found = [int(s.labels["label"]) for s in samples(task, [document([4] * 600)], seeds=40)]
     assert even(found, task.class_count())
 
 
-def test_reordering_leaves_headings_and_short_passages_out() -> None:
+def test_reordering_skips_headings_and_short_passages() -> None:
     text = distinct([3, 5, 5, 5], marks=[Mark.TITLE, 0, 0, 0])
     (sample,) = samples(SentenceReordering(), [text])
     assert sorted(sample.ids[1:-1].tolist()) == list(range(13, 28))
@@ -112,7 +112,7 @@ def test_reordering_leaves_headings_and_short_passages_out() -> None:
 
 
 @pytest.mark.parametrize("segments", [1, 6])
-def test_an_impossible_number_of_segments_is_a_sentence(segments: int) -> None:
+def test_an_impossible_number_of_segments_raises_an_error(segments: int) -> None:
     with pytest.raises(UserError, match=f"segments: expected 2 to 5, found {segments}"):
         SentenceReordering(segments=segments)
 
@@ -141,8 +141,8 @@ def test_the_labeled_distance_is_the_true_one() -> None:
     assert even(list(seen.elements()), 3)
 
 
-def test_any_sentence_that_is_far_enough_away_may_be_the_other_one() -> None:
-    """If strangers were beginnings only, say, what a sentence says would tell where it is from."""
+def test_any_sentence_that_is_far_enough_away_can_be_the_second() -> None:
+    """If second sentences were, say, only beginnings of documents, their content would give the label away."""
     here, there = distinct([4] * 7), distinct([5] * 6, offset=1000)
     found: dict[int, set[tuple[int, int]]] = {ADJACENT: set(), SAME_DOCUMENT: set(), TWO_DOCUMENTS: set()}
     for sample in samples(SentenceDistance(), [here, there], seeds=300):
@@ -154,12 +154,12 @@ def test_any_sentence_that_is_far_enough_away_may_be_the_other_one() -> None:
     assert found[TWO_DOCUMENTS] == {(i, k) for i in (0, 2, 4) for k in range(6)}
 
 
-def test_distance_leaves_headings_out_and_needs_four_sentences() -> None:
-    stranger = distinct([5] * 6, offset=1000)
-    assert samples(SentenceDistance(), [distinct([4] * 3), stranger]) == []
+def test_distance_skips_headings_and_needs_four_sentences() -> None:
+    other = distinct([5] * 6, offset=1000)
+    assert samples(SentenceDistance(), [distinct([4] * 3), other]) == []
     assert samples(SentenceDistance(), [distinct([4] * 4), distinct([])]) == []
     headed = distinct([4] * 5, marks=[0, 0, Mark.HEADING, 0, 0])
-    shown = [token for s in samples(SentenceDistance(), [headed, stranger], seeds=30) for token in sides(s)[0]]
+    shown = [token for s in samples(SentenceDistance(), [headed, other], seeds=30) for token in sides(s)[0]]
     assert shown
     assert not set(shown) & set(sentences(headed)[2])
 
@@ -167,7 +167,7 @@ def test_distance_leaves_headings_out_and_needs_four_sentences() -> None:
 # ------------------------------------------------------------------------------------------ next sentence
 
 
-def test_the_second_passage_follows_the_first_or_is_a_strangers() -> None:
+def test_the_second_passage_follows_the_first_or_comes_from_another_document() -> None:
     here, there = distinct([4, 6, 5, 3] * 6), distinct([5] * 30, offset=1000)
     seen = Counter[int]()
     for sample in samples(NextSentence(max_len=40), [here, there], seeds=60):
@@ -180,7 +180,7 @@ def test_the_second_passage_follows_the_first_or_is_a_strangers() -> None:
     assert even(list(seen.elements()), 2)
 
 
-def test_passages_are_cut_behind_any_sentence_and_strangers_begin_with_any_that_has_enough_behind_it() -> None:
+def test_passages_split_after_any_sentence_and_random_ones_start_at_any_with_enough_text() -> None:
     here, there = distinct([4, 4, 4]), distinct([2] * 9, offset=1000)
     found: dict[int, set[int]] = {}
     for sample in samples(NextSentence(), [here, there], seeds=400):
@@ -191,10 +191,10 @@ def test_passages_are_cut_behind_any_sentence_and_strangers_begin_with_any_that_
     assert found == {8: set(range(6)), 4: set(range(8))}
 
 
-def test_lengths_do_not_tell_whether_a_passage_follows() -> None:
+def test_lengths_do_not_reveal_whether_a_passage_follows() -> None:
     here = distinct([4, 6, 5, 3] * 6)
-    for strangers in ([2] * 60, [30] * 4):  # shorter sentences, longer ones
-        there = distinct(strangers, offset=1000)
+    for other_lengths in ([2] * 60, [30] * 4):  # shorter sentences, longer ones
+        there = distinct(other_lengths, offset=1000)
         lengths: dict[bool, Counter[tuple[int, int]]] = {True: Counter(), False: Counter()}
         for sample in samples(NextSentence(max_len=40), [here, there], seeds=400):
             first, second = sides(sample)

@@ -1,4 +1,4 @@
-"""Rows that a voice learns from: texts that are all there, and words as a dictionary writes them."""
+"""Speech synthesis rows: texts that are not truncated, and words spelled by a dictionary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from finetune.prepare import prepare
 from tasks.downstream.synthesize import Synthesize
 
 TASK = TOYS["synthesize"].task
-LONG = "red blue green red blue green red blue"  # with [CLS] and [SEP] one token more than the 9 that are read
+LONG = "red blue green red blue green red blue"  # with [CLS] and [SEP] one token above the max_len of 9
 
 
 def row(text: str) -> Row:
@@ -23,29 +23,29 @@ def row(text: str) -> Row:
 
 
 @pytest.mark.parametrize("split", ["train", "dev"])
-def test_a_sound_whose_text_is_cut_is_an_error_or_left_out(split: str) -> None:
-    """All of the words are said in it, so what is learnt, or judged by, would not be the text."""
+def test_a_row_with_truncated_text_raises_an_error_or_is_skipped(split: str) -> None:
+    """The audio contains all of the words, so training or evaluation on truncated text would be wrong."""
     assert not TASK.training_example(row(LONG.removesuffix(" blue")), TOKENIZER).cut
     rows = Split(split, [row("red blue"), row(LONG)])
     with pytest.raises(UserError, match=r"column 'text': the text has 10 tokens, and max_len is 9.*raise max_len"):
         prepare(TASK, rows, TOKENIZER)
     kept = prepare(TASK, rows, TOKENIZER, skip=True)
-    assert [one["text"] for one in kept.rows] == ["red blue"]
+    assert [kept_row["text"] for kept_row in kept.rows] == ["red blue"]
     assert any("1 row left out, as 'faulty' asks" in remark for remark in kept.remarks)
 
 
-def test_words_that_the_dictionary_lacks_stay_as_they_are_and_are_told(tmp_path: Path) -> None:
+def test_words_missing_from_the_dictionary_are_kept_and_reported(tmp_path: Path) -> None:
     (tmp_path / "words.dict").write_text("AZURE  blue\n", encoding="utf-8")
     assert isinstance(TASK, Synthesize)
     task = replace(TASK, dictionary=tmp_path / "words.dict")
     prepared = prepare(task, Split("train", [row("azure azure"), row("azure red")]), TOKENIZER)
-    written = [TOKENIZER.decode(example.samples[0].ids) for example in prepared.examples]
-    assert written == ["blue blue", "blue red"]
+    texts = [TOKENIZER.decode(example.samples[0].ids) for example in prepared.examples]
+    assert texts == ["blue blue", "blue red"]
     (remark,) = prepared.remarks
     assert "1 row with words that the dictionary lacks, which stay as they are" in remark
 
 
-def test_a_dictionary_that_cannot_be_read_is_told_by_its_key_before_any_row(tmp_path: Path) -> None:
+def test_an_unreadable_dictionary_is_reported_by_its_key_before_any_row(tmp_path: Path) -> None:
     assert isinstance(TASK, Synthesize)
     with pytest.raises(UserError, match=r"^task\.dictionary: .*none\.dict: cannot be read as a dictionary"):
         replace(TASK, dictionary=tmp_path / "none.dict").check_tokenizer(TOKENIZER)

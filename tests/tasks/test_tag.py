@@ -1,4 +1,4 @@
-"""Sequence labelling: tags in any of two forms, long sentences in pieces, words without tokens."""
+"""Sequence labeling: both tag formats, long sentences in several samples, words without tokens."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def one_hot(chosen: list[str], labels: tuple[str, ...] = LABELS) -> np.ndarray:
     return np.eye(len(labels), dtype=np.float32)[[labels.index(label) for label in chosen]]
 
 
-def answered(task: Tag, example: Example, tags: list[str]) -> list[str]:
-    """What is answered when the model says `tags` at the words' first tokens, and nonsense at all others."""
+def predicted_tags(task: Tag, example: Example, tags: list[str]) -> list[str]:
+    """The prediction of a model that emits `tags` at the words' first tokens and nonsense at all others."""
     _, firsts = example.notes
     logits, begin = [], 0
-    for sample, places in zip(example.samples, firsts, strict=True):
+    for sample, positions in zip(example.samples, firsts, strict=True):
         scores = np.full((len(sample), len(task.labels)), 99, np.float32)
-        scores[places] = one_hot(tags[begin : begin + len(places)], task.labels)
+        scores[positions] = one_hot(tags[begin : begin + len(positions)], task.labels)
         logits.append(scores)
-        begin += len(places)
+        begin += len(positions)
     return task.answer(example, logits)["tags"]
 
 
-class TestForms:
+class TestFormats:
     @given(TAGS)
     def test_any_tags_become_valid_bio_with_the_same_entities(self, tags: list[str]) -> None:
         bio = as_bio(tags)
@@ -60,7 +60,7 @@ class TestForms:
         assert as_bio(bio) == bio
 
     @given(TAGS)
-    def test_entities_are_told_with_their_places_and_words(self, tags: list[str]) -> None:
+    def test_entities_have_offsets_and_words(self, tags: list[str]) -> None:
         words = [f"w{i}" for i in range(len(tags))]
         found = entities(words, as_bio(tags))
         assert {(item["type"], item["start"], item["end"]) for item in found} == spans(tags)
@@ -69,12 +69,12 @@ class TestForms:
     def test_iob1_of_conll_2003(self) -> None:
         assert as_bio("I-ORG O I-MISC O I-PER B-PER I-LOC".split()) == "B-ORG O B-MISC O B-PER B-PER B-LOC".split()
 
-    def test_types_may_have_a_hyphen(self) -> None:
+    def test_types_may_contain_a_hyphen(self) -> None:
         assert as_bio(["B-work-of-art", "I-work-of-art"]) == ["B-work-of-art", "I-work-of-art"]
         assert entities(["a"], ["B-work-of-art"])[0]["type"] == "work-of-art"
 
     @pytest.mark.parametrize("tag", ["PER", "S-PER", "B-", "B", "", "o", "BPER"])
-    def test_a_tag_of_another_form_is_quoted_with_the_way_out(self, tag: str) -> None:
+    def test_a_tag_in_another_format_raises_an_error_that_suggests_entities_false(self, tag: str) -> None:
         with pytest.raises(UserError, match=f"tag '{tag}' is not O, B-TYPE or I-TYPE; .* need entities: false"):
             as_bio(["O", tag])
 
@@ -83,39 +83,39 @@ class TestForms:
         assert joined(["New", "York"]) == "New York"
         assert joined(["北", "京", "2008", "年"]) == "北京 2008 年"
         assert joined(["𠮷", "野", "や"]) == "𠮷野や"
-        assert joined(["대한민국", "서울", "1"]) == "대한민국 서울 1"  # Korean parts words by spaces
+        assert joined(["대한민국", "서울", "1"]) == "대한민국 서울 1"  # Korean separates words by spaces
 
 
 class TestLabels:
-    def test_a_type_that_only_begins_or_only_continues_gets_both_tags(self) -> None:
+    def test_a_type_with_only_b_or_only_i_tags_gets_both(self) -> None:
         rows = [Row({"token": ["a", "b"], "tag": ["I-PER", "O"]}), Row({"token": ["a"], "tag": ["B-LOC"]})]
         assert Tag().adapted_to(rows).labels == LABELS
 
-    def test_other_tags_are_taken_as_they_are(self) -> None:
+    def test_other_tags_are_used_unchanged(self) -> None:
         task = Tag(entities=False).adapted_to([Row({"token": ["a", "b"], "tag": ["NN", "VB"]})])
         assert task.labels == ("NN", "VB")
         assert task.scored_by == ("accuracy",)
         assert task.scores([Row({"tag": ["NN", "VB"]})], [{"tags": ["NN", "NN"]}]) == {"accuracy": 0.5}
 
-    def test_rows_with_tags_of_another_form_are_named_with_their_places(self) -> None:
+    def test_rows_with_tags_in_another_format_are_reported_with_file_and_line(self) -> None:
         rows = [Row({"token": ["a"], "tag": [tag]}, Place("train.txt", i)) for i, tag in enumerate(["O", "x", "B-A"])]
         with pytest.raises(UserError, match=r"^train\.txt:1: tag 'x' is not"):
             Tag().adapted_to(rows)
 
-    def test_an_unknown_tag_is_one_of_its_row(self) -> None:
+    def test_an_unknown_tag_raises_an_error_that_lists_the_labels(self) -> None:
         with pytest.raises(UserError, match="label 'B-ORG' is not one of B-LOC, B-PER"):
             TASK.truth(Row({"tag": ["B-ORG"]}))
 
-    def test_tags_without_entities_have_no_measure_of_entities(self) -> None:
+    def test_tags_without_entities_have_no_entity_metrics(self) -> None:
         with pytest.raises(UserError, match="metrics: tags that spell no entities have only the metric accuracy"):
             Tag(entities=False, metrics=("f1",))
 
-    def test_as_many_words_as_tags_are_needed(self) -> None:
+    def test_words_and_tags_must_have_equal_length(self) -> None:
         with pytest.raises(UserError, match="has 2 words and 1 tags"):
             TASK.training_example(Row({"token": ["anna", "lives"], "tag": ["O"]}), TOKENIZER)
 
 
-class TestPieces:
+class TestLongSentences:
     @given(st.lists(st.sampled_from(["anna", "unbelievable", "york", "京", "zzz", "\u200b", ""]), max_size=30))
     def test_every_word_of_any_sentence_gets_its_own_tag(self, words: list[str]) -> None:
         tags = [LABELS[i % len(LABELS)] for i in range(len(words))]
@@ -123,44 +123,44 @@ class TestPieces:
         row = Row({"token": words, "tag": tags})
         example = task.training_example(row, TOKENIZER)
         assert all(len(sample) <= 8 for sample in example.samples)
-        learnt = np.concatenate([sample.labels["tag"] for sample in example.samples])
-        assert [task.labels[i] for i in learnt[learnt != IGNORE]] == tags
-        assert answered(task, task.example(row, TOKENIZER), tags) == tags
+        targets = np.concatenate([sample.labels["tag"] for sample in example.samples])
+        assert [task.labels[i] for i in targets[targets != IGNORE]] == tags
+        assert predicted_tags(task, task.example(row, TOKENIZER), tags) == tags
 
-    def test_a_word_is_never_torn_between_two_samples(self) -> None:
+    def test_a_word_is_never_split_across_two_samples(self) -> None:
         row = Row({"token": ["anna", "unbelievable", "anna", "unbelievable"]})
         example = replace(TASK, max_len=8).example(row, TOKENIZER)
         un = TOKENIZER.encode("un").ids[0]
         assert [len(sample) for sample in example.samples] == [7, 5]  # 1 + 3 + 1 words' tokens, then 3
         assert [int((sample.ids == un).sum()) for sample in example.samples] == [1, 1]
 
-    def test_a_word_longer_than_a_sample_is_cut_and_counted(self) -> None:
+    def test_a_word_longer_than_a_sample_is_truncated_and_counted(self) -> None:
         long = "un" + "able" * 10
         tokenizer = vocabulary("anna", "un", "##able")
         example = replace(TASK, max_len=8).example(Row({"token": ["anna", long, "anna"]}), tokenizer)
         assert example.cut == 11 - 6
         assert [len(sample) for sample in example.samples] == [3, 8, 3]
-        assert answered(TASK, example, ["O", "B-LOC", "O"]) == ["O", "B-LOC", "O"]
+        assert predicted_tags(TASK, example, ["O", "B-LOC", "O"]) == ["O", "B-LOC", "O"]
 
-    def test_a_word_without_tokens_keeps_its_place(self) -> None:
+    def test_a_word_without_tokens_is_encoded_as_unk(self) -> None:
         example = TASK.example(Row({"token": ["anna", "\u200b", "york"]}), TOKENIZER)
         assert example.samples[0].ids.tolist()[2] == TOKENIZER.unk_id
-        assert answered(TASK, example, ["B-PER", "O", "B-LOC"]) == ["B-PER", "O", "B-LOC"]
+        assert predicted_tags(TASK, example, ["B-PER", "O", "B-LOC"]) == ["B-PER", "O", "B-LOC"]
 
-    def test_an_entity_goes_on_in_the_next_piece(self) -> None:
+    def test_an_entity_continues_in_the_next_sample(self) -> None:
         words = ["in"] * 6 + ["new", "york"]
         example = TASK.example(Row({"token": words}), TOKENIZER)
         assert [len(sample) for sample in example.samples] == [9, 3]
-        assert answered(TASK, example, ["O"] * 6 + ["B-LOC", "I-LOC"])[-2:] == ["B-LOC", "I-LOC"]
+        assert predicted_tags(TASK, example, ["O"] * 6 + ["B-LOC", "I-LOC"])[-2:] == ["B-LOC", "I-LOC"]
 
     def test_no_words_have_no_tags(self) -> None:
         example = TASK.example(Row({"token": []}), TOKENIZER)
         assert example.empty
-        assert answered(TASK, example, []) == []
+        assert predicted_tags(TASK, example, []) == []
 
 
-class TestAnswers:
-    def test_answers_are_valid_bio_with_the_entities_and_words(self) -> None:
+class TestPredictions:
+    def test_predictions_are_valid_bio_with_entities_and_words(self) -> None:
         words = ["Anna", "lives", "in", "New", "York", "."]
         example = TASK.example(Row({"token": words}), TOKENIZER)
         scores = np.zeros((8, 5), np.float32)
@@ -174,18 +174,18 @@ class TestAnswers:
             "words": words,
         }
 
-    def test_text_is_cut_into_words_and_characters_as_it_stands(self) -> None:
+    def test_plain_text_is_split_into_words_and_chinese_characters(self) -> None:
         example = TASK.example(Row({"token": "Anna in 北京."}), TOKENIZER)
         assert example.notes[0] == ["Anna", "in", "北", "京", "."]
 
-    def test_other_tags_are_answered_without_entities(self) -> None:
+    def test_other_tags_are_predicted_without_entities(self) -> None:
         task = Tag(entities=False, labels=("NN", "VB"))
         example = task.example(Row({"token": ["anna"]}), TOKENIZER)
         answer = task.answer(example, [np.float32([[0, 0], [0, 1], [0, 0]])])
         assert answer == {"tags": ["VB"], "words": ["anna"]}
 
 
-def test_rows_to_be_judged_by_need_a_tag_for_each_word_too() -> None:
+def test_evaluation_rows_need_a_tag_for_each_word() -> None:
     task = Tag(labels=("O", "B-X"))
     row = Row({"token": ["a", "b"], "tag": ["O", "B-X"]})
     assert len(task.evaluation_example(row, TOKENIZER).samples) == 1

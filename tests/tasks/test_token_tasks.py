@@ -1,10 +1,10 @@
-"""Capitalization and token-document relation: labels against their definitions, written out."""
+"""Capitalization and token-document relation: labels checked against their definitions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import document, numbered, vocabulary, written
+from helpers import document, document_from, numbered, vocabulary
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +27,9 @@ def labeled(task: PretrainTask, text: Document) -> list[tuple[list[int], list[in
 # ------------------------------------------------------------------------------------------ capitalization
 
 
-def test_capitals_are_labeled_and_not_seen() -> None:
+def test_capitals_are_labeled_but_not_visible_in_the_input() -> None:
     tokenizer = vocabulary("anna saw nasa ' s 3 rockets in paris 。 中", "##burg")
-    text = written(tokenizer, ["Anna saw NASA's 3 rockets in Parisburg 中。"])
+    text = document_from(tokenizer, ["Anna saw NASA's 3 rockets in Parisburg 中。"])
     (sample,) = Capitalization().samples([text], tokenizer, RNG)
     shown = [tokenizer.tokens[i] for i in sample.ids[1:-1]]
     labels = np.asarray(sample.labels["label"])[1:-1].tolist()
@@ -43,20 +43,20 @@ def test_capitals_are_labeled_and_not_seen() -> None:
         ("rockets", 0),
         ("in", 0),
         ("paris", 1),
-        ("##burg", IGNORE),  # only a word's first token is asked
+        ("##burg", IGNORE),  # only a word's first token is labeled
         ("中", IGNORE),
         ("。", IGNORE),
     ]
 
 
-def test_capitalization_passes_over_stretches_without_letters() -> None:
+def test_capitalization_skips_spans_without_letters() -> None:
     tokenizer = vocabulary("1 2 3 a")
-    text = written(tokenizer, ["1 2 3 1 2 3", "A 1 2 3"])
+    text = document_from(tokenizer, ["1 2 3 1 2 3", "A 1 2 3"])
     samples = list(Capitalization(max_len=8).samples([text], tokenizer, RNG))
     assert [s.ids[1:-1].tolist() for s in samples] == [text.sentence(1).ids.tolist()]
 
 
-def test_capitalization_refuses_a_tokenizer_that_keeps_capitals() -> None:
+def test_capitalization_rejects_a_cased_tokenizer() -> None:
     Capitalization().check(vocabulary("a"))
     with pytest.raises(UserError, match="can only be learned with a tokenizer that lower-cases"):
         Capitalization().check(vocabulary("a", lowercase=False))
@@ -66,7 +66,7 @@ def test_capitalization_refuses_a_tokenizer_that_keeps_capitals() -> None:
 
 
 @given(lengths, st.integers(min_value=6, max_value=40), st.integers(min_value=8, max_value=60))
-def test_a_token_is_positive_exactly_when_another_segment_has_it_too(
+def test_a_token_is_positive_exactly_if_another_segment_contains_it(
     sentences: list[int], vocab_size: int, max_len: int
 ) -> None:
     text = document(sentences, vocab_size=vocab_size)
@@ -77,7 +77,7 @@ def test_a_token_is_positive_exactly_when_another_segment_has_it_too(
 
 
 @given(lengths, st.integers(min_value=8, max_value=60))
-def test_the_segments_of_token_document_are_the_whole_document(sentences: list[int], max_len: int) -> None:
+def test_token_document_segments_cover_the_whole_document(sentences: list[int], max_len: int) -> None:
     text = document(sentences)
     found = labeled(TokenDocument(max_len=max_len), text)
     if len(sentences) > 1 or sum(sentences) > max_len - 2:
@@ -87,7 +87,7 @@ def test_the_segments_of_token_document_are_the_whole_document(sentences: list[i
         assert found == []
 
 
-def test_a_document_that_fits_one_sample_is_cut_in_two_at_a_sentence_end() -> None:
+def test_a_document_that_fits_one_sample_is_split_in_two_at_a_sentence_end() -> None:
     text = document([3, 4, 5, 6])
     assert [len(ids) for ids, _ in labeled(TokenDocument(), text)] == [7, 11]
     assert [len(ids) for ids, _ in labeled(TokenDocument(), document([5, 1]))] == [5, 1]

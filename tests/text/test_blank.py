@@ -1,4 +1,4 @@
-"""Text in which nothing can be seen."""
+"""Text without any visible character."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ INVISIBLE = [
 
 
 @pytest.mark.parametrize("text", ["", " \t", *INVISIBLE, " \xa0\u200b\xad "])
-def test_spaces_and_what_only_tells_how_to_show_others_are_nothing(text: str) -> None:
+def test_spaces_and_invisible_characters_are_blank(text: str) -> None:
     assert is_blank(text)
 
 
-@pytest.mark.parametrize("text", [*(f"{one}a" for one in INVISIBLE), ".", "é", "e\u0301", "中", "\U0001f600", "\ufffd"])
-def test_a_text_with_anything_that_can_be_seen_is_one(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [*(f"{char}a" for char in INVISIBLE), ".", "é", "e\u0301", "中", "\U0001f600", "\ufffd"]
+)
+def test_a_text_with_a_visible_character_is_not_blank(text: str) -> None:
     assert not is_blank(text)

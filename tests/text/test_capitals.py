@@ -1,4 +1,4 @@
-"""`capitals`: names by their capital letters."""
+"""`capitals`: names found by their capital letters."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def test_names_inside_a_sentence(capitals, text, expected):
     assert names(capitals, text) == expected
 
 
-def test_the_first_word_is_a_name_unless_the_sample_writes_it_small(capitals):
+def test_the_first_word_is_a_name_unless_the_sample_has_it_in_lower_case(capitals):
     assert names(capitals, "Berlin sold it . | Wheat was sold . | Many saw it . | The mill of it") == ["Berlin"]
     assert names(capitals, "“ Wheat was sold .") == []
 
 
-def test_in_a_headline_words_that_the_sample_writes_small_are_no_names(capitals):
+def test_in_a_headline_words_that_the_sample_has_in_lower_case_are_not_names(capitals):
     assert names(capitals, "LEICESTERSHIRE TAKES WHEAT OVER") == ["LEICESTERSHIRE"]
 
 
-def test_no_name_crosses_a_sentence(capitals):
+def test_no_name_crosses_a_sentence_boundary(capitals):
     assert names(capitals, "we saw Anna | Weber saw Paris") == ["Anna", "Weber", "Paris"]
 
 
 @pytest.mark.parametrize("ends", ["in Washington , D . C .", "at the University", "with Mr Smith"])
 @pytest.mark.parametrize("follows", ["Anna came .", "of the South", "& Sons"])
-def test_what_a_sentence_holds_does_not_depend_on_the_next_one(capitals: Segmenter, ends: str, follows: str) -> None:
+def test_names_in_a_sentence_do_not_depend_on_the_next_one(capitals: Segmenter, ends: str, follows: str) -> None:
     assert names(capitals, f"{ends} | {follows}") == [*names(capitals, ends), *names(capitals, follows)]

@@ -1,4 +1,4 @@
-"""`chinese_names`: names that give themselves away."""
+"""`chinese_names`: names found by their form and context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names(segmenter: Segmenter, *sentences: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def untaught() -> Segmenter:
+def unfitted() -> Segmenter:
     return ChineseNames().fit([])
 
 
@@ -36,20 +36,20 @@ def untaught() -> Segmenter:
         ("今天天气很好", []),
     ],
 )
-def test_names_are_found(untaught, text, expected):
-    assert names(untaught, text) == expected
+def test_names_are_found(unfitted, text, expected):
+    assert names(unfitted, text) == expected
 
 
-def test_names_are_found_in_every_sentence_and_across_none(untaught):
-    assert names(untaught, "他去北京。", "他去上", "海。", "去广州。") == ["北京", "广州"]
+def test_names_are_found_in_every_sentence_and_never_across_sentences(unfitted):
+    assert names(unfitted, "他去北京。", "他去上", "海。", "去广州。") == ["北京", "广州"]
 
 
-def test_a_person_often_beside_a_title_is_known_everywhere():
+def test_a_person_often_next_to_a_title_is_recognized_everywhere():
     words = list("记者王小明说。") * 3
-    taught = ChineseNames().fit([(words, np.array([0, 7, 14]))])
-    assert names(taught, "昨天王小明来了") == ["王小明"]
+    fitted = ChineseNames().fit([(words, np.array([0, 7, 14]))])
+    assert names(fitted, "昨天王小明来了") == ["王小明"]
 
 
-def test_words_of_several_characters_are_passed_over(untaught):
+def test_words_of_several_characters_are_skipped(unfitted):
     words = ["AI", "和", "北", "京", "hello"]
-    assert untaught.spans(words, np.array([0])).tolist() == [[2, 4, Kind.ENTITY]]
+    assert unfitted.spans(words, np.array([0])).tolist() == [[2, 4, Kind.ENTITY]]

@@ -41,13 +41,13 @@ def test_the_longest_entry_wins_from_left_to_right(tmp_path):
     assert found(dictionary, ["a", "b", "c", "d", "a", "b"]) == [("abc", "phrase"), ("ab", "phrase")]
 
 
-def test_an_entry_ends_where_a_word_does_and_crosses_no_sentence(tmp_path):
+def test_an_entry_matches_whole_words_within_one_sentence(tmp_path):
     dictionary = make(tmp_path, "stone mill\n")
     assert found(dictionary, ["stone", "mills"]) == []
     assert dictionary.spans(["stone", "mill"], np.array([0, 1])).tolist() == []
 
 
-def test_case_counts_when_asked(tmp_path):
+def test_case_must_match_on_request(tmp_path):
     dictionary = make(tmp_path, "New York\n", match_case=True, entry_kind="entity")
     assert found(dictionary, ["new", "york", "New", "York"]) == [("NewYork", "entity")]
 
@@ -60,17 +60,17 @@ def test_case_counts_when_asked(tmp_path):
         (b"mill\n\xff", r"words\.tsv: is not UTF-8 text \(byte 5\)"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(tmp_path, content, message):
+def test_a_bad_line_is_reported_with_its_number(tmp_path, content, message):
     with pytest.raises(UserError, match=message):
         make(tmp_path, content)
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"none\.tsv: cannot be read: No such file"):
         Dictionary(tmp_path / "none.tsv")
 
 
-def test_it_can_be_sent_to_another_process_without_its_file(tmp_path):
+def test_a_pickled_dictionary_does_not_need_its_file(tmp_path):
     dictionary = make(tmp_path, "stone mill\n")
     data = pickle.dumps(dictionary)
     dictionary.file.unlink()
@@ -81,12 +81,12 @@ words_of_two_letters = st.lists(st.text("ab", min_size=1, max_size=2), min_size=
 
 
 @given(st.sets(words_of_two_letters.map(" ".join)), words_of_two_letters)
-def test_the_longest_beginning_is_that_of_trying_all(entries, words):
+def test_the_longest_prefix_equals_that_of_an_exhaustive_search(entries, words):
     expected = max((n for n in range(1, len(words) + 1) if " ".join(words[:n]) in entries), default=0)
     assert Entries(entries).longest(words) == expected
 
 
-def test_an_entry_of_several_words_is_no_single_word_nor_the_reverse(tmp_path):
+def test_an_entry_of_several_words_does_not_match_a_single_word_nor_the_reverse(tmp_path):
     dictionary = make(tmp_path, "now here\tentity\nstonemill\n12 34\n")
     assert found(dictionary, ["nowhere", "stone", "mill", "1234"]) == []
     assert found(dictionary, ["now", "here", "stonemill", "12", "34"]) == [
@@ -110,11 +110,11 @@ def test_an_entry_of_several_words_is_no_single_word_nor_the_reverse(tmp_path):
         ("caf\u0301e\u00a0 noir", ["caf\u0301e", "", "noir"]),
     ],
 )
-def test_white_space_beside_other_characters_than_letters_makes_no_difference(tmp_path, entry, words):
+def test_white_space_next_to_chinese_characters_digits_and_punctuation_makes_no_difference(tmp_path, entry, words):
     assert found(make(tmp_path, entry), words) == [("".join(words), "phrase")]
     assert found(make(tmp_path, " ".join(words)), words) == [("".join(words), "phrase")]
 
 
-def test_a_text_given_as_a_dictionary_is_told(tmp_path):
+def test_a_text_given_as_a_dictionary_is_rejected(tmp_path):
     with pytest.raises(UserError, match=r"words\.tsv:2: an entry has at most 200 characters, this one has 5,009"):
         make(tmp_path, "stone mill\n" + "The mill. " * 501)

@@ -1,4 +1,4 @@
-"""The `tokenizer.json` of published folders gives the tokenizer that its vocabulary gives."""
+"""The `tokenizer.json` of a published folder yields the same tokenizer as its vocabulary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENIZER = vocabulary("The cat sees Paris .", "the", "##s", lowercase=False)
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_a_folder_may_hold_the_engines_file_alone(lowercase: bool, tmp_path: Path) -> None:
+def test_a_folder_may_hold_only_the_engine_file(lowercase: bool, tmp_path: Path) -> None:
     ids = {token: i for i, token in enumerate(TOKENIZER.tokens)}
     make_engine(models.WordPiece(ids, unk_token="[UNK]"), lowercase).save(str(tmp_path / "tokenizer.json"))
     found = load_tokenizer(tmp_path)
@@ -43,7 +43,7 @@ def test_a_folder_may_hold_the_engines_file_alone(lowercase: bool, tmp_path: Pat
         (json.dumps({"model": {"vocab": {"a": 0}}}), r"the vocabulary lacks \[PAD\]"),
     ],
 )
-def test_another_file_is_a_sentence_that_names_it(text: str, message: str, tmp_path: Path) -> None:
+def test_an_unusable_file_is_named_in_the_error(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match=rf"tokenizer\.json: {message}"):
         load_tokenizer(tmp_path)
@@ -56,14 +56,14 @@ def test_another_file_is_a_sentence_that_names_it(text: str, message: str, tmp_p
         ({"type": "BertNormalizer", "lowercase": True, "strip_accents": False}, "strip_accents: accents are"),
     ],
 )
-def test_text_that_is_normalized_otherwise_is_refused(normalizer: dict, message: str, tmp_path: Path) -> None:
+def test_a_different_normalizer_is_rejected(normalizer: dict, message: str, tmp_path: Path) -> None:
     vocab = {token: i for i, token in enumerate(TOKENIZER.tokens)}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer, "model": {"vocab": vocab}}))
     with pytest.raises(UserError, match=message):
         load_tokenizer(tmp_path)
 
 
-def test_a_vocabulary_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+def test_a_malformed_vocabulary_raises_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": ["a", "b"]}}))
     with pytest.raises(UserError, match="does not name the id of each token"):
         load_tokenizer(tmp_path)

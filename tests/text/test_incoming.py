@@ -1,4 +1,4 @@
-"""Text that comes in piece by piece has the tokens that it has as a whole."""
+"""Text that arrives piece by piece gets the same tokens as the whole text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tokenizer(kind: str) -> Tokenizer:
         train = train_sentencepiece if kind == "sentencepiece" else train_wordpiece
         with TemporaryDirectory() as folder:
             return train(TEXT, vocab_size=68, lowercase=False, folder=Path(folder))  # type: ignore[operator]
-    # Models of others: no space mark before a text, or pieces that join letters and marks.
+    # Third-party models: no space mark before a text, or pieces that join letters and punctuation.
     options = {"without a mark": {"add_dummy_prefix": False}, "runs joined": {"split_by_unicode_script": False}}
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
@@ -44,7 +44,7 @@ def tokenizer(kind: str) -> Tokenizer:
 
 
 def pieces(text: str) -> list[str]:
-    """A text in the smallest pieces: each ends where a word does, and one that a space stands before has one."""
+    """Split a text into the smallest pieces: each ends at the end of a word and keeps the space before it."""
     found, piece = [], ""
     for letter in text:
         if letter.isspace():
@@ -55,7 +55,7 @@ def pieces(text: str) -> list[str]:
             if has_no_spaces(letter):
                 found.append(piece)
                 piece = ""
-    return [one for one in (*found, piece) if one.strip()]
+    return [part for part in (*found, piece) if part.strip()]
 
 
 def read(kind: str, parts: list[str]) -> list[int]:
@@ -72,20 +72,20 @@ mixed = st.text(st.sampled_from(LETTERS), max_size=25)
 
 @settings(max_examples=400)
 @given(st.sampled_from(KINDS), mixed, st.data())
-def test_in_whatever_pieces_the_tokens_are_those_of_the_whole(kind: str, text: str, data: st.DataObject) -> None:
+def test_the_tokens_do_not_depend_on_how_the_text_is_cut(kind: str, text: str, data: st.DataObject) -> None:
     smallest = pieces(text)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(smallest)))) | {0, len(smallest)})
     parts = ["".join(smallest[a:b]) for a, b in pairwise(cuts)]
     assert read(kind, parts) == tokenizer(kind).encode(text).ids.tolist()
 
 
-def test_words_between_spaces_are_known_at_once() -> None:
+def test_words_between_spaces_are_tokenized_at_once() -> None:
     for kind in KINDS:
         assert stable_tokens(tokenizer(kind), INITIAL_HELD, "cat").ids == tokenizer(kind).encode("cat").ids.tolist()
 
 
 @pytest.mark.parametrize(("kind", "at_once"), [("sentencepiece", False), ("wordpiece", True)])
-def test_letters_that_others_may_join_are_held_until_a_mark_comes(kind: str, at_once: bool) -> None:
+def test_letters_that_may_join_others_are_held_until_punctuation_arrives(kind: str, at_once: bool) -> None:
     new, held = stable_tokens(tokenizer(kind), INITIAL_HELD, "今")
     assert bool(new) == at_once
     new, held = stable_tokens(tokenizer(kind), held, "天")

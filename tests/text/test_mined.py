@@ -1,4 +1,4 @@
-"""`mined`: what clings together in the sample is found in the text."""
+"""`mined`: words and phrases that recur in a sample are found in the text."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def batch(sentences: list[list[str]]) -> tuple[list[str], np.ndarray]:
 
 def found(segmenter: Segmenter, sentence: list[str], kind: Kind) -> list[str]:
     spans = segmenter.spans(sentence, np.array([0]))
-    joint = " " if sentence[0].isascii() else ""
-    return [joint.join(sentence[first:stop]) for first, stop, what in spans.tolist() if what == kind]
+    separator = " " if sentence[0].isascii() else ""
+    return [separator.join(sentence[first:stop]) for first, stop, span_kind in spans.tolist() if span_kind == kind]
 
 
 def english(sentences: int = 400) -> list[list[str]]:
-    """Random words, and between them now and then a fixed phrase."""
+    """Random words with an occasional fixed phrase between them."""
     rng = random.Random(1)
     single = [f"{a}{b}" for a in ("ba", "lo", "mi", "du", "fe") for b in ("ra", "ko", "ti", "sen", "mo")]
     phrases = [["stone", "mill"], ["coat", "of", "arms"], ["house", "of", "the", "lords"]]
@@ -38,7 +38,7 @@ def english(sentences: int = 400) -> list[list[str]]:
 
 
 def chinese(sentences: int = 1500) -> list[list[str]]:
-    """Words of one to three characters, in any order."""
+    """Words of one to three characters in random order."""
     rng = random.Random(1)
     characters = [chr(0x4E00 + i) for i in range(60)]
     lexicon = ["".join(characters[i : i + 2]) for i in range(0, 30, 2)]
@@ -52,15 +52,15 @@ def phrases() -> Segmenter:
 
 
 class TestEnglish:
-    def test_phrases_of_two_three_and_four_words_are_found_whatever_their_case(self, phrases):
+    def test_phrases_of_two_three_and_four_words_are_found_regardless_of_case(self, phrases):
         sentence = "Bara Stone mill loko a COAT of arms dusen house of the lords .".split()
         expected = ["Stone mill", "COAT of arms", "house of the lords"]
         assert found(phrases, sentence, Kind.PHRASE) == expected
 
-    def test_words_that_only_meet_by_chance_are_no_phrase(self, phrases):
+    def test_words_that_co_occur_by_chance_are_not_a_phrase(self, phrases):
         assert found(phrases, "Bara loko mira dumo stone .".split(), Kind.PHRASE) == []
 
-    def test_a_phrase_crosses_neither_punctuation_nor_a_sentence(self, phrases):
+    def test_a_phrase_crosses_neither_punctuation_nor_a_sentence_boundary(self, phrases):
         assert found(phrases, "stone , mill".split(), Kind.PHRASE) == []
         assert phrases.spans(["bara", "stone", "mill"], np.array([0, 2])).tolist() == []
 
@@ -69,13 +69,13 @@ class TestEnglish:
         fitted = Mined("en").fit([batch(sample)])
         assert found(fitted, "the mill of stone .".split(), Kind.PHRASE) == []
 
-    def test_what_is_rarer_than_the_least_is_no_phrase(self):
+    def test_words_rarer_than_the_least_count_are_not_a_phrase(self):
         fitted = Mined("en", least=1000).fit([batch(english())])
         assert found(fitted, "bara stone mill loko".split(), Kind.PHRASE) == []
 
 
 class TestChinese:
-    def test_the_words_that_a_text_was_made_of_are_found(self):
+    def test_the_words_that_make_up_a_text_are_found(self):
         sample = chinese()
         fitted = Mined("zh").fit([batch(sample)])
         joined = [chr(0x4E00 + i) for i in (0, 1, 54, 30, 31, 32, 55, 4, 5)]
@@ -94,7 +94,7 @@ class TestChinese:
         assert all({first, stop} <= words for first, stop, _ in phrases)
 
 
-def test_the_language_is_told_by_the_sample():
+def test_the_language_is_detected_from_the_sample():
     chinese_words = Mined().fit([batch(chinese(300))])
     english_phrases = Mined().fit([batch(english(300))])
     assert found(english_phrases, "bara stone mill".split(), Kind.PHRASE) == ["stone mill"]
@@ -108,6 +108,6 @@ def test_the_order_of_the_sample_changes_nothing():
     assert backward.spans(*text).tolist() == Mined("en").fit([text]).spans(*text).tolist()
 
 
-def test_a_least_count_of_one_is_refused():
+def test_a_least_count_of_one_is_rejected():
     with pytest.raises(UserError, match="least: expected a count of at least 2, found 1"):
         Mined(least=1)

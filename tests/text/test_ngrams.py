@@ -1,4 +1,4 @@
-"""N-grams by sorting give what counting one by one gives."""
+"""N-grams counted by sorting equal those counted one by one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(sentences: list[list[int]]) -> Text:
 
 
 def grams(sentences: list[list[int]], n: int) -> list[tuple[tuple[int, ...], object, object]]:
-    """Each n-gram with its neighbours; an edge, or a BREAK, is unequal to any other."""
+    """Each n-gram with its neighbors; an edge or a BREAK is unequal to any other neighbor."""
     found = []
     for sentence in sentences:
         for i in range(len(sentence) - n + 1):
@@ -52,13 +52,13 @@ def test_a_table_holds_the_ngrams_that_occur_often_enough(n: int, sentences: lis
 
 @pytest.mark.parametrize("n", range(1, LONGEST + 1))
 @given(sentences=SENTENCES)
-def test_entropies_are_those_of_the_neighbours(n: int, sentences: list[list[int]]) -> None:
+def test_entropies_are_those_of_the_neighbors(n: int, sentences: list[list[int]]) -> None:
     text = make(sentences)
     table = Table.count(text, n, 1)
     sides: list[dict] = [defaultdict(Counter), defaultdict(Counter)]
-    for gram, *neighbours in grams(sentences, n):
-        for side, neighbour in zip(sides, neighbours, strict=True):
-            side[gram][neighbour] += 1
+    for gram, *neighbors in grams(sentences, n):
+        for side, neighbor in zip(sides, neighbors, strict=True):
+            side[gram][neighbor] += 1
     for found, side in zip(entropies(text, table), sides, strict=True):
         for gram, value in zip(rows(table), found.tolist(), strict=True):
             total = side[gram].total()

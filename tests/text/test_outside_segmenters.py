@@ -1,4 +1,4 @@
-"""The segmenters that stand on other people's packages."""
+"""Segmenters that wrap third-party packages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ernie.text.segment.spacy import Spacy
 
 @pytest.mark.skipif(importlib.util.find_spec("jieba") is None, reason="needs jieba")
 @pytest.mark.parametrize("entities", [True, False])
-def test_jieba_marks_words_and_names_by_the_units_they_are_given_in(entities):
+def test_jieba_marks_words_and_names_as_spans_of_the_given_units(entities):
     words = [*"江泽民在北京大学讲话", "AI", *"。今天天气很好"]
     starts = np.array([0, 12])
     spans = Jieba(entities=entities).spans(words, starts).tolist()
-    found = {kind: ["".join(words[first:stop]) for first, stop, what in spans if what == kind] for kind in Kind}
+    found = {kind: ["".join(words[first:stop]) for first, stop, label in spans if label == kind] for kind in Kind}
     assert found[Kind.WORD][:3] == ["江泽民", "北京大学", "讲话"]
     assert found[Kind.ENTITY] == (["江泽民", "北京大学"] if entities else [])
 

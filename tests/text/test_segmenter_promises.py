@@ -1,4 +1,4 @@
-"""What every segmenter promises of its spans, whatever the words."""
+"""Invariants of the spans of every segmenter, whatever the words."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ernie.text.segment import default_segmenters
 from ernie.text.segment.base import Kind, Segmenter, in_order
 from ernie.text.segment.jieba import Jieba
 
-# What the rules look for, and any other words.
-_TELLING = [*"江泽民主席在北京市大学公司《》·、。记者", "Anna", "of", "the", "York", "-", "&", "O", "'", ".", "mill"]
+# Words that the rules look for, mixed with any others.
+_CUES = [*"江泽民主席在北京市大学公司《》·、。记者", "Anna", "of", "the", "York", "-", "&", "O", "'", ".", "mill"]
 SENTENCES = st.lists(
-    st.lists(st.one_of(st.sampled_from(_TELLING), st.text(max_size=4)), min_size=1, max_size=10), max_size=5
+    st.lists(st.one_of(st.sampled_from(_CUES), st.text(max_size=4)), min_size=1, max_size=10), max_size=5
 )
 
 
@@ -27,7 +27,7 @@ def batch(sentences: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
 
 
 def check(segmenter: Segmenter, sentences: Sequence[Sequence[str]]) -> None:
-    """Spans are sorted, not empty, inside one sentence, and those of a kind disjoint."""
+    """Check that spans are sorted, not empty, inside one sentence, and disjoint within a kind."""
     words, starts = batch(sentences)
     spans = segmenter.spans(words, starts)
     assert spans.dtype == np.int64
@@ -43,12 +43,12 @@ def check(segmenter: Segmenter, sentences: Sequence[Sequence[str]]) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @given(sample=SENTENCES, text=SENTENCES)
-def test_spans_of_the_default_segmenters(language: str, sample: list[list[str]], text: list[list[str]]) -> None:
+def test_default_segmenters_give_valid_spans(language: str, sample: list[list[str]], text: list[list[str]]) -> None:
     for segmenter in default_segmenters(language):
         check(segmenter.fit([batch(sample)] * 3), sample + text)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("jieba") is None, reason="needs jieba")
 @given(text=SENTENCES)
-def test_spans_of_jieba(text: list[list[str]]) -> None:
+def test_jieba_gives_valid_spans(text: list[list[str]]) -> None:
     check(Jieba(), text)

@@ -30,7 +30,7 @@ from ernie.text.sentences import detect_language, split_sentences
         ["1. It is 12.", "He is 3.", "So are we."],
     ],
 )
-def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
+def test_english_text_is_split_into_its_sentences(sentences: list[str]) -> None:
     found = split_sentences(" ".join(sentences), "en")
     if "Wait..." in sentences[0]:  # an ellipsis before a capital ends a sentence
         sentences = ["Wait...", "What was that?", "Nothing!"]
@@ -49,7 +49,7 @@ def test_english_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
         ["他来了。 ，然后走了。", "“好！” 》是。"],
     ],
 )
-def test_chinese_text_is_cut_into_its_sentences(sentences: list[str]) -> None:
+def test_chinese_text_is_split_into_its_sentences(sentences: list[str]) -> None:
     assert split_sentences("".join(sentences), "zh") == sentences
 
 
@@ -64,23 +64,23 @@ def test_no_sentence_is_empty(text: str, language: str) -> None:
     assert all(sentence.strip() == sentence != "" for sentence in split_sentences(text, language))
 
 
-def test_language_is_told_by_its_characters() -> None:
+def test_the_language_is_detected_from_the_characters() -> None:
     assert detect_language("今天天气很好, OK") == "zh"
     assert detect_language("The word 中文 means Chinese, and that is all there is to say.") == "en"
     assert detect_language("") == "en"
-    assert detect_language("\U00020000\U0002a6d6 rare") == "zh"  # of Unicode's later blocks
+    assert detect_language("\U00020000\U0002a6d6 rare") == "zh"  # from later Unicode blocks
 
 
-def test_white_space_at_the_head_of_a_paragraph_is_not_what_is_numbered() -> None:
+def test_a_list_number_may_follow_leading_white_space() -> None:
     assert split_sentences(" \u3000 1. It is 12. We are 3.", "en") == ["1. It is 12.", "We are 3."]
 
 
-def test_a_long_text_with_many_numbers_takes_no_longer_than_other_text() -> None:
-    text = "He is 12. " * 100_000  # quadratic, it would take far longer
+def test_a_long_text_with_many_numbers_takes_linear_time() -> None:
+    text = "He is 12. " * 100_000  # quadratic time would be far longer
     assert split_sentences(text, "en") == ["He is 12."] * 100_000
 
 
-def test_a_long_run_of_marks_takes_no_longer_than_other_text() -> None:
-    text = "Title " + "." * 200_000 + "12 " + "。" * 200_000 + "x"  # quadratic, it would take many minutes
+def test_a_long_run_of_punctuation_takes_linear_time() -> None:
+    text = "Title " + "." * 200_000 + "12 " + "。" * 200_000 + "x"  # quadratic time would be many minutes
     for language in ("en", "zh"):
         assert "".join(split_sentences(text, language)).replace(" ", "") == text.replace(" ", "")

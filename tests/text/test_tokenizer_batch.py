@@ -1,4 +1,4 @@
-"""A tokenizer called as other libraries' are: padded batches that a model takes, with offsets and without padding."""
+"""Calling a tokenizer: padded batches that a model accepts, also with offsets or without padding."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ quick = settings(max_examples=50)
 
 
 def framed(first: str, second: str | None = None) -> list[int]:
-    """The ids of one text or pair, by hand."""
+    """The ids of one text or pair with its special tokens, computed by hand."""
     ids = [TOKENIZER.cls_id, *TOKENIZER.encode(first).ids, TOKENIZER.sep_id]
     return ids if second is None else [*ids, *TOKENIZER.encode(second).ids, TOKENIZER.sep_id]
 
 
 @quick
 @given(st.lists(texts, min_size=1, max_size=5))
-def test_each_row_is_its_framed_text_and_then_padding(many: list[str]) -> None:
+def test_each_row_is_its_text_with_special_tokens_and_then_padding(many: list[str]) -> None:
     batch = TOKENIZER(many)
     assert list(batch) == ["input_ids", "token_type_ids", "attention_mask"]
     rows = [framed(text) for text in many]
@@ -50,7 +50,7 @@ def test_each_row_is_its_framed_text_and_then_padding(many: list[str]) -> None:
 
 @quick
 @given(pairs)
-def test_pairs_are_told_apart_by_their_segments(many: list[tuple[str, str]]) -> None:
+def test_token_type_ids_separate_the_texts_of_a_pair(many: list[tuple[str, str]]) -> None:
     batch = TOKENIZER(*map(list, zip(*many, strict=True)), padding=False)
     for i, (first, second) in enumerate(many):
         assert batch["input_ids"][i].tolist() == framed(first, second)
@@ -60,17 +60,15 @@ def test_pairs_are_told_apart_by_their_segments(many: list[tuple[str, str]]) -> 
 
 @quick
 @given(pairs, st.integers(3, 14))
-def test_nothing_is_longer_than_max_len_and_nothing_is_cut_without_need(
-    many: list[tuple[str, str]], max_len: int
-) -> None:
+def test_only_rows_longer_than_max_len_are_cut_to_it(many: list[tuple[str, str]], max_len: int) -> None:
     firsts, seconds = map(list, zip(*many, strict=True))
-    for given_, full in (((firsts,), map(framed, firsts)), ((firsts, seconds), map(framed, firsts, seconds))):
-        found = TOKENIZER(*given_, max_len=max_len, padding=False)["input_ids"]
-        assert [len(row) for row in found] == [min(max_len, len(row)) for row in full]
+    for arguments, rows in (((firsts,), map(framed, firsts)), ((firsts, seconds), map(framed, firsts, seconds))):
+        found = TOKENIZER(*arguments, max_len=max_len, padding=False)["input_ids"]
+        assert [len(row) for row in found] == [min(max_len, len(row)) for row in rows]
         assert all(row[0] == TOKENIZER.cls_id and row[-1] == TOKENIZER.sep_id for row in found)
 
 
-def test_of_a_pair_the_longer_text_is_cut() -> None:
+def test_the_longer_text_of_a_pair_is_cut() -> None:
     long, short = "the cat sees a dog in paris .", "a dog"
     for first, second in ((long, short), (short, long)):
         cut = TOKENIZER(first, second, max_len=8)["input_ids"][0].tolist()
@@ -116,7 +114,7 @@ def test_a_single_text_is_a_batch_of_one() -> None:
         ),
     ],
 )
-def test_what_makes_no_batch_is_a_sentence(arguments: dict, message: str) -> None:
+def test_invalid_arguments_raise_a_clear_error(arguments: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         TOKENIZER(**arguments)
     assert str(caught.value) == message
@@ -131,7 +129,7 @@ def test_what_makes_no_batch_is_a_sentence(arguments: dict, message: str) -> Non
     ],
 )
 @pytest.mark.parametrize("kind", ["wordpiece", "sentencepiece"])
-def test_what_is_no_text_cannot_be_encoded(kind: str, text: Any, message: str, tmp_path: Path) -> None:
+def test_invalid_text_cannot_be_encoded(kind: str, text: Any, message: str, tmp_path: Path) -> None:
     tokenizer: Tokenizer = TOKENIZER
     if kind == "sentencepiece":
         lines = ["the cat sees a dog", "a dog sees the cat in paris"] * 9
@@ -140,33 +138,33 @@ def test_what_is_no_text_cannot_be_encoded(kind: str, text: Any, message: str, t
         tokenizer.encode(text)
 
 
-def test_a_file_where_a_tokenizer_shall_be_saved_is_a_sentence(tmp_path: Path) -> None:
+def test_saving_where_a_file_exists_raises_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for save in (TOKENIZER.save, TOKENIZER.save_pretrained):
         with pytest.raises(UserError, match="file: there is a file of that name"):
             save(str(tmp_path / "file"))
 
 
-def test_a_tokenizer_is_found_where_its_model_is(tmp_path: Path) -> None:
+def test_a_tokenizer_loads_from_the_folder_of_its_model(tmp_path: Path) -> None:
     model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 1, 8))
     model.tokenizer = TOKENIZER
     model.save_pretrained(tmp_path / "run" / "model")
     TOKENIZER.save_pretrained(str(tmp_path / "alone"))
     places = ("run", "run/model", "run/model/tokenizer", "alone", "alone/vocab.txt")
     found = [ErnieTokenizer.from_pretrained(tmp_path / place) for place in places]
-    assert all(one.fingerprint == other.fingerprint for one, other in pairwise([TOKENIZER, *found]))
+    assert all(first.fingerprint == second.fingerprint for first, second in pairwise([TOKENIZER, *found]))
     with pytest.raises(UserError, match="nowhere: there is no such folder"):
         ErnieTokenizer.from_pretrained(tmp_path / "nowhere")
 
 
-def test_a_tokenizer_needs_no_paddle(tmp_path: Path) -> None:
+def test_loading_and_calling_a_tokenizer_does_not_import_paddle(tmp_path: Path) -> None:
     TOKENIZER.save(tmp_path / "tokenizer")
     load = f"from ernie import ErnieTokenizer; ErnieTokenizer.from_pretrained({str(tmp_path)!r})(['the cat'])"
     done = python("-c", f"import sys; {load}; sys.exit('paddle' in sys.modules)")
     assert done.returncode == 0, done.stderr or "paddle was imported"
 
 
-def test_a_batch_is_ready_for_the_model() -> None:
+def test_a_batch_can_be_passed_to_the_model() -> None:
     model = ErnieModel(EncoderConfig(TOKENIZER.vocab_size, 8, 1, 1, 8))
     output = model(**TOKENIZER(["the cat", "a dog sees paris ."], ["in paris", ""]))
     assert output.pooler_output.shape == [2, 8]

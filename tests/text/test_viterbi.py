@@ -1,4 +1,4 @@
-"""Cutting runs into words."""
+"""Segmenting runs of symbols into words."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def cuts(n: int) -> list[list[int]]:
     return [[first, *rest] for first in range(1, min(n, LONGEST) + 1) for rest in cuts(n - first)]
 
 
-def worth_of(lengths: list[int], start: int, worth: np.ndarray) -> float:
+def score_of(lengths: list[int], start: int, scores: np.ndarray) -> float:
     total = 0.0
     for length in lengths:
-        total += worth[length - 1, start]
+        total += scores[length - 1, start]
         start += length
     return total
 
@@ -31,27 +31,27 @@ RUNS = st.lists(st.tuples(st.booleans(), st.integers(1, 6)), min_size=1, max_siz
 
 
 @given(runs=RUNS, seed=st.integers(0, 1000))
-def test_every_run_is_cut_at_the_greatest_worth(runs: list[tuple[bool, int]], seed: int) -> None:
+def test_every_run_gets_a_segmentation_with_the_highest_score(runs: list[tuple[bool, int]], seed: int) -> None:
     inside = np.array([kind for kind, size in runs for _ in range(size)])
     starts = np.cumsum([0, *(size for _, size in runs)])[:-1]
     rng = np.random.default_rng(seed)
-    worth = rng.normal(size=(LONGEST, len(inside)))
-    worth[1:][rng.random((LONGEST - 1, len(inside))) < 0.4] = -np.inf
-    lengths = best_cut(inside, starts, worth)
+    scores = rng.normal(size=(LONGEST, len(inside)))
+    scores[1:][rng.random((LONGEST - 1, len(inside))) < 0.4] = -np.inf
+    lengths = best_cut(inside, starts, scores)
     for (kind, size), start in zip(runs, starts.tolist(), strict=True):
         found = [n for n in lengths[start : start + size].tolist() if n]
         assert sum(found) == size
         if kind:
-            best = max(worth_of(cut, start, worth) for cut in cuts(size))
-            assert np.isclose(worth_of(found, start, worth), best)
+            best = max(score_of(cut, start, scores) for cut in cuts(size))
+            assert np.isclose(score_of(found, start, scores), best)
         else:
             assert found == [1] * size
 
 
-def test_a_run_longer_than_the_longest_is_cut_in_two() -> None:
+def test_a_run_longer_than_the_limit_is_split_in_two() -> None:
     size = viterbi._LONGEST_RUN + 4
-    worth = np.zeros((2, size))
-    worth[1] = 1.0
-    lengths = best_cut(np.ones(size, bool), np.array([0]), worth)
+    scores = np.zeros((2, size))
+    scores[1] = 1.0
+    lengths = best_cut(np.ones(size, bool), np.array([0]), scores)
     assert lengths.sum() == size
     assert lengths[viterbi._LONGEST_RUN] == 2

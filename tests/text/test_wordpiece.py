@@ -50,7 +50,7 @@ def cased() -> WordPiece:
     return WordPiece([*SPECIAL_TOKENS, *WORDS, *LETTERS, "The", "é"], lowercase=False)
 
 
-# All of Unicode, and more often the characters that cleaning, cutting and lower-casing treat in their own way.
+# All of Unicode, with more weight on the characters that cleaning, splitting and lower-casing treat specially.
 _ODD = (
     "\t\n\r\x00\x1c\x7f\x85\xa0\xad\u0301\u0338\u00df\u0130\u01c5\u1e9e\u200b\u200d\u2028\u2029\u2260\u3000\ufeff\ufffd"
     "\u4e2d\u6587\U00020000😀“”—…_-'A bÉ"
@@ -73,7 +73,7 @@ def test_units_are_words_punctuation_marks_and_single_chinese_characters(uncased
 
 
 @given(text=TEXT)
-def test_offsets_rise_and_stay_inside_the_text(uncased: WordPiece, text: str) -> None:
+def test_offsets_never_decrease_and_stay_inside_the_text(uncased: WordPiece, text: str) -> None:
     encoding = uncased.encode(text)
     assert len(encoding.ids) == len(encoding.offsets)
     last = 0
@@ -93,11 +93,11 @@ def test_offsets_point_at_the_characters_of_each_token_also_around_unknown_ones(
 
 
 @given(text=TEXT)
-def test_a_letter_and_its_accents_are_one_token_s_however_they_are_written(uncased: WordPiece, text: str) -> None:
+def test_a_letter_and_its_accents_share_a_token_whether_composed_or_not(uncased: WordPiece, text: str) -> None:
     composed, decomposed = (unicodedata.normalize(form, f"{text} résumé") for form in ("NFC", "NFD"))
     words = [
-        [unicodedata.normalize("NFC", of[start:end]) for start, end in uncased.encode(of).offsets.tolist()]
-        for of in (composed, decomposed)
+        [unicodedata.normalize("NFC", variant[start:end]) for start, end in uncased.encode(variant).offsets.tolist()]
+        for variant in (composed, decomposed)
     ]
     assert words[1][-1] == "résumé"
     assert words[0] == words[1]
@@ -114,18 +114,18 @@ def test_a_cased_vocabulary_keeps_capitals_and_accents(cased: WordPiece) -> None
         ("it's o'clock, they'll say we've", "it's o'clock, they'll say we've"),
         ("rock'n'roll", "rock'n'roll"),
         ("l'ami d’or qu'il j'ai", "l'ami d’or qu'il j'ai"),
-        ("say 'no' loudly", "say ' no ' loudly"),  # quotes: on which side of them there was a space nobody knows
+        ("say 'no' loudly", "say ' no ' loudly"),  # quotes: which side had a space is unknown
         ("he said, 'stop'", "he said, ' stop '"),
     ],
 )
-def test_decoding_joins_what_an_apostrophe_cut(text: str, decoded: str) -> None:
+def test_decoding_rejoins_words_split_at_an_apostrophe(text: str, decoded: str) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz'’,"
     tokenizer = WordPiece([*SPECIAL_TOKENS, *letters, *(f"##{letter}" for letter in letters)])
     assert tokenizer.decode(tokenizer.encode(text).ids) == decoded
 
 
 @pytest.mark.parametrize("text", ["你好，世界。", "京都へ行く", "他在 paddle 上学习"])
-def test_decoding_puts_no_spaces_between_letters_of_scripts_without(text: str) -> None:
+def test_decoding_adds_no_spaces_in_scripts_without_them(text: str) -> None:
     tokenizer = WordPiece([*SPECIAL_TOKENS, *text.replace(" ", ""), "paddle"])
     assert tokenizer.decode(tokenizer.encode(text).ids) == text
 
@@ -141,7 +141,7 @@ def test_decoding_puts_no_spaces_between_letters_of_scripts_without(text: str) -
         ([99_999], r"^decode: 99999 is no token id: the vocabulary has \d+ tokens, numbered from 0$"),
     ],
 )
-def test_what_are_no_ids_of_one_text_is_a_sentence(uncased: WordPiece, ids: Any, message: str) -> None:
+def test_decoding_invalid_ids_raises_a_clear_error(uncased: WordPiece, ids: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         uncased.decode(ids)
 
@@ -151,14 +151,14 @@ def test_decoding_gives_readable_text(uncased: WordPiece) -> None:
     assert uncased.decode(ids) == "the unwanted cat"
 
 
-def test_a_saved_tokenizer_loads_as_it_was(cased: WordPiece, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_loads_unchanged(cased: WordPiece, tmp_path: Path) -> None:
     cased.save(tmp_path / "saved")
     loaded = load_tokenizer(tmp_path / "saved")
     assert loaded.fingerprint == cased.fingerprint
     assert not loaded.lowercase
 
 
-def test_a_tokenizer_can_be_sent_to_another_process(uncased: WordPiece) -> None:
+def test_a_tokenizer_can_be_pickled(uncased: WordPiece) -> None:
     copy = pickle.loads(pickle.dumps(uncased))
     assert copy.encode("unwanted cat").ids.tolist() == uncased.encode("unwanted cat").ids.tolist()
 
@@ -174,7 +174,7 @@ def test_a_duplicate_entry_shifts_no_id_and_is_reported_with_both_lines(tmp_path
     assert ":8: 'cat' appears twice, first in line 6" in finding
 
 
-def test_published_files_with_an_id_behind_a_tab_are_read(tmp_path: Path) -> None:
+def test_published_files_with_an_id_after_a_tab_are_read(tmp_path: Path) -> None:
     file = tmp_path / "vocab.txt"
     file.write_text("".join(f"{token}\t{i}\n" for i, token in enumerate([*SPECIAL_TOKENS, "cat"])), encoding="utf-8")
     assert load_tokenizer(file).encode("cat").ids.tolist() == [5]
@@ -187,13 +187,13 @@ def test_a_published_folder_says_whether_it_lower_cases(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("capitals", "lowercase"), [(0, True), (3, True), (30, False)])
-def test_a_vocabulary_with_hardly_a_capital_lower_cases(tmp_path: Path, capitals: int, lowercase: bool) -> None:
+def test_a_vocabulary_with_few_capitals_lower_cases(tmp_path: Path, capitals: int, lowercase: bool) -> None:
     words = [*(f"Name{n}" for n in range(capitals)), *(f"word{n}" for n in range(400))]
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *words]), encoding="utf-8")
     assert WordPiece.read(tmp_path / "vocab.txt").lowercase == lowercase
 
 
-def test_a_word_of_more_than_a_hundred_letters_is_unknown_as_in_the_originals(uncased: WordPiece) -> None:
+def test_a_word_of_more_than_a_hundred_letters_is_unknown_as_in_the_original(uncased: WordPiece) -> None:
     assert len(uncased.encode("b" * 100).ids) == 100
     assert uncased.encode("b" * 101).ids.tolist() == [uncased.unk_id]
 
@@ -206,7 +206,7 @@ def test_capitals_in_a_lower_casing_vocabulary_are_reported(tmp_path: Path) -> N
     assert "1 of 7 entries hold capitals ('Cat')" in finding
 
 
-def test_entries_that_no_text_can_reach_are_reported(tmp_path: Path) -> None:
+def test_unreachable_entries_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "vocab.txt"
     entries = ["dog", "##s", "中", "!", "well-known", "##中", "##!", "café", "中文"]
     file.write_text("\n".join([*SPECIAL_TOKENS, *entries, "[unused1]"]), encoding="utf-8")
@@ -226,7 +226,7 @@ def test_other_faults_of_a_vocabulary_are_reported(tmp_path: Path) -> None:
     ("content", "expected"),
     [(b"cat\ndog\n", "lacks [PAD], [UNK], [CLS], [SEP], [MASK]"), (b"\xff\xfe", "is not UTF-8")],
 )
-def test_what_is_no_vocabulary_is_refused_with_its_name(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_an_invalid_vocabulary_is_rejected_by_name(tmp_path: Path, content: bytes, expected: str) -> None:
     file = tmp_path / "vocab.txt"
     file.write_bytes(content)
     with pytest.raises(UserError) as error:
@@ -235,7 +235,7 @@ def test_what_is_no_vocabulary_is_refused_with_its_name(tmp_path: Path, content:
     assert expected in str(error.value)
 
 
-def test_a_missing_tokenizer_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_tokenizer_says_what_was_searched_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"neither a vocab\.txt nor one \.model file"):
         load_tokenizer(tmp_path)
     with pytest.raises(UserError, match="no such tokenizer"):

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all whenever the process dies, thinned out, and damage is named."""
+"""Checkpoints: written atomically even if the process is killed, pruned, and checked for damage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ernie.train.checkpoint import MANIFEST, Checkpoints, check, read_manifest
 
 
 def content(text: str) -> Callable[[Path], None]:
-    """A `write` that fills a checkpoint with two files, one of them in a folder."""
+    """Return a `write` function that fills a checkpoint with two files, one of them in a folder."""
 
     def write(folder: Path) -> None:
         (folder / "model").mkdir()
@@ -29,8 +29,8 @@ def content(text: str) -> Callable[[Path], None]:
     return write
 
 
-def stored(path: Path) -> str:
-    """What a checkpoint holds, after it was compared with its checksums."""
+def verified_content(path: Path) -> str:
+    """Verify the checksums of a checkpoint and return its content."""
     check(path)
     text = json.loads((path / "state.json").read_text())
     assert (path / "model" / "weights").read_text() == text * 50
@@ -41,35 +41,35 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# -------------------------------------------------------------------------------------------- what is kept
+# ----------------------------------------------------------------------------------------------- retention
 
 
-def test_what_was_saved_is_found(tmp_path: Path) -> None:
+def test_a_saved_checkpoint_is_found(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "new" / "checkpoints")
     assert checkpoints.latest() is None
     assert checkpoints.steps() == []
     path = checkpoints.save(7, content("seven"), score=0.5)
     assert path == checkpoints.latest() == tmp_path / "new" / "checkpoints" / "step-00000007"
-    assert stored(path) == "seven"
+    assert verified_content(path) == "seven"
     assert read_manifest(path)["step"] == 7
     assert read_manifest(path)["score"] == 0.5
 
 
-def test_all_of_a_checkpoint_is_on_the_disk_before_it_takes_its_place_and_its_name_after(
+def test_a_checkpoint_is_flushed_before_its_rename_and_the_directory_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[int] = []
     before: list[int] = []
     rename = Path.rename
 
-    def renamed(path: Path, target: Path) -> Path:
+    def recording_rename(path: Path, target: Path) -> Path:
         before.extend(flushed)
         return rename(path, target)
 
     monkeypatch.setattr(os, "fsync", lambda file: flushed.append(os.fstat(file).st_ino))
-    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "rename", recording_rename)
     path = Checkpoints(tmp_path / "checkpoints").save(7, content("seven"))
-    assert {found.stat().st_ino for found in (path, *path.rglob("*"))} == set(before)
+    assert {entry.stat().st_ino for entry in (path, *path.rglob("*"))} == set(before)
     assert flushed[len(before) :] == [path.parent.stat().st_ino]
 
 
@@ -83,7 +83,7 @@ def test_all_of_a_checkpoint_is_on_the_disk_before_it_takes_its_place_and_its_na
         (3, True, [30, 40, 50, 60]),
     ],
 )
-def test_the_newest_are_kept_and_the_best_if_asked(
+def test_the_newest_checkpoints_and_optionally_the_best_are_kept(
     tmp_path: Path, keep_last: int, keep_best: bool, kept: list[int]
 ) -> None:
     checkpoints = Checkpoints(tmp_path, keep_last, keep_best)
@@ -91,33 +91,33 @@ def test_the_newest_are_kept_and_the_best_if_asked(
         checkpoints.save(step, content(str(step)), score)
     assert checkpoints.steps() == kept
     assert names(tmp_path) == [f"step-{step:08d}" for step in kept]
-    assert all(stored(checkpoints.path(step)) == str(step) for step in kept)
+    assert all(verified_content(checkpoints.path(step)) == str(step) for step in kept)
 
 
-def test_the_same_step_may_be_saved_again(tmp_path: Path) -> None:
+def test_a_step_can_be_saved_again(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     for text in ("once", "twice"):
         checkpoints.save(3, content(text))
-    assert stored(checkpoints.path(3)) == "twice"
+    assert verified_content(checkpoints.path(3)) == "twice"
     assert names(tmp_path) == ["step-00000003"]
 
 
-# --------------------------------------------------------------------------------------------- dying midway
+# --------------------------------------------------------------------------------------- interrupted writes
 
 
 def dies_at(moment: int, action: Callable[[], object]) -> bool:
-    """Run `action` in a process of its own that kills itself at its `moment`-th touch of the disk; False when it came
-    to its end before."""
+    """Run `action` in a child process that kills itself at its `moment`-th disk operation; return False if the action
+    finished first."""
     child = os.fork()
     if child == 0:
-        seen = 0
+        operations = 0
 
         def watched(function: Callable) -> Callable:
             def wrapper(*arguments: object, **keywords: object) -> object:
-                nonlocal seen
-                if seen == moment:
+                nonlocal operations
+                if operations == moment:
                     os.kill(os.getpid(), signal.SIGKILL)
-                seen += 1
+                operations += 1
                 return function(*arguments, **keywords)
 
             return wrapper
@@ -142,9 +142,9 @@ def dies_at(moment: int, action: Callable[[], object]) -> bool:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize(
     ("before", "step", "keep_last"),
-    [((1,), 2, 1), ((1, 2), 3, 2), ((1, 2), 2, 2)],  # the last one writes a step anew
+    [((1,), 2, 1), ((1, 2), 3, 2), ((1, 2), 2, 2)],  # the last case rewrites an existing step
 )
-def test_a_kill_at_any_moment_leaves_a_good_checkpoint(
+def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(
     tmp_path: Path, before: tuple[int, ...], step: int, keep_last: int
 ) -> None:
     outcomes, moment, died = set(), 0, True
@@ -156,10 +156,10 @@ def test_a_kill_at_any_moment_leaves_a_good_checkpoint(
         died = dies_at(moment, lambda: Checkpoints(folder, keep_last).save(step, content("new")))  # noqa: B023
         latest = checkpoints.latest()
         assert latest is not None
-        outcomes.add(stored(latest))
-        for found in checkpoints.steps():
-            stored(checkpoints.path(found))
-        checkpoints.save(9, content("nine"))  # whoever comes next finds its way and leaves nothing behind
+        outcomes.add(verified_content(latest))
+        for saved_step in checkpoints.steps():
+            verified_content(checkpoints.path(saved_step))
+        checkpoints.save(9, content("nine"))  # a later save still works and leaves nothing else behind
         assert names(folder) == [f"step-{kept:08d}" for kept in checkpoints.steps()]
         moment += 1
     assert moment > 10
@@ -170,7 +170,7 @@ def test_a_kill_at_any_moment_leaves_a_good_checkpoint(
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error: No space left on device")]
 )
-def test_a_full_disk_is_a_sentence_and_costs_nothing(tmp_path: Path, error: Exception) -> None:
+def test_a_full_disk_raises_a_clear_error_and_keeps_earlier_checkpoints(tmp_path: Path, error: Exception) -> None:
     checkpoints = Checkpoints(tmp_path, keep_last=1)
     checkpoints.save(1, content("one"))
 
@@ -182,10 +182,10 @@ def test_a_full_disk_is_a_sentence_and_costs_nothing(tmp_path: Path, error: Exce
         checkpoints.save(2, write)
     assert "Free some space and run the same command again" in str(caught.value)
     assert names(tmp_path) == ["step-00000001"]
-    assert stored(checkpoints.path(1)) == "one"
+    assert verified_content(checkpoints.path(1)) == "one"
 
 
-def test_any_other_error_comes_through_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_any_other_error_propagates_and_leaves_nothing_behind(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise KeyboardInterrupt
@@ -202,13 +202,13 @@ def test_any_other_error_comes_through_and_leaves_nothing_behind(tmp_path: Path)
 @given(
     st.sampled_from(["state.json", "model/weights"]), st.integers(min_value=0), st.integers(min_value=0, max_value=7)
 )
-def test_a_flipped_bit_is_found_and_its_file_named(
-    tmp_path_factory: pytest.TempPathFactory, name: str, place: int, bit: int
+def test_a_flipped_bit_is_detected_and_its_file_named(
+    tmp_path_factory: pytest.TempPathFactory, name: str, position: int, bit: int
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "flipped"
     path = Checkpoints(folder).save(1, content("some text"))
     data = bytearray((path / name).read_bytes())
-    data[place % len(data)] ^= 1 << bit
+    data[position % len(data)] ^= 1 << bit
     (path / name).write_bytes(data)
     with pytest.raises(UserError) as caught:
         check(path)
@@ -224,13 +224,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("manifest", ["", '{"step": 1', "[]", "{}", '{"step": 1, "score": null, "sha257": {}}', "\xff"])
-def test_a_damaged_manifest_is_a_sentence(tmp_path: Path, manifest: str) -> None:
+def test_a_damaged_manifest_raises_a_clear_error(tmp_path: Path, manifest: str) -> None:
     path = Checkpoints(tmp_path).save(1, content("text"))
     (path / MANIFEST).write_text(manifest, encoding="latin-1")
     with pytest.raises(UserError, match=r"manifest\.json: .*Delete .*step-00000001"):
         check(path)
 
 
-def test_a_folder_that_is_no_checkpoint_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_checkpoint_raises_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not a checkpoint: it has no manifest.json"):
         check(tmp_path)

@@ -1,4 +1,4 @@
-"""What asks a run to end, and the terminal that goes while it is at work."""
+"""Signals that end a run, and a terminal that closes while the run works."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ with Interrupt(lambda sentence: print(sentence, flush=True), "saving") as interr
 """
 
 
-def test_a_run_whose_terminal_goes_saves(tmp_path: Path) -> None:
-    ours, its = pty.openpty()
+def test_a_run_saves_when_its_terminal_closes(tmp_path: Path) -> None:
+    parent_end, child_end = pty.openpty()
     run = subprocess.Popen(
         [sys.executable, "-c", AT_A_TERMINAL],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=its,
-        stdout=its,
-        stderr=its,
+        stdin=child_end,
+        stdout=child_end,
+        stderr=child_end,
         start_new_session=True,
     )
-    os.close(its)
+    os.close(child_end)
     while not (tmp_path / "begun").exists():
         assert run.poll() is None
         time.sleep(0.01)
-    os.close(ours)
-    run.send_signal(signal.SIGHUP)  # as the shell tells it once more
+    os.close(parent_end)
+    run.send_signal(signal.SIGHUP)  # the shell sends it too
     assert run.wait(60) == 0
     assert (tmp_path / "saved").exists()
 
 
-def test_what_nohup_has_ignored_asks_nobody() -> None:
+def test_a_hangup_that_nohup_ignores_does_not_end_a_run() -> None:
     assert signal.SIGHUP in ending_signals()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -63,8 +63,8 @@ def test_what_nohup_has_ignored_asks_nobody() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_ctrl_c_ends_what_was_started_with_it_ignored() -> None:
-    """As a shell does for commands in the background of a script."""
+def test_ctrl_c_ends_a_run_started_with_it_ignored() -> None:
+    """Shells start the background commands of a script with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Interrupt(lambda _: None, "saving") as interrupt:

@@ -1,4 +1,4 @@
-"""One run at a time in a folder."""
+"""Only one run at a time works in a folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with run_lock(Path(sys.argv[1])):
 """
 
 
-def test_a_second_process_is_kept_out_until_the_first_is_gone_even_where_it_is_killed(tmp_path: Path) -> None:
+def test_a_second_process_is_locked_out_until_the_first_ends_even_if_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None
@@ -38,7 +38,7 @@ def test_a_second_process_is_kept_out_until_the_first_is_gone_even_where_it_is_k
         pass
 
 
-def test_folders_do_not_keep_each_other_out_and_each_may_be_taken_again(tmp_path: Path) -> None:
+def test_locks_of_different_folders_are_independent_and_reusable(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_folders_do_not_keep_each_other_out_and_each_may_be_taken_again(tmp_path
             pass
 
 
-def test_what_goes_wrong_inside_is_told_as_it_is(tmp_path: Path) -> None:
+def test_an_error_inside_the_lock_propagates_unchanged(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match="mine"), run_lock(tmp_path):
         raise NotImplementedError("mine")
     with run_lock(tmp_path):

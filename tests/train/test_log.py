@@ -1,4 +1,4 @@
-"""The log of a run: one record a line, resumed without a trace of what is done again."""
+"""The log of a run: one record per line; resuming drops the records of repeated steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ernie.errors import UserError
 from ernie.train.log import METRICS_FILE, Log, read_records
 
 
-def test_records_are_lines_that_others_can_read_at_once(tmp_path: Path) -> None:
+def test_records_can_be_read_while_the_log_is_open(tmp_path: Path) -> None:
     log = Log(tmp_path, 10, quiet=True)
     log.record("step", 0, loss={"red": 1.5})
     log.record("probe", 0, task="red")
@@ -24,13 +24,13 @@ def test_records_are_lines_that_others_can_read_at_once(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_resumed_run_drops_the_records_that_it_writes_anew(tmp_path: Path) -> None:
+def test_a_resumed_run_drops_the_records_that_it_rewrites(tmp_path: Path) -> None:
     log = Log(tmp_path, 10, quiet=True)
     for step in range(6):
         log.record("step", step)
     log.close()
     with (tmp_path / METRICS_FILE).open("a") as file:
-        file.write('{"kind": "step", "st')  # the kill came in the middle of a line
+        file.write('{"kind": "step", "st')  # killed in the middle of a line
     assert [record["step"] for record in read_records(tmp_path)] == list(range(6))
     log = Log(tmp_path, 10, resume_at=3, quiet=True)
     log.record("step", 3, again=True)
@@ -49,14 +49,12 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
         read_records(tmp_path)
 
 
-def test_a_folder_without_a_log_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_without_a_log_raises_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is it the folder of a run"):
         read_records(tmp_path)
 
 
-def test_people_are_told_on_standard_error_unless_they_want_quiet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_messages_go_to_standard_error_unless_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for quiet in (False, True):
         log = Log(tmp_path, 2, quiet=quiet)
         log.say("a sentence")
@@ -68,7 +66,7 @@ def test_people_are_told_on_standard_error_unless_they_want_quiet(
         assert shown.err == ("" if quiet else "a sentence\nstep 2/2  loss 1.2  left 0.0 s\n")
 
 
-def test_a_terminal_gets_a_bar_with_the_same_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_a_progress_bar_with_the_same_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", terminal)
@@ -90,7 +88,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
     assert json.loads((tmp_path / METRICS_FILE).read_text())["loss"] == {"red": 1.5}
 
 
-def test_a_loss_that_is_no_number_is_null_as_json_has_it(tmp_path: Path) -> None:
+def test_a_non_finite_number_is_written_as_null(tmp_path: Path) -> None:
     log = Log(tmp_path, 10, quiet=True)
     log.record("step", 0, loss={"red": float("nan")}, rate=float("inf"))
     log.close()

@@ -1,4 +1,4 @@
-"""The loss scale of training in fp16: its rule, and that it changes nothing but what fp16 can hold."""
+"""Loss scaling for fp16 training: how the scale changes, and that it does not change what is learned."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ernie.train.settings import AdamConfig
 from ernie.train.trainer import Trainer, TrainingStopped
 
 
-def test_it_falls_by_half_at_a_step_that_is_not_finite() -> None:
+def test_a_non_finite_step_halves_the_scale() -> None:
     scale = LossScale(64.0)
     assert scale.fall()
     assert scale.value == 32.0
 
 
-def test_it_doubles_after_so_many_good_steps_in_a_row() -> None:
+def test_the_scale_doubles_after_patience_good_steps_in_a_row() -> None:
     scale = LossScale(64.0, patience=3)
     for _ in range(2):
         scale.rise()
-    scale.fall()  # the row begins anew
+    scale.fall()  # restarts the count
     values = []
     for _ in range(6):
         scale.rise()
@@ -37,7 +37,7 @@ def test_it_doubles_after_so_many_good_steps_in_a_row() -> None:
     assert values == [32.0, 32.0, 64.0, 64.0, 64.0, 128.0]
 
 
-def test_at_one_it_falls_no_further_and_says_so() -> None:
+def test_the_scale_does_not_fall_below_one_and_reports_it() -> None:
     scale = LossScale(2.0)
     assert scale.fall()
     assert not scale.fall()
@@ -45,10 +45,10 @@ def test_at_one_it_falls_no_further_and_says_so() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_it_stays_a_power_of_two_that_float32_can_bear(good: list[bool]) -> None:
+def test_the_scale_stays_a_power_of_two_within_its_bounds(good: list[bool]) -> None:
     scale = LossScale(patience=2)
-    for one in good:
-        scale.rise() if one else scale.fall()
+    for finite in good:
+        scale.rise() if finite else scale.fall()
         assert 1 <= scale.value <= 2.0**24
         assert np.log2(scale.value).is_integer()
 
@@ -67,7 +67,7 @@ class Classifier(nn.Layer):
 
 
 def through_fp16(total: Tensor) -> Tensor:
-    """Its gradient passes through fp16, which ends at 65504."""
+    """Pass the loss, and so its gradient, through fp16, whose largest value is 65504."""
     return total.astype("float16").astype("float32")
 
 
@@ -79,22 +79,22 @@ def batch(step: int) -> Packed:
 
 
 def train(model: Classifier, scale: LossScale | None, steps: int = 4) -> tuple[Trainer, list[bool]]:
-    """The trainer, and which steps were skipped."""
+    """Return the trainer, and which steps were skipped."""
     trainer = Trainer(model, AdamConfig(), clip=0.1, patience=2, seed=0, loss_scale=scale)
     skipped = [trainer.step(step, [("task", batch(step))], model.loss, 0.1).skipped for step in range(steps)]
     return trainer, skipped
 
 
-def test_scaling_changes_no_bit_of_what_is_learnt() -> None:
+def test_scaling_changes_no_bit_of_the_trained_weights() -> None:
     plain, scaled = Classifier(), Classifier()
     train(plain, None)
     train(scaled, LossScale())
-    for one, other in zip(plain.parameters(), scaled.parameters(), strict=True):
-        assert np.array_equal(one.numpy(), other.numpy())
+    for expected, actual in zip(plain.parameters(), scaled.parameters(), strict=True):
+        assert np.array_equal(expected.numpy(), actual.numpy())
 
 
-def test_steps_that_only_find_the_scale_do_not_count_against_the_patience() -> None:
-    scale = LossScale(2.0**23)  # an eighth of it, for eight rows, is sixteen times too much
+def test_steps_that_only_lower_the_scale_do_not_count_against_the_patience() -> None:
+    scale = LossScale(2.0**23)  # divided by the eight rows, sixteen times too large for fp16
     trainer, skipped = train(Classifier(through_fp16), scale, steps=8)
     assert skipped == [True] * 5 + [False] * 3
     assert (scale.value, trainer.bad_steps) == (2.0**18, 0)
@@ -105,12 +105,12 @@ def test_steps_that_only_find_the_scale_do_not_count_against_the_patience() -> N
     [lambda total: total * float("nan"), lambda total: total + paddle.sqrt(total * 0.0)],
     ids=["a loss", "a gradient at any scale"],
 )
-def test_what_no_scale_can_mend_still_stops_training(spoil: Callable[[Tensor], Tensor]) -> None:
+def test_training_stops_when_no_scale_gives_finite_values(spoil: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(TrainingStopped):
         train(Classifier(spoil), LossScale(4.0), steps=8)
 
 
-def test_a_loss_that_is_not_finite_is_not_the_scale_s_fault() -> None:
+def test_a_non_finite_loss_does_not_lower_the_scale() -> None:
     scale = LossScale()
     with pytest.raises(TrainingStopped):
         train(Classifier(lambda total: total * float("nan")), scale, steps=2)

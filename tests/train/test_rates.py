@@ -1,4 +1,4 @@
-"""Learning rates as a pure function of the step, by tables."""
+"""Learning rates as a pure function of the step, compared with tables."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ernie.train.settings import AdamConfig, RateConfig
     ("config", "steps", "rates"),
     [
         (RateConfig(1.0, "linear", warmup=2), 6, [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]),
-        (RateConfig(1.0, "linear", warmup=0.5), 4, [0.5, 1.0, 1.0, 0.5]),  # a share of all steps
+        (RateConfig(1.0, "linear", warmup=0.5), 4, [0.5, 1.0, 1.0, 0.5]),  # a fraction of all steps
         (RateConfig(2.0, "linear", warmup=0, floor=0.5), 4, [2.0, 1.75, 1.5, 1.25]),
         (RateConfig(1.0, "constant", warmup=2), 4, [0.5, 1.0, 1.0, 1.0]),
         (RateConfig(1.0, "wsd", warmup=1, cooldown=0.5), 8, [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
         (RateConfig(1.0, "wsd", warmup=2, cooldown=2, floor=0.5), 6, [0.5, 1.0, 1.0, 1.0, 1.0, 0.75]),
-        (RateConfig(1.0, "wsd", warmup=2, cooldown=9), 4, [0.5, 1.0, 2 / 9, 1 / 9]),  # it falls before it has risen
+        (RateConfig(1.0, "wsd", warmup=2, cooldown=9), 4, [0.5, 1.0, 2 / 9, 1 / 9]),  # decays before the warm-up ends
         (RateConfig(1.0, "noam", warmup=4), 9, [0.25, 0.5, 0.75, 1.0, *(math.sqrt(4 / n) for n in (5, 6, 7, 8, 9))]),
         (RateConfig(1.0, "cosine", warmup=0), 4, [1.0, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2]),
         (RateConfig(1.0, "cosine", warmup=0, floor=0.2), 2, [1.0, 0.6]),
-        (RateConfig(1.0, "linear", warmup=10), 4, [0.1, 0.2, 0.3, 0.4]),  # a warm-up that never ends
+        (RateConfig(1.0, "linear", warmup=10), 4, [0.1, 0.2, 0.3, 0.4]),  # a warm-up longer than the run
     ],
 )
-def test_rates_are_those_of_the_table(config: RateConfig, steps: int, rates: list[float]) -> None:
+def test_rates_match_the_table(config: RateConfig, steps: int, rates: list[float]) -> None:
     assert [config.at(step, steps) for step in range(steps)] == pytest.approx(rates)
 
 
-@pytest.mark.parametrize(("warmup", "steps", "told"), [(10, 4, True), (4, 4, False), (3, 4, False), (0.5, 4, False)])
-def test_a_rate_that_does_not_reach_its_peak_is_remarked(warmup: float, steps: int, told: bool) -> None:
+@pytest.mark.parametrize(("warmup", "steps", "warns"), [(10, 4, True), (4, 4, False), (3, 4, False), (0.5, 4, False)])
+def test_a_rate_that_does_not_reach_its_peak_gives_a_warning(warmup: float, steps: int, warns: bool) -> None:
     config = RateConfig(2.0, warmup=warmup)
-    assert (config.remark(steps) is not None) == told
-    assert (max(config.at(step, steps) for step in range(steps)) < config.peak) == told
+    assert (config.remark(steps) is not None) == warns
+    assert (max(config.at(step, steps) for step in range(steps)) < config.peak) == warns
 
 
 STEPS = st.one_of(st.floats(0, 0.9), st.integers(1, 50).map(float))
@@ -75,7 +75,7 @@ def test_a_rate_rises_to_its_peak_then_never_rises_again_and_is_never_zero(confi
         (AdamConfig, {"weight_decay": -0.01}, "weight_decay: expected at least 0, found -0.01"),
     ],
 )
-def test_impossible_settings_are_a_sentence(cls: type, fields: dict, message: str) -> None:
+def test_invalid_settings_raise_a_clear_error(cls: type, fields: dict, message: str) -> None:
     with pytest.raises(UserError) as caught:
         cls(**fields)
     assert str(caught.value) == message

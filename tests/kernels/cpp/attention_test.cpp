@@ -1,4 +1,4 @@
-// Attention forward and backward, written out for each pair of a query and a key.
+// Attention forward and backward, computed for each pair of a query and a key.
 #include "library.h"
 #include "memory.h"
 
@@ -37,11 +37,11 @@ Case make_case(std::vector<long> lengths, std::vector<long> key_lengths, long he
 
 struct Wanted {
     Doubles mixed, logsum, dq, dk, dv;
-    // How large the gradients to q and k would be if nothing cancelled: what their errors are to be compared with.
+    // The size of the gradients to q and k without cancellation, to which their errors are relative.
     Doubles dq_size, dk_size;
 };
 
-Wanted written_out(const Case& c, double scale, const Doubles& q, const Doubles& k, const Doubles& v, const Doubles& grad) {
+Wanted reference(const Case& c, double scale, const Doubles& q, const Doubles& k, const Doubles& v, const Doubles& grad) {
     const long D = c.D(), K = c.size;
     Wanted w{Doubles(c.T() * D), Doubles(c.T() * c.heads), Doubles(c.T() * D), Doubles(c.S() * D), Doubles(c.S() * D),
              Doubles(c.T() * D), Doubles(c.S() * D)};
@@ -63,7 +63,7 @@ Wanted written_out(const Case& c, double scale, const Doubles& q, const Doubles&
                 const long from = c.first.empty() ? 0 : std::max<long>(c.first[t], 0);
                 const long to = c.first.empty() ? S : std::min<long>(c.last[t], S);
                 double divisor = 0, highest = -INFINITY, slope = 0;
-                if (from >= to) continue;  // sees nothing: zeros
+                if (from >= to) continue;  // fully masked: zeros
                 for (long j = from; j < to; j++) highest = std::max(highest, scale * dot(q, t, k, s0 + j, h));
                 for (long j = from; j < to; j++) divisor += std::exp(scale * dot(q, t, k, s0 + j, h) - highest);
                 const double logsum = w.logsum[t * c.heads + h] = highest + std::log(divisor);
@@ -100,7 +100,7 @@ void run(const Library& library, const Case& c) {
     std::copy(c.first.begin(), c.first.end(), first.data());
     std::copy(c.last.begin(), c.last.end(), last.data());
     const Doubles in[] = {fill(q, 1.5), fill(k, 1.5), fill(v), fill(grad)};
-    const Wanted wanted = written_out(c, scale, in[0], in[1], in[2], in[3]);
+    const Wanted wanted = reference(c, scale, in[0], in[1], in[2], in[3]);
 
     const bool masked = !c.first.empty();
     const ernie::AttentionShape shape{long(c.queries.size()) - 1, c.heads, c.size, queries, keys, masked ? first.data() : nullptr,
@@ -127,7 +127,7 @@ void test_attention(const Library& library) {
                 for (size_t n = 0; n < lengths.size(); n++) others.push_back(between(1, 40));
                 run<E>(library, make_case(lengths, sees == Sees::causal ? lengths : others, between(1, 3), size, sees, dropout));
             }
-    // Around a block of keys; more queries than a block of scores holds; no keys or no queries at all.
+    // Sizes around a block of keys; more queries than a block of scores holds; no keys or no queries.
     for (long length : {63, 64, 65, 127, 129}) run<E>(library, make_case({length}, {length}, 1, 9, Sees::causal, 0.1f));
     run<E>(library, make_case({40}, {1500}, 1, 3, Sees::anything, 0.5f));
     run<E>(library, make_case({0, 3, 2}, {4, 0, 2}, 2, 5, Sees::all, 0.f));

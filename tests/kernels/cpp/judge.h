@@ -1,4 +1,4 @@
-// What is expected, what was found, and in which case: printed when they differ.
+// Comparison of results with expected values; differences are printed with the test case.
 #pragma once
 #include <cstdarg>
 #include <cstdint>
@@ -14,7 +14,7 @@ typedef std::vector<double> Doubles;
 
 inline std::mt19937_64 generator;
 
-// The case that is running, for messages, and how many have failed.
+// The running test case, for messages, and the numbers of cases and failures.
 inline char current_case[256];
 inline long cases, failures;
 
@@ -24,7 +24,7 @@ __attribute__((format(printf, 1, 2))) inline void begin(const char* format, ...)
     std::vsnprintf(current_case, sizeof current_case, format, arguments);
     va_end(arguments);
     cases++;
-    generator.seed(std::hash<std::string_view>()(current_case));  // whatever other cases there are
+    generator.seed(std::hash<std::string_view>()(current_case));  // independent of the other cases
 }
 
 __attribute__((format(printf, 1, 2))) inline void fail(const char* format, ...) {
@@ -41,16 +41,17 @@ inline void succeeds(const char* message) {
     if (message) fail("the kernel says: %s", message);
 }
 
-// A number made of all outputs: equal for any number of threads.
+// A hash of all outputs: equal for any number of threads.
 inline uint64_t checksum = 0xcbf29ce484222325u;
-inline void remember(const void* data, size_t bytes) {  // FNV-1a
+inline void add_to_checksum(const void* data, size_t bytes) {  // FNV-1a
     for (size_t i = 0; i < bytes; i++) checksum = (checksum ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
 }
 
 inline double as_double(float x) { return x; }
 inline double as_double(bf16 x) { return ernie::to_float(x); }
 
-// Each element within `tolerance` of what is wanted, beside the largest of them (or 1), or of the sizes that are given.
+// Expect each element within `tolerance` of the wanted one, relative to the largest element (or 1), or to the largest of
+// `sizes` if given.
 template <class T>
 void expect(const char* what, const T* found, const Doubles& wanted, double tolerance, const Doubles& sizes = {}) {
     double largest = 1;
@@ -60,32 +61,32 @@ void expect(const char* what, const T* found, const Doubles& wanted, double tole
             fail("%s[%zu] is %g, not %g", what, i, as_double(found[i]), wanted[i]);
             break;
         }
-    remember(found, wanted.size() * sizeof(T));
+    add_to_checksum(found, wanted.size() * sizeof(T));
 }
 
 inline double normal() { return std::normal_distribution<double>()(generator); }
 inline long between(long low, long high) { return std::uniform_int_distribution<long>(low, high)(generator); }
 
 inline void put(float& to, double x) { to = float(x); }
-inline void put(bf16& to, double x) {  // cut off: which neighbour is taken does not matter for an input
+inline void put(bf16& to, double x) {  // truncated: the direction of rounding does not matter for an input
     float value = float(x);
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
     to.bits = uint16_t(bits >> 16);
 }
 
-// Fills an array with random numbers and returns them as they are in it.
+// Fills an array with random numbers and returns them as stored.
 template <class A>
-Doubles fill(A& array, double scale = 1, double centre = 0) {
+Doubles fill(A& array, double scale = 1, double center = 0) {
     Doubles values;
     for (long i = 0; i < array.size(); i++) {
-        put(array[i], centre + scale * normal());
+        put(array[i], center + scale * normal());
         values.push_back(as_double(array[i]));
     }
     return values;
 }
 
-// Dropout written out for one element: Philox 4x32 of seven rounds, as src/dropout.h promises it.
+// Dropout of one element: Philox 4x32 with seven rounds, as specified in src/dropout.h.
 struct Drop {
     float probability;
     uint64_t seed;

@@ -1,4 +1,4 @@
-// The library under test, loaded from the file that a build made: its functions as src/api.cpp declares them.
+// The library under test, loaded from a built file, with the functions declared in src/api.cpp.
 #pragma once
 #include <dlfcn.h>
 
@@ -10,13 +10,13 @@
 
 class Library {
 public:
-    explicit Library(const char* path) : handle_(dlopen(path, RTLD_LAZY)) {  // lazily: oneDNN is not here
+    explicit Library(const char* path) : handle_(dlopen(path, RTLD_LAZY)) {  // lazily, since oneDNN is missing here
         if (!handle_) {
             std::fprintf(stderr, "%s\n", dlerror());
             std::exit(2);
         }
     }
-    // The function ernie_NAME, called with its arguments as they are: they must have the very types of api.cpp.
+    // Calls the function ernie_NAME; the arguments must have exactly the types in api.cpp.
     template <class... Arguments>
     const char* call(const char* name, Arguments... arguments) const {
         char symbol[64];
@@ -34,7 +34,7 @@ private:
     void* handle_;
 };
 
-// The kernels' files; E is the type that a kernel computes in, float or bf16.
+// The tests of each file of kernels; E is the type that a kernel computes in, float or bf16.
 template <class E>
 constexpr int low = sizeof(E) == 2;
 template <class E>

@@ -1,5 +1,5 @@
-// kernels_test LIBRARY THREADS: runs every kernel that needs no oneDNN on odd sizes, and prints a number made of all that
-// they returned.  Exit status: 0 as wanted, 1 something differed, 3 a kernel touched memory that is not its own.
+// kernels_test LIBRARY THREADS: runs every kernel that needs no oneDNN on odd sizes, and prints a hash of all results.
+// Exit status: 0 if all are right, 1 if a result differs, 3 if a kernel accesses memory out of bounds.
 #include <csignal>
 #include <cstring>
 
@@ -23,7 +23,7 @@ void test_all(const Library& library, const char* path) {
     test_rows<E>(library);
     test_tables<E>(library);
     test_adamw<E>(library);
-    if (!std::strstr(path, "avx2")) test_stack<E>(library);  // there by oneDNN
+    if (!std::strstr(path, "avx2")) test_stack<E>(library);  // which uses oneDNN there
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// Arrays that notice when a kernel leaves them.
+// Arrays that detect out-of-bounds accesses.
 //
-// An array ends where a page begins that may not be touched: one byte read or written beyond ends the program.  The bytes
-// before it hold a pattern that is looked at in the end.  With -DHEAP an array is a piece of the heap of just its size, so
-// that AddressSanitizer and valgrind see its limits and which of its elements were never written.
+// An array ends at a protected page: reading or writing one byte beyond ends the program.  The bytes before it hold a
+// pattern that is checked at the end.  With -DHEAP an array is a heap block of exactly its size, so that
+// AddressSanitizer and valgrind know its bounds and which of its elements are uninitialized.
 #pragma once
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,11 +20,11 @@ public:
         data_ = static_cast<T*>(std::malloc(bytes_));
 #else
         page_ = size_t(sysconf(_SC_PAGESIZE));
-        room_ = (bytes_ + page_ - 1) / page_ * page_ + page_;  // at least a page before the array
-        memory_ = static_cast<char*>(mmap(nullptr, room_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        if (memory_ == MAP_FAILED || mprotect(memory_ + room_, page_, PROT_NONE)) std::abort();
-        std::memset(memory_, PATTERN, room_);
-        data_ = reinterpret_cast<T*>(memory_ + room_ - bytes_);
+        mapped_ = (bytes_ + page_ - 1) / page_ * page_ + page_;  // at least a page before the array
+        memory_ = static_cast<char*>(mmap(nullptr, mapped_ + page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        if (memory_ == MAP_FAILED || mprotect(memory_ + mapped_, page_, PROT_NONE)) std::abort();
+        std::memset(memory_, PATTERN, mapped_);
+        data_ = reinterpret_cast<T*>(memory_ + mapped_ - bytes_);
 #endif
     }
     Array(const Array&) = delete;
@@ -37,7 +37,7 @@ public:
                 fail("a write before the beginning of an array");
                 break;
             }
-        munmap(memory_, room_ + page_);
+        munmap(memory_, mapped_ + page_);
 #endif
     }
 
@@ -52,7 +52,7 @@ private:
     size_t bytes_;
     T* data_;
 #ifndef HEAP
-    size_t page_, room_;
+    size_t page_, mapped_;
     char* memory_;
 #endif
 };

@@ -1,4 +1,4 @@
-// What is done to each token's vector by itself: LayerNorm, activations, dropout, sums, conversion.
+// Row-wise kernels: LayerNorm, activations, dropout, sums, conversion.
 #include "library.h"
 #include "memory.h"
 
@@ -7,7 +7,7 @@ namespace {
 const long TOKENS[] = {1, 3, 64, 65, 131};
 const long WIDTHS[] = {1, 7, 8, 15, 16, 17, 63, 64, 65, 130};
 
-// dropout(x) with the residual before it and LayerNorm after it, forward and backward.
+// LayerNorm of the residual plus dropout(x), forward and backward.
 void test_add_norm(const Library& library, long T, long D, float dropout, bool has_residual) {
     begin("add_norm, %ld x %ld, dropout %g, %s residual", T, D, dropout, has_residual ? "with" : "without");
     const float epsilon = 1e-5f;
@@ -37,7 +37,7 @@ void test_add_norm(const Library& library, long T, long D, float dropout, bool h
             w_x[i] = w_sum[i] * drop.factor(uint32_t(t), i - t * D);
         }
     }
-    const double tolerance = D < 3 ? 1e-2 : 1e-4;  // of one or two elements nothing but rounding is left to divide by
+    const double tolerance = D < 3 ? 1e-2 : 1e-4;  // the deviation of one or two elements can be mere rounding error
     succeeds(library.call("add_norm", has_residual ? residual.data() : (float*)nullptr, x.data(), gain.data(), offset.data(), epsilon, dropout,
                           drop.seed, T, D, y.data(), scaled.data(), inverse.data()));
     expect("y", y.data(), w_y, tolerance);
@@ -116,7 +116,7 @@ void test_rows(const Library& library) {
             test_column_sum<E>(library, T, D);
             if (low<E>) {
                 test_convert(library, T, D);
-                continue;  // the others are called from Python in float only
+                continue;  // the others are only called with float from Python
             }
             test_drop(library, T, D);
             for (int activation : {0, 1, 2}) test_activation(library, activation, T, D);

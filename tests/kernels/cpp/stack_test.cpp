@@ -1,4 +1,4 @@
-// A layer for inference, written out; its products are in strips, which need no oneDNN.
+// A layer for inference, with plain loops; its matrix products use strips, which need no oneDNN.
 #include <cmath>
 
 #include "layer.h"
@@ -72,7 +72,7 @@ Doubles attention(const std::vector<int32_t>& offsets, long heads, const Doubles
     return mixed;
 }
 
-Doubles written_out(const std::vector<int32_t>& offsets, long heads, bool gelu, const Weights& w, Doubles x) {
+Doubles reference(const std::vector<int32_t>& offsets, long heads, bool gelu, const Weights& w, Doubles x) {
     const Doubles* m = w.value;
     const Doubles q = linear(x, m[0], m[6]), k = linear(x, m[1], m[7]), v = linear(x, m[2], m[8]);
     add_norm(x, linear(attention(offsets, heads, q, k, v), m[3], m[9]), m[12], m[13]);
@@ -99,7 +99,7 @@ void test_layer(const Library& library, int kind, double tolerance, std::vector<
     shape.attention.scale = float(1 / std::sqrt(double(D / heads)));
     const LayerShape &first = shape, &last = shape;
     succeeds(library.call("stack_run", stack, &first, &last, &weights, (const float*)x, y.data()));
-    expect("output", y.data(), written_out(offsets, heads, gelu, w, given), tolerance);
+    expect("output", y.data(), reference(offsets, heads, gelu, w, given), tolerance);
     succeeds(library.call("stack_delete", stack));
 }
 

@@ -1,4 +1,4 @@
-// Rows of tables: embeddings, and the cross entropy over a vocabulary.
+// Embedding tables: embeddings, and the cross entropy over a vocabulary.
 #include <memory>
 
 #include "library.h"
@@ -22,7 +22,7 @@ void test_embedding(const Library& library, int tables, long T, long D) {
         gradient.push_back(std::make_unique<Array<float>>(rows[n] * D));
         ids.push_back(std::make_unique<Array<int64_t>>(T));
         const Doubles values = fill(*table.back());
-        w_gradient.push_back(fill(*gradient.back()));  // is added to
+        w_gradient.push_back(fill(*gradient.back()));  // the kernel adds to it
         for (long t = 0; t < T; t++) {
             const long id = (*ids.back())[t] = between(0, rows[n] - 1);
             for (long d = 0; d < D; d++) {
@@ -68,7 +68,7 @@ template <class E>
 void test_tables(const Library& library) {
     for (long V : {1, 2, 7, 8, 16, 17, 33, 257, 1001})
         for (double scale : {1.0, 40.0}) test_cross_entropy<E>(library, between(1, 9), V, scale);
-    if (low<E>) return;  // tables are float in any precision
+    if (low<E>) return;  // tables are float in every precision
     for (long D : {1, 7, 16, 17, 64, 65, 130})
         for (int tables : {1, 2, 4}) test_embedding(library, tables, between(1, 200), D);
 }

@@ -1,4 +1,4 @@
-"""A trial that was cut short goes on from its checkpoint, and comes to what it would have come to."""
+"""An interrupted trial resumes from its checkpoint, with the same result as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from ernie.cli import main
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 
-EACH_STEP = ["--set", "save_minutes=1e-9"]
-LONG = ["--set", "train.epochs=3", "--set", "train.evaluations=2", "--set", "train.dropout=0.1"]
+SAVE_EACH_STEP = ["--set", "save_minutes=1e-9"]
+OPTIONS = ["--set", "train.epochs=3", "--set", "train.evaluations=2", "--set", "train.dropout=0.1"]
 
 
 class Killed(BaseException):
-    """What stands for the end of a process in these tests."""
+    """Simulates the end of the process."""
 
 
 def finetune(output: str, *more: str) -> int:
-    return main(["finetune", "task.yaml", "--output", output, *LONG, *more])
+    return main(["finetune", "task.yaml", "--output", output, *OPTIONS, *more])
 
 
 def killed_after(saves: int, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Run a command whose process ends behind so many checkpoints."""
+    """Return a function that runs the command and interrupts it after that many checkpoints."""
     write = Checkpoints.save
 
     def run(*words: str) -> None:
-        done: list[int] = []
+        saved: list[int] = []
 
-        def save(self: Checkpoints, step: int, *given: Any) -> Path:
-            path = write(self, step, *given)
-            done.append(step)
-            if len(done) == saves:
+        def save(self: Checkpoints, step: int, *args: Any) -> Path:
+            path = write(self, step, *args)
+            saved.append(step)
+            if len(saved) == saves:
                 raise Killed
             return path
 
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoints, "save", save)
             with pytest.raises(Killed):
-                finetune(*words, *EACH_STEP)
-        assert len(done) == saves
+                finetune(*words, *SAVE_EACH_STEP)
+        assert len(saved) == saves
 
     return run
 
 
 def outcome(run: Path) -> tuple[Any, ...]:
-    """All that a run comes to, but for the time it took."""
+    """Everything that a run records, except times."""
     trial = json.loads((run / "trials" / "seed=0" / "scores.json").read_text())
     curve = [{key: value for key, value in point.items() if key != "seconds"} for point in trial["curve"]]
     log = [json.loads(line) for line in (run / "trials" / "seed=0" / "metrics.jsonl").read_text().splitlines()]
@@ -60,7 +60,7 @@ def outcome(run: Path) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("saves", [1, 4, 9])
-def test_wherever_it_is_killed_it_comes_to_the_same_bits(
+def test_resume_is_bit_for_bit_wherever_the_run_is_killed(
     work: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert finetune("whole", "--quiet") == 0
@@ -76,7 +76,7 @@ def test_wherever_it_is_killed_it_comes_to_the_same_bits(
             np.testing.assert_array_equal(cut[name], values, err_msg=name)
 
 
-def test_a_run_that_another_process_is_at_work_on_is_left_alone(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_another_process_has_locked_is_left_alone(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "run" / "trials").mkdir(parents=True)
     with run_lock(work / "run"):
         assert finetune("run") == 2
@@ -84,14 +84,14 @@ def test_a_run_that_another_process_is_at_work_on_is_left_alone(work: Path, caps
         assert not (work / "run" / "config.yaml").exists()
 
 
-def test_once_a_trial_is_done_its_checkpoint_is_gone_and_a_short_one_has_none(work: Path) -> None:
-    assert finetune("run", "--quiet", *EACH_STEP) == 0
+def test_a_finished_trial_keeps_no_checkpoint_and_a_short_one_writes_none(work: Path) -> None:
+    assert finetune("run", "--quiet", *SAVE_EACH_STEP) == 0
     assert not (work / "run" / "trials" / "seed=0" / "checkpoints").exists()
     assert not list((work / "done").rglob("checkpoints"))
 
 
 @pytest.mark.parametrize("change", [["--set", "train.rate.peak=1e-3"], "train.tsv"])
-def test_what_was_saved_of_another_configuration_or_other_rows_is_not_gone_on_from(
+def test_a_checkpoint_of_another_configuration_or_other_rows_is_not_resumed(
     work: Path, change: list[str] | str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed_after(2, monkeypatch)("run")
@@ -108,13 +108,15 @@ def test_what_was_saved_of_another_configuration_or_other_rows_is_not_gone_on_fr
     assert outcome(work / "run") == outcome(work / "fresh")
 
 
-def test_a_damaged_checkpoint_is_a_sentence_that_says_how_to_go_on(
+def test_a_damaged_checkpoint_is_an_error_and_training_starts_over_without_it(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     killed_after(2, monkeypatch)("run")
     checkpoints = work / "run" / "trials" / "seed=0" / "checkpoints"
     (file,) = checkpoints.glob("*/model.safetensors")
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
     capsys.readouterr()
     assert finetune("run", "--quiet") == 2
     assert "model.safetensors: does not match its checksum" in capsys.readouterr().err
@@ -122,15 +124,15 @@ def test_a_damaged_checkpoint_is_a_sentence_that_says_how_to_go_on(
     assert finetune("run", "--quiet") == 0
 
 
-def test_a_run_whose_patience_was_out_when_it_was_cut_learns_no_more(
+def test_a_run_killed_after_its_patience_ran_out_trains_no_further(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a rate of nearly nothing no evaluation is better than the first: patience is out with the second."""
-    still = ("--set", "train.rate.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
-    assert finetune("whole", "--quiet", *still) == 0
+    """At a rate of nearly zero no evaluation improves on the first, so patience runs out at the second."""
+    no_progress = ("--set", "train.rate.peak=1e-12", "--set", "train.patience=1", "--set", "train.evaluations=1")
+    assert finetune("whole", "--quiet", *no_progress) == 0
     steps = json.loads((work / "whole" / "trials" / "seed=0" / "scores.json").read_text())["curve"][-1]["step"]
-    killed_after(steps, monkeypatch)("cut", *still)
+    killed_after(steps, monkeypatch)("cut", *no_progress)
     capsys.readouterr()
-    assert finetune("cut", *still) == 0
+    assert finetune("cut", *no_progress) == 0
     assert f"seed=0: resumes after step {steps}" in capsys.readouterr().err
     assert outcome(work / "cut") == outcome(work / "whole")
