@@ -144,7 +144,7 @@ def each_task(records: Path, apart: Path) -> Figure:
     _legend(
         axes,
         [
-            ("as the default", INK),
+            ("shared moments", INK),
             ("moments for each task", BLUE),
             ("majority baseline", MUTED),
             ("token counts", VERMILION),
