@@ -23,6 +23,7 @@ from typing import Any
 from ernie import __version__
 from ernie.errors import Remark, UserError, nearest
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
+from ernie.train.origin import running
 
 GROUP = "ernie.commands"
 # The order of our own commands in the help; those of other distributions follow, sorted by name.
@@ -143,7 +144,8 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
     module.add_arguments(parser)
     arguments = parser.parse_args(words)
     arguments.words = [*name.split(), *words]  # for commands that launch themselves on several processes
-    return module.main(arguments) or 0
+    with running(["ernie", *arguments.words]):
+        return module.main(arguments) or 0
 
 
 def _commands() -> dict[str, metadata.EntryPoint]:

@@ -5,11 +5,26 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 _PACKAGES = ("ernie-continual", "paddlepaddle", "paddlepaddle-gpu", "numpy", "tokenizers", "sentencepiece")
+
+_command: ContextVar[list[str] | None] = ContextVar("command", default=None)
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[None]:
+    """Let `origin` report this command line, which a program may run by `ernie.cli.main` without it being its own."""
+    token = _command.set(list(command))
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
 
 def origin() -> dict[str, Any]:
@@ -20,7 +35,8 @@ def origin() -> dict[str, Any]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return {"command": sys.argv, "commit": _commit(), "versions": versions, "machine": platform.platform()}
+    command = _command.get() or sys.argv
+    return {"command": command, "commit": _commit(), "versions": versions, "machine": platform.platform()}
 
 
 def _commit() -> str | None:

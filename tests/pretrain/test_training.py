@@ -103,6 +103,12 @@ def test_a_run_trains_every_task_for_its_scheduled_steps(finished: tuple[Path, P
     assert [record["step"] for record in records] == list(range(24))
 
 
+def test_the_model_card_has_the_command_also_when_a_program_ran_it(finished: tuple[Path, Path]) -> None:
+    """These tests call `ernie.cli.main`, as examples/quickstart.py does, and so are no command themselves."""
+    config, run = finished
+    assert f"```console\nernie pretrain {config} --output {run}" in (run / "README.md").read_text()
+
+
 def test_every_earlier_task_is_measured_again_after_each_stage(finished: tuple[Path, Path]) -> None:
     probes = read_records(finished[1], "probe")
     tasks = ["knowledge_masking", "capitalization", "sentence_reordering"]
