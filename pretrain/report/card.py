@@ -36,19 +36,19 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
     parts = [
         f"# {folder.resolve().name}",
         f"{_architecture(folder / MODEL)} Pretrained with ernie {__version__}.",
-        "## What it learned from",
+        "## Training data",
         _data(evidence),
-        "## How",
+        "## Training",
         f"{sentences(history, schedule)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
         f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_reproducibility(evidence.origin)}",
         f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
-        "## What it knows",
+        "## Evaluation",
         f"{verdict(history, evidence.ledger, schedule)} {TASKS_NOTE}",
         markdown(task_rows(history, schedule)),
     ]
     if downstream:
-        parts += ["## What it is worth", "After fine-tuning:", markdown(downstream_rows(downstream))]
+        parts += ["## Fine-tuned", "Scores after fine-tuning:", markdown(downstream_rows(downstream))]
     parts += [
         "## Use",
         f"```console\nernie finetune CONFIG --model {folder} --output RUN\n```",
