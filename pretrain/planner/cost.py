@@ -261,7 +261,7 @@ class _Model:
         sizes = found.sizes(len(pieces))
         layers = [size - (k == 0) - (k == stages - 1) for k, size in enumerate(sizes)]
         chosen = replace(self, layout=replace(self.layout, stages=tuple(layers) if stages > 1 else ()))
-        return chosen._cost(tuple(layers), found.seconds, self._memory(pieces, found.starts))
+        return chosen._cost(tuple(layers), found.seconds, self._peak(pieces, found.starts))
 
     def interleaved(self) -> Cost:
         """The cost of equal interleaved pieces: their number divides the idle time and multiplies the messages."""
@@ -272,18 +272,18 @@ class _Model:
         first = pieces[0].state + each * pieces[1].state
         in_flight = stages * v + stages - 1  # passes in the first stage, each through a v-th of its layers
         own = first + min(in_flight, n * v) * each / v * self.kept
-        memory = self.base + self.gathered + max(own, self.whole)  # every process starts with the unsplit model
-        return self._cost((each,) * stages, (n + (stages - 1) / v) * longest, memory)
+        return self._cost((each,) * stages, (n + (stages - 1) / v) * longest, self.gathered + own)
 
-    def _memory(self, pieces: list[Piece], starts: tuple[int, ...]) -> float:
+    def _peak(self, pieces: list[Piece], starts: tuple[int, ...]) -> float:
+        """The bytes of model state and activations in the stage that needs most."""
         peak = 0.0
         for stage, (start, end) in enumerate(zip(starts, (*starts[1:], len(pieces)), strict=True)):
             in_flight = min(self.micro_batches, len(starts) - stage)
             own = sum(piece.state + in_flight * piece.kept for piece in pieces[start:end])
             peak = max(peak, own + (self.gathered if stage == 0 else 0.0))
-        return self.base + max(peak, self.whole + self.gathered)  # every process starts with the unsplit model
+        return peak
 
-    def _cost(self, layers: tuple[int, ...], seconds: float, memory: float) -> Cost:
+    def _cost(self, layers: tuple[int, ...], seconds: float, peak: float) -> Cost:
         n, t = self.micro_batches, self.layout.tensor
         busiest = max(layers)
         spent = {
@@ -302,6 +302,7 @@ class _Model:
         weights = self._weights(layers, t)
         spent["gradient sums"] = self._gradient_sums(weights)
         spent["update"] = self.crowd * weights / self.layout.sharding / self.machine.updates
+        memory = self.base + max(peak, self.whole + self.gathered)  # every process starts with the unsplit model
         return Cost(self.work, self.layout, spent, memory, layers)
 
     def _weights(self, layers: tuple[int, ...], tensor: int) -> float:
