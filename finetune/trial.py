@@ -15,7 +15,7 @@ from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
 
 SCORES_FILE = "scores.json"
-_TYPES = {
+_TYPES = {  # for read_json: `ernie.config.build` would refuse a score that is NaN
     **{"point": (str,), "seed": (int,), "scores": (dict,), "best_step": (int,), "steps": (int,)},
     **{"seconds": (int, float), "tokens": (int,), "curve": (list,)},
 }
