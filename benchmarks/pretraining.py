@@ -2,9 +2,10 @@
 
     python benchmarks/pretraining.py CORPUS [--preset small] [--steps 30]
 
-prints four Markdown tables: how fast one worker makes batches of each task, the share of a step spent waiting for them,
-the time to save and to resume, and the cost of a step as sequence length and batch size grow.  CORPUS is a folder
-written by `ernie data build`.  Figures are medians; run it on an idle machine (the first table counts only CPU time).
+prints five Markdown tables: how fast one worker makes batches of each task, and what that costs each of several
+processes; the share of a step spent waiting for them; the time to save and to resume; and the cost of a step as
+sequence length and batch size grow.  CORPUS is a folder written by `ernie data build`.  Figures are medians; run it on
+an idle machine (the first two tables count only CPU time).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 
 from ernie.data.shards import Corpus
+from ernie.data.stream import Feed
 from ernie.kernels.precision import computing, resolve
 from ernie.train.checkpoint import check
 from ernie.train.log import Log, read_records
@@ -37,6 +39,7 @@ TASKS = (
     "ir_relevance",
 )
 BLOCKS = 5  # made of each task, at most
+REPLICAS, DRAWN = 8, 1024  # processes that split a step; batches of all of them
 
 
 def main() -> None:
@@ -48,6 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     measure_making(corpus, arguments.preset)
+    measure_lanes(corpus, arguments.preset)
     measure_waiting(corpus, arguments.preset, arguments.steps)
     measure_checkpoints(corpus, arguments.preset)
     measure_growth(corpus, arguments.preset, max(5, arguments.steps // 5))
@@ -65,6 +69,22 @@ def measure_making(corpus: Corpus, preset: str) -> None:
             batches = source.batches(0, block * size, (block + 1) * size)
             speeds.append(sum(batch.layout.tokens for batch in batches) / (time.process_time() - started))
         print(f"| {source.name} | {statistics.median(speeds):,.0f} |")
+
+
+def measure_lanes(corpus: Corpus, preset: str) -> None:
+    """Measure the CPU time that one of several processes spends on batches, by the lanes that they are dealt from."""
+    config = _config(corpus, preset, 1, max_len=128, batch_tokens=4096, tasks=TASKS[:1])
+    [source] = sources(config, corpus, held_out=False)
+    print(f"\n## Making batches on {REPLICAS} processes (batches of 4,096 tokens, {source.name})\n")
+    print("| lanes | CPU seconds of each process for a million tokens of all |\n|---|---|")
+    for lanes in (1, REPLICAS):
+        feed = Feed([source])
+        stream = feed.stream(source.name, lanes, range(lanes)[:1])
+        started = time.process_time()
+        for _ in range(DRAWN):
+            next(stream)
+        feed.close()
+        print(f"| {lanes} | {1e6 * (time.process_time() - started) / (DRAWN * config.data.batch_tokens):.2f} |")
 
 
 def measure_waiting(corpus: Corpus, preset: str, steps: int) -> None:

@@ -259,6 +259,7 @@ def theirs(arguments: argparse.Namespace, run: Path, seed: int, steps: int, part
     corpus = Corpus.open(arguments.corpus)
     ids = arguments.output / "ids.npy"
     if not ids.exists():
+        ids.parent.mkdir(parents=True, exist_ok=True)
         np.save(ids, np.concatenate([np.asarray(document.ids) for document in corpus.train]))
     options = {
         "ids": ids,

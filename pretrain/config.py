@@ -16,7 +16,7 @@ from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
-from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_plugins
 from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
@@ -92,6 +92,8 @@ class DataConfig:
     reshuffled every epoch.  Training uses only a random `share` of the training documents; a smaller share is a subset
     of every larger one.
     With 0 `workers` a thread makes the batches, which is enough whenever a step takes longer than its data.
+    The micro-batches of a step are dealt from that many `lanes`, each with documents of its own: processes that split a
+    step make only the lanes that they need, and no batch depends on how many processes there are.
     """
 
     max_len: int = DEFAULT_MAX_LEN
@@ -99,9 +101,10 @@ class DataConfig:
     mixed: int = MIXED
     workers: int = 0
     share: float = 1.0
+    lanes: int = 1
 
     def __post_init__(self) -> None:
-        check_least(self, max_len=SHORTEST_MAX_LEN, mixed=0, workers=0)
+        check_least(self, max_len=SHORTEST_MAX_LEN, mixed=0, workers=0, lanes=1)
         if not 0 < self.share <= 1:
             raise UserError(f"share: expected more than 0 and at most 1, found {self.share:g}")
         if self.batch_tokens < self.max_len:
@@ -190,6 +193,13 @@ class PretrainConfig:
             raise UserError(
                 "train.moments: each_task needs steps of one task each; the schedule's `draw: mix` has several"
             )
+        if self.data.lanes > 1 and self.schedule.draw == "mix":
+            raise UserError("data.lanes: need steps of one task each; the schedule's `draw: mix` has several")
+        if self.train.micro_batches % self.data.lanes:
+            raise UserError(
+                f"data.lanes: the {self.train.micro_batches} train.micro_batches of a step are no multiple of "
+                f"{self.data.lanes} lanes"
+            )
         for name, task in self.objectives.items():
             if task.head_of:
                 self._check_head(name, task)
@@ -203,6 +213,10 @@ class PretrainConfig:
                     f"objectives.{name}.max_len: {longest} tokens do not fit into data.batch_tokens "
                     f"{self.data.batch_tokens}"
                 )
+
+    def sizes(self, shape: EncoderConfig) -> Sizes:
+        """Return what a layout has to divide, for an encoder of this shape."""
+        return Sizes.of(shape, self.train.micro_batches, self.data.lanes)
 
     @property
     def remarks(self) -> list[str]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ernie.data.shards import Corpus, Share, Split, file_sha256
 from ernie.data.stream import MIXED, Feed, Source, Stream
 from ernie.errors import UserError, about
 from pretrain.config import PretrainConfig
 from tasks.base import ClassifierTask, PretrainTask
+
+if TYPE_CHECKING:
+    from ernie.parallel.world import World
 
 _LISTED = 5  # classes in an error message, at most
 
@@ -66,7 +70,11 @@ def training_split(config: PretrainConfig, corpus: Corpus) -> Split | Share:
     return corpus.train if config.data.share == 1 else Share(corpus.train, config.data.share)
 
 
-def open_streams(config: PretrainConfig, corpus: Corpus) -> tuple[Feed, dict[str, Stream]]:
-    """Return the feed that makes training batches, and the streams by objective, at their beginning."""
-    feed = Feed(sources(config, corpus, held_out=False), config.data.workers)
-    return feed, {name: feed.stream(name) for name in config.schedule.task_names}
+def open_streams(config: PretrainConfig, corpus: Corpus, world: World | None = None) -> tuple[Feed, dict[str, Stream]]:
+    """Return the feed that makes training batches, and the streams by objective, at their beginning.
+
+    With several lanes, a process of `world` makes those of its share of a step's micro-batches.
+    """
+    feed, lanes = Feed(sources(config, corpus, held_out=False), config.data.workers), config.data.lanes
+    own = range(lanes) if world is None or lanes == 1 else world.share(range(lanes))
+    return feed, {name: feed.stream(name, lanes, own) for name in config.schedule.task_names}

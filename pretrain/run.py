@@ -16,10 +16,10 @@ import numpy as np
 from ernie.atomic import disk_guard, partial_folder, put
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus
+from ernie.data.stream import merged_states
 from ernie.errors import UserError
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
-from ernie.parallel.layout import Sizes
 from ernie.parallel.world import World
 from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
@@ -61,9 +61,9 @@ class Run:
         self.config, self.folder = config, folder
         self.world = world or World()
         self.schedule = Schedule(config.schedule, config.train.micro_batches)
-        self._feed, self.streams = open_streams(config, corpus)
+        self._feed, self.streams = open_streams(config, corpus, self.world)
         self.model = self._build(corpus.tokenizer, checkpoint)
-        self.world.layout.check(Sizes.of(self.model.ernie.config, config.train.micro_batches))
+        self.world.layout.check(config.sizes(self.model.ernie.config))
         self.whole: MultiTaskModel | None = self.model if self.world.is_first else None
         if self.world.splits:
             self.world.on_rank0("building the whole model", partial(self._build_whole, corpus.tokenizer, checkpoint))
@@ -102,17 +102,23 @@ class Run:
         self,
         step: int,
         slot: Slot,
-        batches: Sequence[tuple[str, Packed]],
+        batches: Sequence[tuple[str, Packed | None]],
         report: StepReport,
         *,
         waited: float,
         took: float,
     ) -> None:
-        """Log a completed step."""
+        """Log a completed step.  A collective call if other processes made some of the batches."""
         self._meter.step(took)
         self.skipped += report.skipped
-        tokens = sum(batch.layout.tokens for _, batch in batches)
-        padding = float(np.mean([batch.padding for _, batch in batches]))
+        own = [batch for _, batch in batches if batch is not None]
+        names = list(dict.fromkeys(slot.draws))
+        totals: list[float] = [sum(batch.layout.tokens for batch in own), sum(batch.padding for batch in own)]
+        totals += [self.streams[name].checksum for name in names]
+        if len(own) < len(batches):
+            totals = self.world.sum_of_replicas(totals)
+        tokens, padding = int(totals[0]), totals[1] / len(batches)
+        samples = {name: sample_hash(int(checksum)) for name, checksum in zip(names, totals[2:], strict=True)}
         self.log.record(
             "step",
             step,
@@ -125,7 +131,7 @@ class Run:
             padding=round(padding, 4),
             seconds=round(took, 5),
             waited=round(waited, 5),
-            samples={name: self.streams[name].position.digest[:8] for name in dict.fromkeys(slot.draws)},
+            samples=samples,
         )
         losses = " ".join(f"{name} {value:.3f}" for name, value in report.losses.items())
         shown = {
@@ -170,8 +176,17 @@ class Run:
         """Write a checkpoint of the current state; it has a score if this very state was measured."""
         score = self._measured[1] if self._measured and self._measured[0] == self.step else None
         self._gather()
-        optimizer = self.trainer.optimizer.state()
-        self.world.on_rank0("saving", lambda: self.checkpoints.save(self.step, partial(self._write, optimizer), score))
+        optimizer, streams = self.trainer.optimizer.state(), self._stream_states()
+        write = partial(self._write, optimizer, streams)
+        self.world.on_rank0("saving", lambda: self.checkpoints.save(self.step, write, score))
+
+    def _stream_states(self) -> dict[str, Any]:
+        """Return the state of every task's stream.  A collective call if other processes make some of their lanes."""
+        own = {name: stream.state() for name, stream in self.streams.items()}
+        if self.config.data.lanes == 1:
+            return own
+        states = self.world.of_all_processes(own)
+        return {name: merged_states([state[name] for state in states]) for name in own}
 
     def _build(self, tokenizer: Tokenizer, checkpoint: Path | None) -> MultiTaskModel:
         """Build the whole model, with its initial weights or those of the checkpoint."""
@@ -259,19 +274,19 @@ class Run:
         """Stop the workers."""
         self._feed.close()
 
-    def _write(self, optimizer: dict[str, np.ndarray], folder: Path) -> None:
+    def _write(self, optimizer: dict[str, np.ndarray], streams: dict[str, Any], folder: Path) -> None:
         assert self.whole is not None
         self.whole.ernie.save_pretrained(folder / MODEL)
         save_weights(self.whole.heads, folder / HEADS)
         save_arrays(optimizer, folder / OPTIMIZER)
-        (folder / STATE).write_text(json.dumps(self._state(), indent=2) + "\n", encoding="utf-8")
+        (folder / STATE).write_text(json.dumps(self._state(streams), indent=2) + "\n", encoding="utf-8")
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, streams: dict[str, Any]) -> dict[str, Any]:
         state = {
             "step": self.step,
             "skipped": self.skipped,
             "bad_steps": self.trainer.bad_steps,
-            "streams": {name: stream.state() for name, stream in self.streams.items()},
+            "streams": streams,
             "task_ids": self.model.task_ids,
         }
         scale = self.trainer.loss_scale
@@ -282,6 +297,11 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the state in a checkpoint besides the weights.  Raises UserError if it cannot be used."""
     keys = {"step": (int,), "skipped": (int,), "bad_steps": (int,), "streams": (dict,)}
     return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to resume from an earlier checkpoint.")
+
+
+def sample_hash(checksum: int) -> str:
+    """Return how a step's record names all samples of a task up to it, given their `Stream.checksum`."""
+    return f"{checksum % 2**32:08x}"
 
 
 def overall(headlines: Sequence[Score]) -> float:

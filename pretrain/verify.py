@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from ernie.data.stream import Position, Stream
+from ernie.data.stream import Stream
 from ernie.report.words import plural
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import read_records
 from pretrain import folder as run_folder
 from pretrain.feeds import open_streams
-from pretrain.run import read_state
+from pretrain.run import read_state, sample_hash
 from pretrain.schedule import Schedule
 
 _SHOWN = 10  # differences, at most: one early in a run causes one at every later step
@@ -66,14 +66,18 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
         )
     feed, streams = open_streams(config, corpus)
     consumed = {name: _ConsumedSamples() for name in streams}
+    starts = {name: stream.state() for name, stream in streams.items()}
     try:
         for step in tqdm(range(min(end, len(schedule))), unit="step", disable=quiet or None):
             draws = schedule[step].draws
             for name in draws:
-                consumed[name].add(next(streams[name]).samples)
+                batch = next(streams[name])
+                assert batch is not None, "a process by itself makes all lanes"
+                consumed[name].add(batch.samples)
             _compare_step(certificate, step, steps.get(step), {name: streams[name] for name in draws})
             if step + 1 in saved:
-                _compare_checkpoint(certificate, step + 1, saved[step + 1], streams)
+                # A task added to the schedule after the checkpoint is at its beginning.
+                _compare_checkpoint(certificate, step + 1, {**starts, **saved[step + 1]}, streams)
     finally:
         feed.close()
     certificate.steps = end
@@ -97,12 +101,12 @@ class _ConsumedSamples:
             return []
         names = np.concatenate(self._names)
         problems = []
-        for epoch in range(stream.position.epoch + 1):
+        for epoch in range(max(stream.epoch, int(names[:, 0].max())) + 1):
             in_epoch = names[names[:, 0] == epoch]
             repeated = len(in_epoch) - len(np.unique(in_epoch, axis=0))
             if repeated:
                 problems.append(f"epoch {epoch}: {plural(repeated, 'sample')} consumed twice")
-            if epoch < stream.position.epoch:
+            if epoch < stream.epoch:
                 total = sum(1 for _ in stream.source.named_samples(epoch, 0, len(stream.source.items)))
                 if len(in_epoch) != total:
                     problems.append(f"epoch {epoch}: {total - len(in_epoch):,} of {plural(total, 'sample')} missed")
@@ -110,8 +114,9 @@ class _ConsumedSamples:
 
     def summary(self, stream: Stream) -> str:
         samples = sum(map(len, self._names))
-        position = stream.position
-        return f"{position.drawn:,} batches, {samples:,} samples, epoch {position.epoch}, hash {position.digest or '-'}"
+        return (
+            f"{stream.drawn:,} batches, {samples:,} samples, epoch {stream.epoch}, hash {sample_hash(stream.checksum)}"
+        )
 
 
 def _saved_positions(folder: Path) -> dict[int, dict]:
@@ -128,7 +133,7 @@ def _compare_step(certificate: Certificate, step: int, record: dict | None, stre
     if record is None:
         certificate.differences.append(f"step {step}: there is no record of it in metrics.jsonl")
         return
-    expected = {name: stream.position.digest[:8] for name, stream in streams.items()}
+    expected = {name: sample_hash(stream.checksum) for name, stream in streams.items()}
     if record.get("samples") != expected:
         found = record.get("samples")
         certificate.differences.append(f"step {step}: the samples' hash is {found}, expected {expected}")
@@ -138,9 +143,7 @@ def _compare_checkpoint(
     certificate: Certificate, step: int, saved: dict[str, dict], streams: dict[str, Stream]
 ) -> None:
     for name, stream in streams.items():
-        # A task added to the schedule after the checkpoint is at its beginning.
-        position = saved.get(name, asdict(Position()))
-        if position != stream.state():
+        if saved[name] != stream.state():
             certificate.differences.append(
-                f"checkpoint of step {step}: {name} is at {position}, expected {stream.state()}"
+                f"checkpoint of step {step}: {name} is at {saved[name]}, expected {stream.state()}"
             )

@@ -4,6 +4,9 @@ Items (documents, or rows of a file) are visited in a new random order each epoc
 items in that order; its batches are a pure function of (seed, task, epoch, block).  The state of a stream is just the
 block and the batch in it that come next.  Blocks are prefetched by a thread or by worker processes; their number
 affects nothing but speed.
+
+With several *lanes*, batch n of the stream comes from lane n % lanes, and the blocks of all epochs are dealt to the
+lanes in turn.  Processes that split the batches make only the lanes that they need; the batches are the same.
 """
 
 from __future__ import annotations
@@ -149,10 +152,11 @@ class Source:
         planned = plan([len(sample) for sample in samples], self.budget, rng)
         return [pack([samples[i] for i in batch], name_array[batch]) for batch in planned]
 
-    def items_per_block(self) -> int:
+    def items_per_block(self, lanes: int = 1) -> int:
         """Estimate from the first items how many make a block of at least BATCHES_PER_BLOCK batches.
 
-        Raises TooLittleText when no item of the source gives a sample.
+        Consecutive batches come from the blocks of all lanes, which together have `mixed` tokens.  Raises TooLittleText
+        when no item of the source gives a sample.
         """
         size = len(self.items)
         if size < self.task.window:
@@ -173,13 +177,13 @@ class Source:
             )
         items_per_token = probed / tokens
         least = math.ceil(BATCHES_PER_BLOCK * self.budget * items_per_token)
-        mixed = min(math.ceil(self.mixed * items_per_token), _MIXED_ITEMS)
+        mixed = min(math.ceil(self.mixed / lanes * items_per_token), _MIXED_ITEMS)
         return max(1, min(size, max(least, mixed)))
 
 
 @dataclass
 class Position:
-    """The position of a stream: next comes batch number `batch` of block `block`, after `drawn` batches in all.
+    """The position of a lane: next comes batch number `batch` of block `block`, after `drawn` batches in all.
 
     `digest` is a rolling hash of the names of all samples taken so far, in order.
     """
@@ -207,13 +211,13 @@ class Feed:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="feed")
             self._make = self._make_in_thread
 
-    def stream(self, name: str) -> Stream:
-        """Return a stream of one source, positioned at its start."""
+    def stream(self, name: str, lanes: int = 1, own: Sequence[int] | None = None) -> Stream:
+        """Return a stream of one source, positioned at its start; `own` lists the lanes to make, by default all."""
 
         def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
             return self._executor.submit(self._make, name, epoch, first, last)
 
-        return Stream(self._sources[name], submit)
+        return Stream(self._sources[name], submit, lanes, own)
 
     def close(self) -> None:
         """Stop the workers; blocks in progress are dropped."""
@@ -236,14 +240,82 @@ def _make_in_worker(name: str, epoch: int, first: int, last: int) -> list[Packed
 
 
 class Stream:
-    """Endless batches of one source, created by Feed.stream.  `position` is its entire state."""
+    """Endless batches of one source, created by Feed.stream.
 
-    def __init__(self, source: Source, submit: Callable[[int, int, int], Future[list[Packed]]]):
+    The next batch is None if it is in a lane that this process does not make.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        submit: Callable[[int, int, int], Future[list[Packed]]],
+        lanes: int = 1,
+        own: Sequence[int] | None = None,
+    ):
         self.source = source
-        self.position = Position()
+        per_block = source.items_per_block(lanes)
+        made = range(lanes) if own is None else own
+        self._lanes = [_Lane(source, submit, per_block, lane, lanes) if lane in made else None for lane in range(lanes)]
+        self.drawn = 0  # batches, in all lanes
+
+    def __next__(self) -> Packed | None:
+        """Return the next batch."""
+        lane = self._lanes[self.drawn % len(self._lanes)]
+        self.drawn += 1
+        return None if lane is None else next(lane)
+
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that all lanes of this process have finished."""
+        return min(lane.position.epoch for lane in self._own)
+
+    @property
+    def checksum(self) -> int:
+        """Of the names of all samples that this process took, in 32 bits.  It is the sum of the lanes' checksums."""
+        return sum(int(lane.position.digest[:8] or "0", 16) for lane in self._own) % 2**32
+
+    @property
+    def _own(self) -> list[_Lane]:
+        return [lane for lane in self._lanes if lane is not None]
+
+    def state(self) -> dict[str, Any]:
+        """Return the position as plain data: that of a single lane, or of several, None for those of others."""
+        if len(self._lanes) == 1:
+            return asdict(self._own[0].position)
+        return {"drawn": self.drawn, "lanes": [None if lane is None else asdict(lane.position) for lane in self._lanes]}
+
+    def seek(self, state: dict[str, Any]) -> None:
+        """Continue from a `state()` in constant time: only the blocks that it points into are made again."""
+        self.drawn = state["drawn"]
+        for lane, position in zip(self._lanes, state.get("lanes", [state]), strict=True):
+            if lane is not None:
+                lane.seek(Position(**position))
+
+
+def merged_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the state of a stream from those of all processes, each of which has the positions of its own lanes."""
+    if "lanes" not in states[0]:
+        return states[0]
+    lanes = [next(filter(None, positions)) for positions in zip(*(state["lanes"] for state in states), strict=True)]
+    return {**states[0], "lanes": lanes}
+
+
+class _Lane:
+    """One lane of a stream.  `position` is its entire state."""
+
+    def __init__(
+        self,
+        source: Source,
+        submit: Callable[[int, int, int], Future[list[Packed]]],
+        per_block: int,
+        lane: int,
+        lanes: int,
+    ):
         self._submit = submit
-        self._per_block = source.items_per_block()
-        self._blocks = math.ceil(len(source.items) / self._per_block)
+        self._size, self._per_block, self._lanes = len(source.items), per_block, lanes
+        self._blocks = math.ceil(self._size / per_block)
+        epoch, block = divmod(lane, self._blocks)
+        self.position = Position(epoch, block)
         self._ahead: deque[tuple[tuple[int, int], Future[list[Packed]]]] = deque()
 
     def __next__(self) -> Packed:
@@ -259,13 +331,9 @@ class Stream:
         self.position.digest = roll(self.position.digest, batch)
         return batch
 
-    def state(self) -> dict[str, Any]:
-        """Return the position as plain data."""
-        return asdict(self.position)
-
-    def seek(self, state: dict[str, Any]) -> None:
-        """Continue from a `state()` in constant time: only the block that it points into is made again."""
-        self.position = Position(**state)
+    def seek(self, position: Position) -> None:
+        """Continue from a position."""
+        self.position = position
         self._cancel()
 
     def _current(self) -> list[Packed]:
@@ -288,13 +356,14 @@ class Stream:
         while len(self._ahead) < _AHEAD:
             epoch, block = upcoming
             first = block * self._per_block
-            last = min(len(self.source.items), first + self._per_block)
+            last = min(self._size, first + self._per_block)
             self._ahead.append((upcoming, self._submit(epoch, first, last)))
             upcoming = self._next_block(upcoming)
 
     def _next_block(self, block: tuple[int, int]) -> tuple[int, int]:
         epoch, number = block
-        return (epoch, number + 1) if number + 1 < self._blocks else (epoch + 1, 0)
+        epochs, number = divmod(number + self._lanes, self._blocks)
+        return epoch + epochs, number
 
     def _advance(self) -> None:
         self._ahead.popleft()

@@ -17,18 +17,22 @@ AXES = ("data", "pipeline", "sharding", "tensor")  # as fleet numbers the ranks,
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a layout has to divide: a model's layers, heads, inner width and vocabulary; a step's micro-batches."""
+    """What a layout has to divide: a model's layers, heads, inner width and vocabulary; a step's micro-batches.
+
+    And the lanes that micro-batches are dealt from, unless that is one, of which every process makes all batches.
+    """
 
     layers: int
     heads: int
     inner: int
     vocabulary: int
     micro_batches: int
+    lanes: int = 1
 
     @classmethod
-    def of(cls, shape: EncoderConfig, micro_batches: int) -> Sizes:
+    def of(cls, shape: EncoderConfig, micro_batches: int, lanes: int = 1) -> Sizes:
         """Return the sizes of an encoder of this shape."""
-        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches)
+        return cls(shape.layers, shape.heads, shape.intermediate_size, shape.vocab_size, micro_batches, lanes)
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class ParallelConfig:
             (sizes.inner, "inner width", self.tensor, "tensor"),
             (sizes.vocabulary, "vocabulary", self.tensor, "tensor"),
             (sizes.micro_batches, "micro-batches of a step", self.replicas, "data x sharding"),
+            (sizes.lanes, "data.lanes", 1 if sizes.lanes == 1 else self.replicas, "data x sharding"),
         ):
             if value % parts:
                 yield (

@@ -150,11 +150,16 @@ class World:
 
     def differing(self, value: str) -> list[int]:
         """Return the ranks whose `value` differs from that of the first one."""
-        if self._watch is None:
-            return []
-        values: list[str] = []
-        all_gather_object(values, value)
+        values = self.of_all_processes(value)
         return [rank for rank, other in enumerate(values) if other != values[0]]
+
+    def of_all_processes(self, value: T) -> list[T]:
+        """Return the `value` of every process, by rank.  A collective call."""
+        if self._watch is None:
+            return [value]
+        values: list[T] = []
+        all_gather_object(values, value)
+        return values
 
     def split(self, model: Staged) -> None:
         """Reduce a model, which every process has created identically, to this process's part of it, in place."""
@@ -290,32 +295,48 @@ class World:
         return list(items[place["data"] * self.layout.sharding + place["sharding"] :: self.layout.replicas])
 
     def backward(
-        self, step: Sequence[MicroBatch], loss: Callable[[str, Packed], Loss], parameters: Sequence[Tensor]
+        self,
+        tasks: Sequence[str | None],
+        made: Mapping[int, MicroBatch],
+        loss: Callable[[str, Packed], Loss],
+        parameters: Sequence[Tensor],
     ) -> Iterator[tuple[str, float]]:
         """Run forward and backward of this process's micro-batches, yielding each one's task and summed loss.
 
-        In a pipeline only the last stage knows the losses.  `parameters` are those that get gradients.
+        `tasks` lists the task of every micro-batch of the step, None for those without targets.  `made` holds by number
+        those that this process has, its own among them.  In a pipeline only the last stage knows the losses.
+        `parameters` are those that get gradients.
         """
-        own = self.share(step)
-        self.at(task=", ".join(dict.fromkeys(micro.task for micro in own)), doing="forward and backward")
+        replicas = self.layout.replicas
+        with_targets = {number: micro for number, micro in made.items() if tasks[number] is not None}
+        numbers = enumerate(self.share(range(len(tasks))))
+        own = {turn: with_targets[number] for turn, number in numbers if number in with_targets}
+        self.at(task=", ".join(dict.fromkeys(micro.task for micro in own.values())), doing="forward and backward")
         if self._pipeline is not None:
-            yield from self._pipeline.backward(own)
+            yield from self._pipeline.backward(list(own.values()))
             return
-        for first in range(0, len(step), self.layout.replicas):
-            turn = step[first : first + self.layout.replicas]
+        for turn in range(-(-len(tasks) // replicas)):
+            present = [task for task in tasks[turn * replicas :][:replicas] if task is not None]
+            if not present:
+                continue
             if self._sharding is not None:
-                self._sharding.begin(len(turn) == self.layout.replicas and len({micro.task for micro in turn}) == 1)
-            for micro in own[first // self.layout.replicas :][:1]:
-                self.at(task=micro.task)
-                yield micro.task, backward(micro, loss)
-            if self._slices_weights and len(own) <= first // self.layout.replicas:
-                backward(step[-1]._replace(factor=0.0), loss)  # the others need this process's slices
+                self._sharding.begin(len(present) == replicas and len(set(present)) == 1)
+            if turn in own:
+                self.at(task=own[turn].task)
+                yield own[turn].task, backward(own[turn], loss)
+            elif self._slices_weights:  # the others need this process's slices
+                idle = next(iter([*with_targets.values(), *made.values()]))
+                backward(idle._replace(factor=0.0), loss)
             if self._sharding is not None:
                 self._sharding.end(parameters)
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """Return the elementwise sum over all replicas and over the stages of a pipeline."""
         return _reduced(values, [self._data, self._shards, self._stages])
+
+    def sum_of_replicas(self, values: Sequence[float]) -> list[float]:
+        """Return the elementwise sum over all replicas."""
+        return _reduced(values, [self._data, self._shards])
 
     @paddle.no_grad()
     def sum_gradients(self, parameters: Sequence[Tensor]) -> None:

@@ -43,7 +43,7 @@ class Trainer:
     `step` raises TrainingStopped.  `rate_factors` multiply the learning rate of the parameters they name.  `loss_scale`
     is the dynamic loss scale for fp16 training; steps skipped while it adapts do not count against the patience.  With
     `separate_moments` each task has its own AdamW moments, and each step must be of a single task.  `world` is the set
-    of processes that train together: all are given the same batches and each processes its share of them.
+    of processes that train together: all are given the same step and each processes its share of it.
     """
 
     def __init__(
@@ -75,11 +75,13 @@ class Trainer:
     def step(
         self,
         step: int,
-        batches: Sequence[tuple[str, Packed]],
+        batches: Sequence[tuple[str, Packed | None]],
         loss: Callable[[str, Packed], Loss],
         rate: float,
     ) -> StepReport:
         """Make one update from the batches of one or several tasks.
+
+        If all are of one task, those in the share of other processes may be None.
 
         Each task's loss is divided by its number of targets in the step, and weighted by its share of the
         micro-batches.  Dropout is seeded by the step and the micro-batch, so that a step is reproducible without the
@@ -87,21 +89,25 @@ class Trainer:
         """
         self.layer.train()
         self._world.at(step=step, doing="forward and backward")
-        batches = [(name, batch) for name, batch in batches if batch.targets]  # the others have no loss
+        counts = self._target_counts(batches)
+        tasks = [name if count else None for (name, _), count in zip(batches, counts, strict=True)]  # None: no loss
         targets: dict[str, int] = {}
         weights: dict[str, float] = {}
-        for name, batch in batches:
-            targets[name] = targets.get(name, 0) + batch.targets
-            weights[name] = weights.get(name, 0.0) + 1 / len(batches)
+        for task, count in zip(tasks, counts, strict=True):
+            if task is not None:
+                targets[task] = targets.get(task, 0) + count
+                weights[task] = weights.get(task, 0.0) + 1 / sum(map(bool, counts))
         sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
-        micro_batches = [
-            MicroBatch(name, batch, weights[name] / targets[name] * scale, self._dropout_key(step, number))
+        factors = {task: weights[task] / targets[task] * scale for task in targets}
+        made = {
+            number: MicroBatch(name, batch, factors.get(name, 0.0), self._dropout_key(step, number))
             for number, (name, batch) in enumerate(batches)
-        ]
+            if batch is not None
+        }
         assert len(sums) <= 1 or not self._separate_moments, f"a step of {len(sums)} tasks with separate moments"
         parameters = list(self.optimizer.parameters.values())
-        for name, total in self._world.backward(micro_batches, loss, parameters):
+        for name, total in self._world.backward(tasks, made, loss, parameters):
             sums[name] += total
         totals = self._world.sum(list(sums.values()))
         report = StepReport({name: total / targets[name] for name, total in zip(sums, totals, strict=True)})
@@ -122,6 +128,13 @@ class Trainer:
             self._skip(step, batches, report)
         return report
 
+    def _target_counts(self, batches: Sequence[tuple[str, Packed | None]]) -> list[int]:
+        """Return the number of targets of each batch; of those of other processes, they tell."""
+        known = [0 if batch is None else batch.targets for _, batch in batches]
+        if all(batch is not None for _, batch in batches):
+            return known
+        return list(map(int, self._world.sum_of_replicas(known)))
+
     def _norm(self, group: Collection[str]) -> float:
         named = self.optimizer.parameters.items()
         return self._world.gradient_norm([parameter for name, parameter in named if name in group])
@@ -129,7 +142,7 @@ class Trainer:
     def _dropout_key(self, step: int, number: int) -> int:
         return order.key(self._seed, "dropout", step, number)
 
-    def _skip(self, step: int, batches: Sequence[tuple[str, Packed]], report: StepReport) -> None:
+    def _skip(self, step: int, batches: Sequence[tuple[str, Packed | None]], report: StepReport) -> None:
         self.optimizer.clear()
         report.skipped = True
         if self.loss_scale and _has_finite_losses(report) and self.loss_scale.fall():
@@ -137,10 +150,11 @@ class Trainer:
         self.bad_steps += 1
         if self.bad_steps >= self._patience:
             losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())
-            first = batches[0][1].samples[0].tolist()
+            name, batch = next((name, batch) for name, batch in batches if batch is not None)
+            first = batch.samples[0].tolist()
             raise TrainingStopped(
                 f"step {step}: loss or gradient was not finite {self.bad_steps} times in a row (losses: {losses}; "
-                f"gradient norm {report.gradient_norm:g}). The last batch of '{batches[0][0]}' begins with sample "
+                f"gradient norm {report.gradient_norm:g}). The last batch of '{name}' begins with sample "
                 f"{first[2]} of item {first[1]}, epoch {first[0]}."
             )
 

@@ -79,6 +79,8 @@ def main(arguments: argparse.Namespace) -> int:
     plan = make_plan(work, arguments.devices, machine, regroup=arguments.regroup)
     for line in assumptions(work, machine):
         print(f"assumed: {line}", file=sys.stderr)
+    if remark := plan.remark_on_data():
+        print(f"note: {remark}", file=sys.stderr)
     tried = "all tried" if plan.all_tried else "a learned search tried some"
     print(f"{plan.layouts:,} layouts, {tried}, {len(plan.found):,} of these fit; the fastest:\n")
     print(markdown(plan.table(arguments.top)))

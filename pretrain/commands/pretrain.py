@@ -77,12 +77,10 @@ def main(arguments: argparse.Namespace) -> int:
     config = replace(config, train=replace(config.train, precision=precision))
     corpus = Corpus.open(config.corpus)
 
-    from ernie.parallel.layout import Sizes
-
     if arguments.check:
         from pretrain.check import check
 
-        layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
+        layout.check(config.sizes(config.model.shape(corpus.tokenizer.vocab_size)))
         print(f"ok: {arguments.config} has no unknown or mistyped key", flush=True)
         for line in check(config, corpus):
             print(line, flush=True)
@@ -90,7 +88,7 @@ def main(arguments: argparse.Namespace) -> int:
     assert output is not None
     if layout.processes == ranks():
         return _train(config, layout, corpus, output, arguments)
-    layout.check(Sizes.of(config.model.shape(corpus.tokenizer.vocab_size), config.train.micro_batches))
+    layout.check(config.sizes(config.model.shape(corpus.tokenizer.vocab_size)))
     with folder.open_run(config, corpus, output, arguments.allow_change, layout.described()):
         pass  # reports mistakes before processes are started; rank 0 opens the run again
     return launch(arguments.words, layout.processes, output, arguments.max_restarts)

@@ -238,11 +238,11 @@ class _Bench:
 
     def seconds(self, tokens: int) -> float:
         """Seconds of a forward and a backward pass."""
-        step = [MicroBatch("", self._batch(tokens), 1.0, 0)] * self._own.layout.replicas
+        step = dict.fromkeys(range(self._own.layout.replicas), MicroBatch("", self._batch(tokens), 1.0, 0))
         parameters = list(self._trainer.optimizer.parameters.values())
 
         def run() -> None:
-            for _ in self._own.backward(step, self._loss, parameters):
+            for _ in self._own.backward([""] * len(step), step, self._loss, parameters):
                 pass
             self._trainer.optimizer.clear()
 

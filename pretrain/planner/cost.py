@@ -28,7 +28,7 @@ TENSORS = 16  # parameter tensors in a layer
 class Work:
     """A step: `micro_batches` of `tokens` each, in sequences of `length` tokens on average.
 
-    `moments` counts the sets of optimizer moments: 1, or one for each task.
+    `moments` counts the sets of optimizer moments: 1, or one for each task; `lanes` are those of `DataConfig`.
     """
 
     shape: EncoderConfig
@@ -36,11 +36,12 @@ class Work:
     tokens: int
     length: float
     moments: int = 1
+    lanes: int = 1
 
     @property
     def sizes(self) -> Sizes:
         """The sizes that a layout has to divide."""
-        return Sizes.of(self.shape, self.micro_batches)
+        return Sizes.of(self.shape, self.micro_batches, self.lanes)
 
     @property
     def all_tokens(self) -> int:
@@ -90,7 +91,8 @@ class Work:
 def work_of(config: PretrainConfig, shape: EncoderConfig, length: float | None = None) -> Work:
     """A step of a run, in sequences of `length` tokens on average (default: `data.max_len`)."""
     moments = len(config.schedule.task_names) if config.train.moments == "each_task" else 1
-    return Work(shape, config.train.micro_batches, config.data.batch_tokens, length or config.data.max_len, moments)
+    train, data = config.train, config.data
+    return Work(shape, train.micro_batches, data.batch_tokens, length or data.max_len, moments, data.lanes)
 
 
 def work_planned(config: PretrainConfig, length: float | None = None) -> Work:

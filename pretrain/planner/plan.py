@@ -14,6 +14,8 @@ from pretrain.planner.machine import Machine
 from pretrain.planner.search import Price, exhaustive_search, learned_search
 
 FEW, BUDGET = 2000, 400  # up to FEW layouts are all tried; of more, a learned search tries BUDGET
+# Tokens of batches that a worker makes in a second, by task (benchmarks/pretraining.py): at least, at most.
+WORKER = 0.5e6, 2.5e6
 _NAMES = {
     "products": "products",
     "tensor sums": "sums of tensor parallelism",
@@ -72,6 +74,22 @@ class Plan:
         shares = {name: seconds / self.best.seconds for name, seconds in self.best.spent.items()}
         return ", ".join(f"{share:.0%} {_NAMES[name]}" for name, share in shares.items() if share >= 0.005)
 
+    def remark_on_data(self) -> str | None:
+        """A remark if one worker may be too slow to make the batches of a process of the best layout."""
+        replicas, lanes = self.best.layout.replicas, self.best.work.lanes
+        total = self.best.work.all_tokens / self.best.seconds
+        made = total if lanes == 1 else total / replicas
+        least, most = WORKER
+        if made <= least:
+            return None
+        remark = (
+            f"each process has to make batches of {made:,.0f} tokens a second, and a worker (data.workers) makes "
+            f"{least / 1e6:g} to {most / 1e6:g} million"
+        )
+        if lanes > 1 or replicas == 1:
+            return remark
+        return f"{remark}; with data.lanes: {replicas} a process makes only its own, {total / replicas:,.0f}"
+
 
 def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = False) -> Plan:
     """Plan a step for `devices` devices; `regroup` also tries other micro-batch sizes with equal tokens per step.
@@ -82,10 +100,11 @@ def make_plan(work: Work, devices: int, machine: Machine, *, regroup: bool = Fal
     candidates = list(space)
     if not candidates:
         sizes = work.sizes
+        lanes = "" if sizes.lanes == 1 else f" in {sizes.lanes} lanes"
         raise UserError(
             f"no layout of {devices} devices divides {sizes.heads} heads, an inner width of {sizes.inner:,}, a "
             f"vocabulary of {sizes.vocabulary:,}, {sizes.layers} layers and {sizes.micro_batches} micro-batches of a "
-            "step; more micro-batches (train.micro_batches) leave the most freedom"
+            f"step{lanes}; more micro-batches (train.micro_batches) leave the most freedom"
         )
     few = len(candidates) <= FEW
     found = exhaustive_search(candidates, _price(machine)) if few else learned_search(space, _price(machine), BUDGET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.stream import Feed, Position, Source, Stream, roll
+from ernie.data.stream import Feed, Position, Source, Stream, merged_states, roll
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 
@@ -69,19 +69,27 @@ def source(items: int = 200, **changes: Any) -> Source:
     return replace(default, **changes)
 
 
-def stream(src: Source) -> Stream:
-    """Return a stream that makes its blocks on request, without a feed."""
+def on_request(src: Source, requested: list[tuple[int, int]] | None = None) -> Callable[..., Future[list[Packed]]]:
+    """Return a function that makes blocks without a feed, and notes each one's epoch and first item in `requested`."""
 
     def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
+        if requested is not None:
+            requested.append((epoch, first))
         done: Future[list[Packed]] = Future()
         done.set_result(src.batches(epoch, first, last))
         return done
 
-    return Stream(src, submit)
+    return submit
+
+
+def stream(src: Source, *lanes: Any) -> Stream:
+    return Stream(src, on_request(src), *lanes)
 
 
 def take(count: int, batches: Stream) -> list[Packed]:
-    return [next(batches) for _ in range(count)]
+    taken = [next(batches) for _ in range(count)]
+    assert not any(batch is None for batch in taken)
+    return taken  # type: ignore[return-value]
 
 
 def same(first: Packed, second: Packed) -> bool:
@@ -97,7 +105,7 @@ def epoch_of(batches: Stream, epoch: int) -> list[Packed]:
     """Return the batches of an epoch from a stream that is at its first batch."""
     found = []
     while True:
-        batch = next(batches)
+        [batch] = take(1, batches)
         if batch.samples[0, 0] != epoch:
             return found
         found.append(batch)
@@ -125,7 +133,7 @@ def test_no_batch_exceeds_the_budget() -> None:
 
 def test_epochs_hold_the_same_items_in_another_order_with_other_random_numbers() -> None:
     batches = stream(source())
-    first = [next(batches) for _ in range(len(epoch_of(stream(source()), 0)))]
+    first = take(len(epoch_of(stream(source()), 0)), batches)
     second = epoch_of(batches, 1)
     orders = [np.concatenate([batch.samples[:, 1] for batch in epoch]).tolist() for epoch in (first, second)]
     assert orders[0] != orders[1]
@@ -209,8 +217,8 @@ def test_worker_processes_do_not_change_the_batches() -> None:
     here, there = Feed([source()]), Feed([source()], processes=2)
     try:
         serial, parallel = here.stream("pieces"), there.stream("pieces")
-        for _ in range(60):
-            assert same(next(serial), next(parallel))
+        for here_taken, there_taken in zip(take(60, serial), take(60, parallel), strict=True):
+            assert same(here_taken, there_taken)
         assert serial.state() == parallel.state()
     finally:
         here.close()
@@ -241,8 +249,8 @@ def test_a_resumed_stream_equals_an_uninterrupted_one(taken: int, more: int) -> 
     for _ in range(more):  # wherever it was before
         next(resumed)
     resumed.seek(state)
-    for _ in range(40):
-        assert same(next(whole), next(resumed))
+    for continued, restored in zip(take(40, whole), take(40, resumed), strict=True):
+        assert same(continued, restored)
     assert whole.state() == resumed.state()
 
 
@@ -259,19 +267,81 @@ def test_the_state_stays_small_however_far_the_stream_is() -> None:
 def test_seeking_makes_only_the_blocks_from_there_on() -> None:
     src = source(5000, tokenizer=numbered(5000))
     requested: list[tuple[int, int]] = []
-
-    def submit(epoch: int, first: int, last: int) -> Future[list[Packed]]:
-        requested.append((epoch, first))
-        done: Future[list[Packed]] = Future()
-        done.set_result(src.batches(epoch, first, last))
-        return done
-
-    batches = Stream(src, submit)
+    batches = Stream(src, on_request(src, requested))
     batches.seek({"epoch": 700, "block": 5, "batch": 2, "drawn": 10**6, "digest": "ab"})
     next(batches)
-    assert batches.position.drawn == 10**6 + 1
+    assert batches.drawn == batches.state()["drawn"] == 10**6 + 1
     assert [epoch for epoch, _ in requested] == [700, 700]
     assert requested[0][1] > 0
+
+
+# --------------------------------------------------------------------------------------------------- lanes
+
+
+@settings(max_examples=40, deadline=None)
+@given(items=st.integers(2, 200), lanes=st.integers(1, 7), rounds=st.integers(1, 60))
+def test_lanes_together_visit_every_sample_of_an_epoch_once(items: int, lanes: int, rounds: int) -> None:
+    batches = stream(source(items), lanes)
+    names = np.concatenate([batch.samples for batch in take(lanes * rounds, batches)])
+    assert len(np.unique(names, axis=0)) == len(names)
+    for epoch in range(batches.epoch):
+        expected = [(epoch, item, number) for item in range(items) for number in range(item % 4)]
+        assert sorted(map(tuple, names[names[:, 0] == epoch].tolist())) == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(items=st.integers(2, 200), per_process=st.integers(1, 3), processes=st.integers(1, 4), rounds=st.integers(1, 30))
+def test_processes_that_share_the_lanes_get_the_batches_of_one_process(
+    items: int, per_process: int, processes: int, rounds: int
+) -> None:
+    lanes = per_process * processes
+    whole = stream(source(items), lanes)
+    parts = [stream(source(items), lanes, range(lanes)[process::processes]) for process in range(processes)]
+    for number, expected in enumerate(take(lanes * rounds, whole)):
+        made = [next(part) for part in parts]
+        own = made.pop(number % processes)
+        assert own is not None
+        assert same(own, expected)
+        assert made == [None] * (processes - 1)
+    assert sum(part.checksum for part in parts) % 2**32 == whole.checksum
+    assert merged_states([part.state() for part in parts]) == whole.state()
+
+
+@settings(max_examples=30, deadline=None)
+@given(before=st.sampled_from([1, 2, 3, 6]), after=st.sampled_from([1, 2, 3, 6]), rounds=st.integers(0, 20))
+def test_other_numbers_of_processes_continue_from_each_others_states(before: int, after: int, rounds: int) -> None:
+    parts = [stream(source(90), 6, range(6)[process::before]) for process in range(before)]
+    for _ in range(6 * rounds):
+        for part in parts:
+            next(part)
+    state = json.loads(json.dumps(merged_states([part.state() for part in parts])))
+    whole = stream(source(90), 6)
+    take(6 * rounds, whole)
+    resumed = [stream(source(90), 6, range(6)[process::after]) for process in range(after)]
+    for part in resumed:
+        part.seek(state)
+    for number, expected in enumerate(take(30, whole)):
+        own = [next(part) for part in resumed][number % after]
+        assert own is not None
+        assert same(own, expected)
+
+
+def test_a_process_makes_only_the_blocks_of_its_own_lanes() -> None:
+    src = source(5000, tokenizer=numbered(5000))
+    blocks: list[set[tuple[int, int]]] = []
+    for own in (range(4), range(0, 4, 2), range(1, 4, 2)):
+        requested: list[tuple[int, int]] = []
+        batches = Stream(src, on_request(src, requested), 4, own)
+        for _ in range(400):
+            next(batches)
+        blocks.append(set(requested))
+    assert blocks[1] | blocks[2] == blocks[0]
+    assert not blocks[1] & blocks[2]
+
+
+def test_the_blocks_of_all_lanes_together_have_the_tokens_to_be_mixed() -> None:
+    src = source(5000, task=RandomTokens(), tokenizer=numbered(5000), budget=32, mixed=2400)
+    assert [src.items_per_block(lanes) for lanes in (1, 2, 4, 8)] == [600, 300, 150, 128]  # at least 16 batches
 
 
 # -------------------------------------------------------------------------------------------------- digest
@@ -297,7 +367,7 @@ def test_the_digest_differs_between_any_two_histories() -> None:
 
 
 def test_the_digest_depends_on_all_batches_and_their_order() -> None:
-    first, second = (next(stream(source(seed=seed))) for seed in (1, 2))
+    (first,), (second,) = (take(1, stream(source(seed=seed))) for seed in (1, 2))
     assert roll(roll("", first), second) != roll(roll("", second), first)
     assert roll(roll("", first), second) != roll(roll("", second), second) != roll("", second)
     assert Position().digest == ""
@@ -313,7 +383,7 @@ def test_a_task_without_samples_raises_a_clear_error() -> None:
 
 def test_a_single_document_with_samples_among_many_is_found() -> None:
     batches = stream(source(5000, task=SparseTask(only_item=4321)))
-    assert [next(batches).samples[0].tolist() for _ in range(3)] == [[epoch, 4321, 0] for epoch in range(3)]
+    assert [batch.samples[0].tolist() for batch in take(3, batches)] == [[epoch, 4321, 0] for epoch in range(3)]
 
 
 def test_too_few_documents_for_a_window_raise_a_clear_error() -> None:

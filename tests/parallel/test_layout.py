@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,13 @@ def test_all_reasons_against_a_layout_are_reported() -> None:
         "parallel: micro-batches of a step: 8 / data x sharding 3 = 2.67, which is no whole number; 9 would do",
         "parallel: layers: 12 are too few for 13 pieces (pipeline x virtual_stages)",
     ]
+
+
+def test_replicas_divide_the_lanes_unless_every_process_makes_all_batches() -> None:
+    for lanes in (1, 4, 8):
+        ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=lanes))
+    with pytest.raises(UserError, match=r"data.lanes: 2 / data x sharding 4 = 0.50, which is no whole number; 4 would"):
+        ParallelConfig(data=2, sharding=2).check(replace(SIZES, lanes=2))
 
 
 def test_stages_must_cover_all_layers() -> None:

@@ -64,6 +64,21 @@ def test_losses_norms_and_weights_equal_those_of_one_process(layout: dict[str, A
 @pytest.mark.parametrize(
     "layout",
     [
+        {"data": 2},
+        {"sharding": 2, "sharding_stage": 3},
+        pytest.param({"sharding": 4, "sharding_stage": 3}, marks=pytest.mark.slow),
+        pytest.param({"data": 2, "pipeline": 2}, marks=pytest.mark.slow),
+        pytest.param({"sharding": 2, "sharding_stage": 2, "tensor": 1, "data": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_in_steps_of_one_task_a_process_needs_none_of_the_batches_of_others(layout: dict[str, Any]) -> None:
+    _check_same(trained(layout, separate=True, own_batches=True), training.train({}, separate=True))
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
         {"pipeline": 3, "virtual_stages": 2},
         pytest.param(
             {"pipeline": 3, "virtual_stages": 2, "tensor": 2, "sequence": True, "recompute": True},

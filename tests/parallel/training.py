@@ -109,10 +109,12 @@ def train(
     layers: int = 4,
     kind: Precision = "fp32",
     separate: bool = False,
+    own_batches: bool = False,
 ) -> dict[str, Any]:
     """Losses and gradient norms of every step, the final weights, and the weights and moments gathered from all ranks.
 
-    Resumes from the state in the file `load`, and writes its own to `save`.
+    Resumes from the state in the file `load`, and writes its own to `save`.  With `own_batches`, the trainer is given
+    None instead of the micro-batches of other processes.
     """
     world = World.start(ParallelConfig(**layout))
     with world.together():
@@ -128,8 +130,15 @@ def train(
         if state:
             trainer.optimizer.set_state(state)
 
+        def batches(step: int) -> list[tuple[str, Packed | None]]:
+            own = world.share(range(MICRO_BATCHES))
+            return [
+                (name, packed if number in own or not own_batches else None)
+                for number, (name, packed) in enumerate(micro_batches(step, separate))
+            ]
+
         with precision(kind):
-            reports = [trainer.step(step, micro_batches(step, separate), model.loss, RATE) for step in range(*steps)]
+            reports = [trainer.step(step, batches(step), model.loss, RATE) for step in range(*steps)]
         weights = {name: world.whole(value, value).numpy() for name, value in parameters.items()}
         gathered = dict(world.gathered({name: (value, value) for name, value in parameters.items()}))
         state = trainer.optimizer.state()

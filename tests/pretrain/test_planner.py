@@ -196,6 +196,25 @@ def test_regrouping_a_step_keeps_all_tokens() -> None:
     assert [work.micro_batches for work in found] == [2, 4, 8, 16, 32, 64, 128]
     assert {work.all_tokens for work in found} == {WORK.all_tokens}
     assert all(work.tokens >= work.length for work in regrouped(replace(WORK, tokens=200)))
+    assert [work.micro_batches for work in regrouped(replace(WORK, lanes=8))] == [8, 16, 32, 64, 128]
+
+
+def test_lanes_restrict_layouts_to_replicas_that_divide_them() -> None:
+    replicas = {lanes: {found.layout.replicas for found in Space(8, [replace(WORK, lanes=lanes)])} for lanes in (1, 2)}
+    assert replicas == {1: {1, 2, 4, 8}, 2: {1, 2}}
+
+
+def test_a_remark_says_when_making_batches_may_be_the_bottleneck() -> None:
+    def remark(devices: int, **changes: int) -> str | None:
+        return make_plan(replace(WORK, **changes), devices, named("a100")).remark_on_data()
+
+    assert remark(1) is None
+    shared = remark(8)
+    assert shared is not None
+    total, own = (int(number.replace(",", "")) for number in re.findall(r"(\d[\d,]+)(?: tokens a second|$)", shared))
+    assert total == pytest.approx(8 * own, rel=1e-3)
+    assert "with data.lanes: 8" in shared
+    assert remark(8, lanes=8) is None  # each process makes an eighth
 
 
 @pytest.mark.parametrize(

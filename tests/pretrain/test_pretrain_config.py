@@ -73,6 +73,12 @@ def test_a_dumped_configuration_loads_as_the_same_run(
         ("data: {max_len: 7}", "data: max_len: expected at least 8, found 7"),
         ("data: {max_len: 512, batch_tokens: 256}", "data: batch_tokens: 256 cannot hold one sample of max_len 512"),
         ("data: {workers: -1}", "data: workers: expected at least 0, found -1"),
+        ("data: {lanes: 0}", "data: lanes: expected at least 1, found 0"),
+        ("data: {lanes: 2}", "data.lanes: the 1 train.micro_batches of a step are no multiple of 2 lanes"),
+        (
+            "data: {lanes: 4}\ntrain: {micro_batches: 6}",
+            "data.lanes: the 6 train.micro_batches of a step are no multiple of 4 lanes",
+        ),
         ("train: {micro_batches: 0}", "train: micro_batches: expected at least 1, found 0"),
         ("train: {patience: 0}", "train: patience: expected at least 1, found 0"),
         ("train: {clip: -1}", "train: clip: expected at least 0, found -1"),
@@ -129,6 +135,11 @@ def test_a_task_misspelled_in_the_schedule_is_reported_with_its_line(tmp_path: P
 def test_moments_per_task_require_steps_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.moments: each_task needs steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "train.moments=each_task"])
+
+
+def test_lanes_require_steps_of_one_task(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.lanes: need steps of one task each"):
+        load(write(tmp_path, PLAIN), ["schedule.draw=mix", "data.lanes=2", "train.micro_batches=2"])
 
 
 def test_a_method_for_explicit_stages_is_rejected(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,9 +22,11 @@ from processes import run_ernie
 from ernie.cli import main
 from ernie.errors import UserError
 from ernie.kernels import build
+from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.log import read_records
 from pretrain.planner.machine import Machine
+from pretrain.run import read_state
 
 PARTS = {
     "vocab_size": 2000,
@@ -178,6 +181,29 @@ def test_a_run_resumes_under_other_layouts(parallel_config: Path, single_run: Pa
                 if int(checkpoint.name.removeprefix("step-")) > last:
                     subprocess.run(["rm", "-r", str(checkpoint)], check=True)
     check_same(output, single_run)
+    assert main(["verify", str(output), "--quiet"]) == 0
+
+
+def test_processes_that_make_only_their_own_lanes_get_the_results_of_one_process(
+    parallel_config: Path, single_run: Path, tmp_path: Path
+) -> None:
+    """And a run may go on with another number of processes."""
+    alone, output, lanes = tmp_path / "alone", tmp_path / "run", ("--set", "data.lanes=2")
+    assert main([*pretrain_arguments(parallel_config, alone), *lanes]) == 0
+    samples = [[record["samples"] for record in read_records(run, "step")] for run in (alone, single_run)]
+    assert samples[0] != samples[1]
+
+    done = pretrain(parallel_config, output, *lanes, "--processes", "2")
+    assert done.returncode == 0, done.stderr
+    check_same(output, alone)
+    states = [read_state(Checkpoints(run / "checkpoints").latest()) for run in (alone, output)]
+    assert states[0]["streams"] == states[1]["streams"]
+    assert main(["verify", str(output), "--quiet"]) == 0
+
+    shutil.rmtree(output / "checkpoints" / "step-00000024")
+    shutil.rmtree(output / "model")
+    assert main([*pretrain_arguments(parallel_config, output), *lanes]) == 0
+    check_same(output, alone)
     assert main(["verify", str(output), "--quiet"]) == 0
 
 

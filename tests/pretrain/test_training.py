@@ -27,16 +27,17 @@ from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus, file_sha256
-from ernie.data.stream import Position
 from ernie.errors import UserError
 from ernie.model.losses import Loss, cross_entropy
+from ernie.parallel.layout import ParallelConfig
+from ernie.parallel.world import World
 from ernie.train import checkpoint
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
 from pretrain import folder
 from pretrain.config import DataConfig, ProbeConfig, load
-from pretrain.feeds import sources
+from pretrain.feeds import open_streams, sources
 from pretrain.probe import Probe, first_batches
 from pretrain.run import STATE
 from pretrain.schedule import ScheduleConfig
@@ -330,7 +331,7 @@ def test_duplicate_and_missing_samples_are_reported(taken: list[tuple[int, int, 
     consumed = _ConsumedSamples()
     for name in taken:
         consumed.add(np.array([name]))
-    assert consumed.problems(SimpleNamespace(position=Position(epoch=1), source=source)) == problems  # type: ignore
+    assert consumed.problems(SimpleNamespace(epoch=1, source=source)) == problems  # type: ignore
 
 
 def test_verify_finds_a_schedule_that_ends_before_the_run(
@@ -545,6 +546,18 @@ def test_evaluation_uses_all_batches_if_more_are_requested(finished: tuple[Path,
     names = np.concatenate([batch.samples for batch in first_batches(source, 10**6)])
     expected = [name for name, _ in source.named_samples(0, 0, len(source.items))]
     assert sorted(map(tuple, names.tolist())) == sorted(expected)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_makes_the_lanes_of_its_own_micro_batches(config: Path, rank: int) -> None:
+    loaded = load(config, ["data.lanes=4", "train.micro_batches=4"])
+    world = World()
+    world.layout, world.rank = ParallelConfig(data=2), rank
+    feed, streams = open_streams(loaded, Corpus.open(loaded.corpus), world)
+    batches = [next(streams["capitalization"]) for _ in range(4)]
+    feed.close()
+    made = [number for number, batch in enumerate(batches) if batch is not None]
+    assert made == world.share(range(4)) == [rank, 2 + rank]
 
 
 def test_a_run_saves_a_model_that_fills_masks(finished: tuple[Path, Path]) -> None:
