@@ -21,6 +21,7 @@ from ernie.errors import UserError
 from ernie.metrics import Score
 from ernie.model.weights import arrays, load_weights, read_arrays, save_arrays, save_weights, set_weights
 from ernie.parallel.world import World
+from ernie.report.words import plural
 from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.checkpoint import Checkpoints
@@ -211,8 +212,13 @@ class Run:
         self._probe = Probe(self.config, corpus)
 
     def _check_tasks(self, model: MultiTaskModel, state: dict[str, Any]) -> None:
-        """Raise UserError unless every task of a checkpoint is still there, under the same task id."""
-        for name in state["streams"]:
+        """Raise UserError unless all tasks of a checkpoint are there, with the same task ids and number of lanes."""
+        for name, position in state["streams"].items():
+            if (lanes := len(position.get("lanes", [position]))) != self.config.data.lanes:
+                raise UserError(
+                    f"data.lanes: is {self.config.data.lanes}, but the run has read its documents in "
+                    f"{plural(lanes, 'lane')} so far, whose positions would be lost; keep it at {lanes}"
+                )
             if name not in self.streams:
                 raise UserError(
                     f"schedule: the run has learned {name}, which is not in it any more; a schedule can be extended. "

@@ -221,6 +221,15 @@ def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tm
     assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
 
 
+def test_the_number_of_lanes_cannot_change(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    changes = ["--set", "data.lanes=2", "--set", "train.micro_batches=2"]
+    assert pretrain(config, run, *changes, "--allow-change", "data", "--allow-change", "train") == 2
+    assert "data.lanes: is 2, but the run has read its documents in 1 lane so far" in capsys.readouterr().err
+
+
 def test_allowing_a_change_of_an_unknown_key_is_rejected(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
