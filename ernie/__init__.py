@@ -29,5 +29,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
+            runtime.check_paddle()
             return getattr(import_module(_LAZY[name]), name)
         raise AttributeError(f"module 'ernie' has no attribute '{name}'.{nearest(name, _LAZY)}")

@@ -138,16 +138,21 @@ def _configure_paddle() -> None:
             getattr(ctypes.CDLL(str(libraries / name)), function)(threads())
 
 
-def require_paddle() -> None:
-    """Import Paddle for a command.  Raises UserError with the install commands if no wheel is installed.
-
-    Paddle's signal handlers, which print its C++ stack, are removed in favor of Python's.
-    """
+def check_paddle() -> None:
+    """Raise UserError with the install commands if no wheel of Paddle is installed."""
     if importlib.util.find_spec("paddle") is None:
         raise UserError(
             "PaddlePaddle is not installed. On a machine without a GPU: pip install 'ernie-continual[cpu]'. "
             "With an NVIDIA GPU, take the wheel for your CUDA version from Paddle's own index (README, Install)."
         )
+
+
+def require_paddle() -> None:
+    """Import Paddle for a command.  Raises UserError if it is not installed.
+
+    Paddle's signal handlers, which print its C++ stack, are removed in favor of Python's.
+    """
+    check_paddle()
     import paddle
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -100,14 +100,20 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
         return
     lengths = [len(sample) for sample in samples]
     without = count - len({index for (_, index, _), _ in named})
+    given = f"{plural(count, 'document')} {'gives' if count == 1 else 'give'} {plural(len(samples), 'sample')}"
     yield (
-        f"ok: {plural(count, 'document')} give {plural(len(samples), 'sample')} of {min(lengths)} to {max(lengths)} "
-        f"tokens, {np.mean(lengths):.0f} on average, and the same ones when asked again"
+        f"ok: {given} of {min(lengths)} to {max(lengths)} tokens, {np.mean(lengths):.0f} on average, and the same ones "
+        "when asked again"
     )
     if without > _RARE * count:
         yield f"note: {without:,} of these documents give none"
     task = model.objectives[source.name]
     if isinstance(task, ClassifierTask):
+        if task.class_count() < 2:
+            raise UserError(
+                f"task '{source.name}': has {plural(task.class_count(), 'class')}; there is nothing to tell apart "
+                "with fewer than two"
+            )
         yield from _check_classes(samples, task.class_count())
     yield "one of them, as the model sees it, with its labels:"
     predicts_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
@@ -212,7 +218,7 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
                 "`reads` return all tokens that the loss uses, or None for all there are"
             )
         mean = float(F.cross_entropy(loss.logits, paddle.to_tensor(loss.labels)))
-    if loss.count > 1 and math.isclose(float(loss.total), mean, rel_tol=_TOLERANCE):
+    if loss.count > 1 and mean and math.isclose(float(loss.total), mean, rel_tol=_TOLERANCE):
         raise UserError(
             f"task '{name}': the total of its loss is the mean over its targets; expected the sum, which the run "
             'divides by their number (reduction="sum")'

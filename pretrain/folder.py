@@ -35,6 +35,7 @@ _ORIGIN_KEYS = {
 }
 # Keys that affect neither training nor measurement: a resumed run may change them.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
+_NEVER = ("data.lanes",)  # a key that no run may change, see Run
 _FREE = ("output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
@@ -48,6 +49,8 @@ def open_run(
     Raises UserError if the folder holds something else, if another process uses it, or if its checkpoints are from
     another configuration or corpus; `may_change` names the keys (or key prefixes) that may differ.
     """
+    if not (folder / ORIGIN).exists() and (folder / CONFIG).exists() and (folder / CHECKPOINTS).is_dir():
+        raise UserError(f"{folder}: is the folder of a run, but damaged: it has no {ORIGIN}; choose another --output")
     if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
         raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
@@ -221,10 +224,10 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
     may_change = may_change or ()
     if changed := _changed_keys(config, folder, may_change):
         lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
-        flags = " ".join(f"--allow-change {key}" for key in changed)
+        flags = " ".join(f"--allow-change {key}" for key in changed if key not in _NEVER)
         raise UserError(
             f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output"
-            + (f", or name the keys that may differ: {flags}" if offered else "")
+            + (f", or name the keys that may differ: {flags}" if offered and flags else "")
         )
     if _PLUGINS not in may_change and (others := _changed_plugins(config, read_origin(folder))):
         raise UserError(

@@ -24,7 +24,7 @@ from ernie.parallel.world import World
 from ernie.report.words import plural
 from ernie.saved import read_json
 from ernie.text.tokenizer import Tokenizer
-from ernie.train.checkpoint import Checkpoints
+from ernie.train.checkpoint import Checkpoints, remedy
 from ernie.train.log import Log
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer
@@ -302,7 +302,7 @@ class Run:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Return the state in a checkpoint besides the weights.  Raises UserError if it cannot be used."""
     keys = {"step": (int,), "skipped": (int,), "bad_steps": (int,), "streams": (dict,)}
-    return read_json(checkpoint / STATE, keys, f"Delete {checkpoint} to resume from an earlier checkpoint.")
+    return read_json(checkpoint / STATE, keys, remedy(checkpoint))
 
 
 def sample_hash(checksum: int) -> str:

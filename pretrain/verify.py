@@ -28,6 +28,7 @@ class Certificate:
     checkpoints: int = 0
     consumed: dict[str, str] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
+    note: str = ""
 
     @property
     def holds(self) -> bool:
@@ -44,6 +45,7 @@ class Certificate:
             return "\n".join([*lines, verdict])
         shown = self.differences[:_SHOWN]
         more = ", of which these are the first" if len(shown) < len(self.differences) else ""
+        shown += [self.note] if self.note else []
         return "\n".join([*lines, *shown, f"NOT verified: {plural(len(self.differences), 'difference')}{more}"])
 
 
@@ -84,6 +86,12 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
     for name, samples in consumed.items():
         certificate.consumed[name] = samples.summary(streams[name])
         certificate.differences += [f"{name}: {problem}" for problem in samples.problems(streams[name])]
+    resumed = run_folder.read_origin(folder).get("resumed", [])
+    if any(key.split(".")[0] == "schedule" for resume in resumed for key in resume["changed"]):
+        certificate.note = (
+            "note: the run was resumed with another schedule; if its finished stages were changed, the steps of those "
+            "stages differ from what it says now"
+        )
     return certificate
 
 

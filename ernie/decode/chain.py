@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from ernie.decode.stream import In, Out, Stream, StreamDecoder, strip_prefix, with_prefix
+from ernie.decode.stream import In, Out, Stream, StreamDecoder, restorable, strip_prefix, with_prefix
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +42,10 @@ class ChainState:
 
 
 class Chain(Generic[In, Out]):
-    """Several decoders as one: what is pushed goes through all of them.
+    """Several decoders as one: what is pushed goes through all of them."""
 
-    `kinds` are the classes of their states, which `of_arrays` needs to restore a saved state.
-    """
-
-    def __init__(self, *decoders: StreamDecoder[Any, Any, Any], kinds: Sequence[type[Any]] = ()):
-        self._decoders, self._kinds = decoders, tuple(kinds)
+    def __init__(self, *decoders: StreamDecoder[Any, Any, Any]):
+        self._decoders = decoders
 
     def begin(self, streams: int = 1) -> ChainState:
         """Return the state of streams before any input."""
@@ -77,10 +74,8 @@ class Chain(Generic[In, Out]):
         return ChainState(tuple(states)), outputs
 
     def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> ChainState:
-        """Restore a state from `ChainState.arrays`; this method lets `load_state` take a chain in place of a class."""
-        if len(self._kinds) != len(self._decoders):
-            raise ValueError("a chain can be restored only if it is given the kinds of its decoders' states")
-        kinds = self._kinds
+        """Restore a state from `ChainState.arrays`."""
+        kinds = map(restorable, self._decoders)
         return ChainState(tuple(kind.of_arrays(strip_prefix(str(n), arrays)) for n, kind in enumerate(kinds)))
 
 

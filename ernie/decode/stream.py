@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from zipfile import BadZipFile
 
 import numpy as np
@@ -111,12 +111,19 @@ class Restorable(Protocol[T_co]):
         """Restore a state from its `arrays`."""
 
 
-def load_state(kind: Restorable[T_co], path: str | Path) -> T_co:
-    """Read a state that `save_state` wrote; the decoder it came from can continue it.
+def restorable(decoder: Any) -> Restorable[Any]:
+    """Return what restores the states of a decoder: their class, or the decoder if it does so itself."""
+    found: Any = decoder if hasattr(decoder, "of_arrays") else type(decoder.begin())
+    return found
+
+
+def load_state(decoder: Any, path: str | Path) -> Any:
+    """Read a state that `save_state` wrote; `decoder` can continue it.  The class of its states will do, too.
 
     Raises UserError when the file is missing or damaged, lacks a part of the state, or holds another kind of state; a
     decoder of another model raises it when it is to continue the state.
     """
+    kind = restorable(decoder)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

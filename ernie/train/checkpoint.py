@@ -100,7 +100,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not (path / MANIFEST).exists():
         raise UserError(f"{path}: is not a checkpoint: it has no {MANIFEST}")
     keys = {"step": (int,), "score": (float, int, NoneType), "sha256": (dict,)}
-    return read_json(path / MANIFEST, keys, f"Delete {path} to resume from an earlier checkpoint.")
+    return read_json(path / MANIFEST, keys, remedy(path))
+
+
+def remedy(path: Path) -> str:
+    """Return advice on how to go on without a damaged checkpoint."""
+    steps, step = Checkpoints(path.parent).steps(), _NAME.fullmatch(path.name)
+    if step and steps and steps[0] < int(step[1]):
+        return f"Delete the folder {path} and run the same command again to resume from an earlier checkpoint."
+    return f"There is no earlier checkpoint: delete the folder {path} to start the run from its beginning."
 
 
 def check(path: Path) -> None:
@@ -109,10 +117,7 @@ def check(path: Path) -> None:
         file = path / name
         if not file.is_file() or file_sha256(file) != expected:
             what = "is missing" if not file.is_file() else "does not match its checksum"
-            raise UserError(
-                f"{file}: {what}: the checkpoint is damaged. Delete the folder {path} and run the same command again "
-                "to resume from an earlier checkpoint."
-            )
+            raise UserError(f"{file}: {what}: the checkpoint is damaged. {remedy(path)}")
 
 
 def _checksums(folder: Path) -> dict[str, str]:

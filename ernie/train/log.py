@@ -25,7 +25,7 @@ class Log:
 
     A record is one line of JSON with a `kind` ("step", "probe", ...) and a `step`.  `resume_at` drops the records of
     that step and later, which a resumed run writes again.  Without a folder, as in all but the first process of a run,
-    nothing is written or shown.
+    nothing is written or shown.  `kept` and `dropped` count the steps whose records were there.
     """
 
     def __init__(
@@ -38,8 +38,9 @@ class Log:
         tensorboard: bool = False,
     ):
         self._file: TextIO | None = None
+        self.kept = self.dropped = 0
         if folder is not None:
-            _truncate(folder / METRICS_FILE, resume_at)
+            self.kept, self.dropped = _truncate(folder / METRICS_FILE, resume_at)
             self._file = (folder / METRICS_FILE).open("a", encoding="utf-8")
         self._writer = _tensorboard(folder) if folder is not None and tensorboard else None
         self._quiet = quiet = quiet or folder is None
@@ -116,11 +117,16 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     return [record for record in records if kind in (None, record["kind"])]
 
 
-def _truncate(path: Path, step: int) -> None:
+def _truncate(path: Path, step: int) -> tuple[int, int]:
+    """Drop the records of `step` and later; return how many steps had records before it, and from it on."""
     if not path.exists():
-        return
-    kept = [record for record in read_records(path.parent) if record["step"] < step]
+        return 0, 0
+    records = read_records(path.parent)
+    kept = [record for record in records if record["step"] < step]
     put_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+    steps = {record["step"] for record in records if record["kind"] == "step"}
+    before = sum(number < step for number in steps)
+    return before, len(steps) - before
 
 
 def _tensorboard(folder: Path) -> Any:

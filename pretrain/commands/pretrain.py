@@ -100,6 +100,7 @@ def _train(
     """Train in this process, which may be one of several."""
     from ernie.kernels.precision import computing
     from ernie.parallel.world import World
+    from ernie.report.words import plural
     from ernie.train.checkpoint import Checkpoints, check, read_manifest
     from ernie.train.log import Log
     from ernie.train.trainer import TrainingStopped
@@ -127,9 +128,19 @@ def _train(
             log = Log(place, steps, resume_at=step, quiet=arguments.quiet, tensorboard=config.tensorboard)
             for remark in config.remarks:
                 log.say(f"note: {remark}")
+            if checkpoint is None and log.dropped:
+                log.say(
+                    "note: there is no checkpoint, so the run starts from its beginning, and the records of the "
+                    f"{plural(log.dropped, 'step')} in metrics.jsonl are replaced"
+                )
+            if world.is_first and log.kept < step:
+                log.say(
+                    f"note: metrics.jsonl lacks the records of {step - log.kept:,} of the {step:,} steps that are "
+                    "done; report and card leave them out, and `ernie verify` will name them"
+                )
+            run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if step == steps:
                 log.say(f"all {steps:,} steps are done already; append a stage to the schedule to continue")
-            run = Run(config, output, corpus, log, checkpoint=checkpoint, world=world)
             if checkpoint is not None and step < steps:
                 changed_step = world.on_rank0(
                     "comparing schedules", lambda: folder.first_changed_step(config, output, step)

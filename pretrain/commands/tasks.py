@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from pathlib import Path
 from typing import Any
 
 SUMMARY = "list the pretraining tasks, or kinds of fine-tuning task, or describe one"
@@ -68,7 +69,8 @@ def _describe(name: str, listed: Any) -> str:
         kind = hint.__name__ if plain else str(hint).replace("typing.", "")
         make, required = item.default_factory, item.default is item.default_factory  # then both are MISSING
         default = make() if callable(make) else item.default
-        lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {default!r}"))
+        shown = str(default) if isinstance(default, Path) else repr(default)
+        lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {shown}"))
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
 

@@ -83,8 +83,10 @@ def main(arguments: argparse.Namespace) -> int:
     except UserError as error:
         raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:
-        summary = f"learned from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB"
-        print(*(f"tokenizer train: {line}" for line in (summary, *texts.problems)), sep="\n", file=sys.stderr)
+        lines = [f"learned from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB", *texts.problems]
+        if tokenizer.vocab_size > arguments.vocab_size:
+            lines.append(f"special tokens and characters alone need more entries than {arguments.vocab_size:,}")
+        print(*(f"tokenizer train: {line}" for line in lines), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
 

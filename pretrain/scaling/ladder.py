@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
+from ernie.report.words import plural
 from pretrain.config import PretrainConfig
 from pretrain.feeds import training_split
 from pretrain.planner.cost import work_planned
@@ -56,12 +57,33 @@ def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[list
     rows = [["run", "text, tokens", "million weights", "steps", "passes over the text", "petaflop"]]
     total = 0.0  # FLOPs
     for rung, config in zip(rungs, configs, strict=True):
-        work, text = work_planned(config), training_split(config, Corpus.open(config.corpus)).tokens
-        steps = sum(sum(stage.values()) for stage in config.schedule.table)
+        work, text, steps = work_planned(config), _text(config), _steps(config)
         total += steps * work.flops
-        passes, petaflop = steps * work.all_tokens / text, steps * work.flops / 1e15
-        weights = work.weights / 1e6
-        rows.append(
-            [rung.folder.name, f"{text:,}", f"{weights:,.2f}", f"{steps:,}", f"{passes:,.1f}", f"{petaflop:,.3g}"]
-        )
+        row = [f"{text:,}", f"{work.weights / 1e6:,.2f}", f"{steps:,}", f"{_passes(config):,.2f}"]
+        rows.append([rung.folder.name, *row, f"{steps * work.flops / 1e15:,.3g}"])
     return [*rows, ["all", "", "", "", "", f"{total / 1e15:,.3g}"]]
+
+
+def remark(configs: Sequence[PretrainConfig]) -> str | None:
+    """Return a remark if runs would end before they have read all of their text, else None."""
+    partial = sum(_passes(config) < 1 for config in configs)
+    if not partial:
+        return None
+    return (
+        f"{partial} of {plural(len(configs), 'run')} would not read all of their text, so that their errors would "
+        "depend on the steps rather than on the text; more steps or smaller shares (--shards) give a law of the text"
+    )
+
+
+def _passes(config: PretrainConfig) -> float:
+    steps = _steps(config)
+    return steps * config.train.micro_batches * config.data.batch_tokens / _text(config)
+
+
+def _steps(config: PretrainConfig) -> int:
+    return sum(sum(stage.values()) for stage in config.schedule.table)
+
+
+def _text(config: PretrainConfig) -> int:
+    """The number of tokens of the documents that a run trains on."""
+    return training_split(config, Corpus.open(config.corpus)).tokens

@@ -73,7 +73,7 @@ def read_table(file: Path) -> list[Point]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file}: cannot be read: {error}") from None
+        raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     points = []
     rows = csv.DictReader(text.splitlines(), delimiter="\t")
     missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
@@ -70,8 +71,9 @@ class Translate(FinetuneTask):
             for name in ("catch_up", "encoder"):
                 if getattr(self, name) != getattr(Translate, name):
                     raise UserError(f"{name}: is for translations that stay behind the source; set wait_k, too")
-        if self.beam < 1:
-            raise UserError(f"beam: expected at least 1, found {self.beam}")
+        check_least(self, beam=1)
+        if self.layers is not None:
+            check_least(self, layers=1)
         if not 0 <= self.smoothing < 1:
             raise UserError(f"smoothing: expected a share below 1, found {self.smoothing:g}")
 

@@ -18,9 +18,9 @@ from finetune.config import TrainConfig
 from finetune.loop import finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
-from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState
-from finetune.speaker import TextSpeaker, TextSpeakerState
-from finetune.translator import TextTranslator, TextTranslatorState
+from finetune.recognizer import SpeechRecognizer
+from finetune.speaker import TextSpeaker
+from finetune.translator import TextTranslator
 
 WORDS = ("blue", "red", "green", "blue")
 
@@ -49,7 +49,7 @@ def trained(kind: str, **changes: object) -> FinetunedModel:
 def translator() -> Chain[np.ndarray, str]:
     """A chain from spoken color words to written German ones."""
     recognizer, text_translator = SpeechRecognizer(trained("transcribe")), TextTranslator(trained("translate"))
-    return Chain(recognizer, text_translator, kinds=(SpeechRecognizerState, TextTranslatorState))
+    return Chain(recognizer, text_translator)
 
 
 def sound(words: tuple[str, ...] = WORDS, seed: int = 3) -> np.ndarray:
@@ -94,17 +94,14 @@ def test_a_chain_continues_from_a_file(tmp_path: Path) -> None:
     resumed, (more,) = chain.push(load_state(translator(), tmp_path / "kept.npz"), [samples[1500:]])
     (late,) = chain.finish(resumed)[1]
     assert (early + more + late).split() == [GERMAN[word] for word in WORDS]
-    without_kinds: Chain[np.ndarray, str] = Chain(SpeechRecognizer(trained("transcribe")))
-    with pytest.raises(UserError, match=r"holds no state of the kind Chain .*given the kinds"):
-        load_state(without_kinds, tmp_path / "kept.npz")
+    with pytest.raises(UserError, match="holds no state of the kind SpeechRecognizerState"):
+        load_state(SpeechRecognizer(trained("transcribe")), tmp_path / "kept.npz")
 
 
 def test_a_chain_can_end_with_speech() -> None:
     """From audio to text to audio: the output is the speech for the recognized text."""
     speaker = TextSpeaker(trained("synthesize"))
-    chain: Chain[np.ndarray, np.ndarray] = Chain(
-        SpeechRecognizer(trained("transcribe")), speaker, kinds=(SpeechRecognizerState, TextSpeakerState)
-    )
+    chain: Chain[np.ndarray, np.ndarray] = Chain(SpeechRecognizer(trained("transcribe")), speaker)
     stream = Stream(chain)
     repeated = np.concatenate([stream.push(sound(("blue", "red"))), stream.finish()])
     np.testing.assert_array_equal(repeated, np.concatenate(list(speaker.speak("blue red"))))

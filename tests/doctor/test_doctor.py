@@ -162,3 +162,10 @@ def test_without_paddle_the_machine_and_install_instructions_are_printed(argumen
     assert "processor" in done.stdout
     if arguments:
         assert list(json.loads(done.stdout)) == ["machine"]
+
+
+def test_without_paddle_an_import_says_how_to_install_it(tmp_path: Path) -> None:
+    program = f"{WITHOUT_PADDLE}\nfrom ernie import ErnieModel"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "PaddlePaddle is not installed. On a machine without a GPU: pip install 'ernie-" in done.stderr

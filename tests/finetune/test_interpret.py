@@ -86,7 +86,7 @@ def test_a_stream_can_continue_from_a_file(translator: TextTranslator, tmp_path:
     save_state(stream.state, tmp_path / "kept.npz")
     late = stream.push("blue") + stream.finish()
     other = Stream(TextTranslator(trained_translator()))
-    other.state = load_state(TextTranslatorState, tmp_path / "kept.npz")
+    other.state = load_state(TextTranslator(trained_translator()), tmp_path / "kept.npz")
     assert (early + late).split() == ["blau", "rot", "gruen", "blau"]
     assert other.push("blue") + other.finish() == late
 
@@ -214,6 +214,7 @@ def test_a_beam_below_one_is_refused(beam: int) -> None:
         ({"wait_k": None, "catch_up": 0.2}, "catch_up: is for translations that stay behind the source"),
         ({"wait_k": None, "encoder": "prefixes"}, "encoder: is for translations that stay behind the source"),
         ({"wait_k": ()}, "wait_k: the list is empty"),
+        ({"layers": 0}, "layers: expected at least 1, found 0"),
     ],
 )
 def test_settings_without_an_effect_are_refused(changes: dict[str, object], message: str) -> None:

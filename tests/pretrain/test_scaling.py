@@ -190,12 +190,16 @@ def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.Capture
 def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["scaling", str(config), "--plan", "--output", str(tmp_path), "--shards", "5", "--widths", "64"]
     assert main(args) == 0
-    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    shown = capsys.readouterr()
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.out.splitlines()]
     assert [row[0] for row in table[2:]] == [*(f"1-of-{share}-width-64" for share in (16, 8, 4, 2, 1)), "all"]
     texts, costs = ([float(row[column].replace(",", "")) for row in table[2:7]] for column in (1, 5))
     assert texts == sorted(set(texts))
     assert float(table[7][5]) == pytest.approx(sum(costs), rel=0.01)
     assert list(tmp_path.iterdir()) == []
+    partial = sum(float(row[4].replace(",", "")) < 1 for row in table[2:7])
+    assert 0 < partial < 5
+    assert f"note: {partial} of 5 runs would not read all of their text" in shown.err
     assert main([*args, "--set", "data.share=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
     assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]

@@ -226,6 +226,10 @@ def test_the_number_of_lanes_cannot_change(
 ) -> None:
     config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
     changes = ["--set", "data.lanes=2", "--set", "train.micro_batches=2"]
+    assert pretrain(config, run, *changes) == 2
+    offered = capsys.readouterr().err
+    assert "data.lanes: was 1, is 2" in offered
+    assert "name the keys that may differ: --allow-change train.micro_batches\n" in offered
     assert pretrain(config, run, *changes, "--allow-change", "data", "--allow-change", "train") == 2
     assert "data.lanes: is 2, but the run has read its documents in 1 lane so far" in capsys.readouterr().err
 
@@ -255,6 +259,32 @@ def test_a_damaged_checkpoint_is_reported_with_a_remedy(
     error = capsys.readouterr().err
     assert str(weights) in error
     assert "Delete the folder" in error
+
+
+def test_a_run_without_its_checkpoints_or_records_says_what_it_does(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    start = ["pretrain", str(config), "--output", str(run)]
+    (run / "metrics.jsonl").unlink()
+    assert main(start) == 0
+    assert "metrics.jsonl lacks the records of 24 of the 24 steps that are done" in capsys.readouterr().err
+
+    first, last = sorted((run / "checkpoints").iterdir())
+    (last / STATE).write_text("{")
+    assert main(start) == 2
+    assert "Delete the folder" in capsys.readouterr().err
+    shutil.rmtree(last)
+    (first / STATE).write_text("{")
+    assert main(start) == 2
+    assert "There is no earlier checkpoint: delete the folder" in capsys.readouterr().err
+
+    shutil.rmtree(run / "model")
+    shutil.rmtree(first)
+    shutil.copy(finished[1] / "metrics.jsonl", run)
+    assert main(start) == 0
+    note = "there is no checkpoint, so the run starts from its beginning, and the records of the 24 steps in metrics"
+    assert note in capsys.readouterr().err
 
 
 def test_the_checksums_of_a_checkpoint_are_verified_once(

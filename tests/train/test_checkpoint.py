@@ -213,7 +213,7 @@ def test_a_flipped_bit_is_detected_and_its_file_named(
     with pytest.raises(UserError) as caught:
         check(path)
     assert str(caught.value).startswith(f"{path / name}: does not match its checksum: the checkpoint is damaged.")
-    assert f"Delete the folder {path}" in str(caught.value)
+    assert f"delete the folder {path}" in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_damaged_manifest_raises_a_clear_error(tmp_path: Path, manifest: str) -> None:
     path = Checkpoints(tmp_path).save(1, content("text"))
     (path / MANIFEST).write_text(manifest, encoding="latin-1")
-    with pytest.raises(UserError, match=r"manifest\.json: .*Delete .*step-00000001"):
+    with pytest.raises(UserError, match=r"manifest\.json: .*delete the folder .*step-00000001"):
         check(path)
 
 
