@@ -13,6 +13,7 @@ from ernie.errors import TrainingFailed
 from ernie.kernels.precision import computing
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
+from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import FinetuneConfig
 from finetune.loop import finetune
@@ -50,21 +51,29 @@ def _show_example(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     for number, sample in enumerate(example.samples[:2]):
         if sample.sound is not None:
             yield f"  {len(sample.sound()):,} samples of sound, {len(sample)} vectors for the encoder"
-            continue
-        yield f"  sample {number + 1} of {len(example.samples)}: {len(sample)} tokens, {_describe_labels(sample)}"
-        tokens = [tokenizer.tokens[i] for i in sample.ids[:_SHOWN]]
-        more = f" ... and {len(sample) - _SHOWN} more" if len(sample) > _SHOWN else ""
-        yield f"    {' '.join(tokens)}{more}"
+        else:
+            described = ", ".join([plural(len(sample), "token"), *_describe_labels(sample)])
+            yield f"  sample {number + 1} of {len(example.samples)}: {described}"
+            yield f"    {_shown(sample.ids, tokenizer)}"
+        if sample.decoder_ids is not None:
+            yield f"  to be generated: {_shown(sample.decoder_ids, tokenizer)}"
 
 
-def _describe_labels(sample: Sample) -> str:
+def _shown(ids: np.ndarray, tokenizer: Tokenizer) -> str:
+    more = f" ... and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return " ".join(tokenizer.tokens[i] for i in ids[:_SHOWN]) + more
+
+
+def _describe_labels(sample: Sample) -> list[str]:
     parts = []
     for name, label in sample.labels.items():
+        if np.ndim(label) == 0 and label == IGNORE:  # the label of several samples is with the first
+            continue
         if isinstance(label, np.ndarray) and label.ndim == 1:
             parts.append(f"{int((label != IGNORE).sum())} tokens with a {name}")
         else:
             parts.append(f"{name} {label.tolist() if isinstance(label, np.ndarray) else label}")
-    return ", ".join(parts)
+    return parts
 
 
 def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:

@@ -50,7 +50,8 @@ def input_rows(
     column = read_column(task)
 
     def named(row: Row) -> Row:
-        return Row({**row, column: row["text"]}, row.place) if row.keys() == {"text"} else row
+        # Renamed, not copied: another column that the task reads may be called `text`.
+        return Row({column: row["text"]}, row.place) if row.keys() == {"text"} else row
 
     skips = validate is not None and options.faulty == "skip"
     check = (lambda row: validate(named(row))) if validate and skips else None

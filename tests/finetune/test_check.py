@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from toys import TOKENIZER, TOYS
 
 from ernie.cli import main
+from ernie.data.labeled.row import RowOptions
+from finetune.check import _show_example
+from finetune.rows import input_rows
 
 TWO = "text\tlabel\ngood film\tpraise\nbad film\tblame\n"
 
@@ -223,3 +229,34 @@ def test_a_label_that_only_dev_has_is_reported_with_the_key_that_sets_labels(
     assert ("(the labels are those that train has; the key task.labels can name others, too)" in err) == hint
     if hint:
         assert main(["check", "task.yaml", "--set", "task.labels=[blame, praise, mixed]"]) == 0
+
+
+def test_of_a_row_of_several_samples_the_first_has_the_label_and_a_target_text_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def described(kind: str) -> list[str]:
+        toy = TOYS[kind]
+        [row] = toy.rows(1)
+        split = SimpleNamespace(examples=[toy.task.training_example(row, TOKENIZER)], rows=[row])
+        return list(_show_example(split, TOKENIZER))[1:]  # type: ignore[arg-type]
+
+    samples = [line for line in described("choose") if "sample" in line]
+    assert re.fullmatch(r"  sample 1 of \d: \d+ tokens, choice \d", samples[0])
+    assert re.fullmatch(r"  sample 2 of \d: \d+ tokens", samples[1])
+    assert described("translate")[-1].startswith("  to be generated: [CLS] ")
+
+
+def test_a_line_of_text_is_not_taken_for_the_other_column_of_a_task(tmp_path: Path) -> None:
+    """`text` is where ranking reads its second text, and a plain line is the query only."""
+    (tmp_path / "lines.txt").write_text("a fine film\n", encoding="utf-8")
+    [row] = input_rows(str(tmp_path / "lines.txt"), RowOptions(), TOYS["rank"].task)
+    assert dict(row) == {"query": "a fine film"}
+
+
+def test_an_empty_output_folder_is_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(work.iterdir())
+    with pytest.raises(SystemExit) as ended:
+        main(["finetune", "task.yaml", "--output", ""])
+    assert ended.value.code == 2
+    assert "argument --output: is empty; expected a folder" in capsys.readouterr().err
+    assert sorted(work.iterdir()) == before
