@@ -209,23 +209,25 @@ def _usable(
     rows: Iterable[Row | Fault | None], options: RowOptions, validate: Callable[[Row], object] | None = None
 ) -> Iterator[Row]:
     """Yield the usable rows.  Raises FaultyRow at a faulty one, or skips it as the options say and warns at the end."""
-    skipped = 0
+    skipped, first = 0, ""
     for row in rows:
-        if row is None or (isinstance(row, Fault) and options.faulty == "skip"):
-            skipped += 1
-        elif isinstance(row, Fault):
-            raise FaultyRow(str(row))
-        elif validate is not None and _is_unusable(row, validate):
-            skipped += 1
-        else:
+        fault = row if isinstance(row, Fault) else None
+        if isinstance(row, Row) and validate is not None:
+            fault = _fault(row, validate)
+        if fault is not None and options.faulty != "skip":
+            raise FaultyRow(str(fault))
+        if isinstance(row, Row) and fault is None:
             yield row
+        else:
+            skipped += 1
+            first = first or ("" if fault is None else f"; the first faulty one: {fault}")
     if skipped:
-        warnings.warn(f"{plural(skipped, 'row')} skipped, as 'skip' or 'faulty' asks", Remark, stacklevel=2)
+        warnings.warn(f"{plural(skipped, 'row')} skipped, as 'skip' or 'faulty' asks{first}", Remark, stacklevel=2)
 
 
-def _is_unusable(row: Row, validate: Callable[[Row], object]) -> bool:
+def _fault(row: Row, validate: Callable[[Row], object]) -> Fault | None:
     try:
         validate(row)
-    except UserError:
-        return True
-    return False
+    except UserError as error:
+        return Fault(row.place, str(error))
+    return None

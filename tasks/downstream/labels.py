@@ -41,7 +41,10 @@ def is_number(label: str) -> bool:
 
 
 def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> set[str]:
-    """Return all labels of some rows.  Raises UserError with the places of rows whose labels cannot be read."""
+    """Return all labels of those rows whose labels can be read; the others become errors of their rows later.
+
+    Raises UserError with their places if there are only others.
+    """
     found: set[str] = set()
     faults: list[Fault] = []
     for row in rows:
@@ -49,7 +52,8 @@ def found_in(rows: Sequence[Row], labels_of: Callable[[Row], Iterable[str]]) -> 
             found.update(labels_of(row))
         except UserError as error:
             faults.append(Fault(row.place, str(error)))
-    raise_faults(faults)
+    if not found:
+        raise_faults(faults)
     return found
 
 

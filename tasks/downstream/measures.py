@@ -50,9 +50,11 @@ def macro_f1(targets: Sequence[int], predictions: Sequence[int]) -> float:
 
 
 def matthews(targets: Sequence[int], predictions: Sequence[int]) -> float:
-    """Return Matthews' correlation coefficient; 0 if all predictions are the same."""
+    """Return Matthews' correlation coefficient; 0 if all targets or all predictions are the same."""
     from sklearn.metrics import matthews_corrcoef
 
+    if len({*targets}) < 2 or len({*predictions}) < 2:
+        return 0.0  # without sklearn's warning
     return float(matthews_corrcoef(targets, predictions))
 
 

@@ -178,7 +178,7 @@ class TestSeparated:
     @pytest.mark.parametrize("suffix", ["tsv", "csv"])
     def test_the_error_of_an_unusable_header_says_how_to_name_the_columns(self, write: Write, suffix: str) -> None:
         delimiter = "\t" if suffix == "tsv" else ","
-        with pytest.raises(UserError, match=rf"a\.{suffix}:1: the column 'a' appears twice; name all with 'columns'"):
+        with pytest.raises(UserError, match=rf"a\.{suffix}:1: the column 'a' appears twice; rename one in the file"):
             rows(write(f"a.{suffix}", f"a{delimiter}b{delimiter}a\n1{delimiter}2{delimiter}3\n"))
         with pytest.raises(UserError, match=rf"a\.{suffix}:1: byte 1 .* it should name the columns"):
             rows(write(f"a.{suffix}", b"\xff\n1\n"))
@@ -295,7 +295,7 @@ class TestWordColumns:
 
     def test_an_incomplete_line_is_reported_and_drops_its_whole_sentence(self, write: Write) -> None:
         name = write("a.txt", "EU B-ORG\nrejects\nit O\n\nPeter B-PER\n")
-        with pytest.raises(UserError, match=r"a\.txt:2: has 1 columns, expected 2"):
+        with pytest.raises(UserError, match=r"a\.txt:2: has 1 column, expected 2: .*; `columns` names those"):
             rows(name, format="conll")
         split = read_split("train", [name], RowOptions(format="conll", faulty="skip"))
         assert [row["token"] for row in split.rows] == [["Peter"]]

@@ -32,6 +32,12 @@ def test_an_empty_slice_and_a_missing_file_are_errors(numbers: str, tmp_path: Pa
     assert not is_there(str(tmp_path / "away.tsv[:4]"))
 
 
+@pytest.mark.parametrize("pattern", ["It is {who", "It is who}", "{}", "{who}}"])
+def test_a_composed_column_with_a_brace_too_many_is_refused(pattern: str) -> None:
+    with pytest.raises(UserError, match=r"compose\.asked: '.*' has a brace that encloses no column"):
+        RowOptions(compose={"asked": pattern})
+
+
 def test_lists_are_joined_and_columns_composed_from_parts() -> None:
     options = RowOptions(join={"words": "-"}, compose={"asked": "{who.name}: {words}, {count}"})
     row = options.adapt(Row({"who": {"name": "Anna"}, "words": ["a", "b"], "count": 3}))

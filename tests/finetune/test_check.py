@@ -231,6 +231,23 @@ def test_a_label_that_only_dev_has_is_reported_with_the_key_that_sets_labels(
         assert main(["check", "task.yaml", "--set", "task.labels=[blame, praise, mixed]"]) == 0
 
 
+def test_rows_without_a_label_are_skipped_like_faulty_ones(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where the labels of the training rows are those of the task."""
+    rows = [
+        '{"text": "good", "label": "praise"}',
+        '{"text": "bad", "label": null}',
+        '{"text": "bad", "label": "blame"}',
+    ]
+    (work / "null.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    data = ["--set", "data.train=null.jsonl", "--set", "task.labels=[]"]
+    assert main(["check", "task.yaml", *data]) == 2
+    assert "null.jsonl:2: column 'label': expected text, found nothing" in capsys.readouterr().err
+    assert main(["check", "task.yaml", *data, "--set", "data.faulty=skip"]) == 0
+    out = capsys.readouterr().out
+    assert "ok: labels: blame, praise" in out
+    assert "note: train: 1 row left out, as 'faulty' asks, the first at null.jsonl:2: column 'label'" in out
+
+
 def test_of_a_row_of_several_samples_the_first_has_the_label_and_a_target_text_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

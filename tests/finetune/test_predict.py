@@ -122,7 +122,8 @@ class TestInput:
         assert main(["predict", "done", "--input", "a.jsonl", "--faulty", "skip"]) == 0
         captured = capsys.readouterr()
         assert labels(captured.out.splitlines()) == ["blame", "praise"]
-        assert "note: 2 rows skipped" in captured.err
+        first = "a.jsonl:2: column 'text': expected text, found nothing"
+        assert f"note: 2 rows skipped, as 'skip' or 'faulty' asks; the first faulty one: {first}\n" in captured.err
 
     def test_an_unknown_suffix_needs_the_format_and_a_file_without_a_header_the_columns(
         self, work: Path, predict: Any

@@ -60,10 +60,18 @@ class TestClassify:
         assert task.labels == ("9", "10")
         assert [task.truth(row) for row in rows(10, "9")] == [1, 0]
 
-    def test_rows_without_a_usable_label_are_reported_with_file_and_line(self) -> None:
-        with pytest.raises(UserError, match=r"train\.tsv:3: column 'label': expected text, found nothing") as caught:
-            Classify().adapted_to(rows("a", None, "b", ["a"]))
-        assert "train.tsv:5: column 'label': expected text, found ['a']" in str(caught.value)
+    def test_rows_without_a_usable_label_leave_those_of_the_others(self) -> None:
+        """They are reported, or skipped, with all other faulty rows later."""
+        given = rows("a", None, "b", ["a"])
+        task = Classify().adapted_to(given)
+        assert task.labels == ("a", "b")
+        with pytest.raises(UserError, match="column 'label': expected text, found nothing"):
+            task.truth(given[1])
+
+    def test_rows_none_of_which_has_a_usable_label_are_reported_with_file_and_line(self) -> None:
+        with pytest.raises(UserError, match=r"train\.tsv:2: column 'label': expected text, found nothing") as caught:
+            Classify().adapted_to(rows(None, ["a"]))
+        assert "train.tsv:3: column 'label': expected text, found ['a']" in str(caught.value)
 
     def test_the_most_likely_label_is_predicted_with_its_probability(self) -> None:
         answer = Classify(labels=("a", "b", "c")).answer(NOTHING, [np.log(np.float32([1, 5, 2]))])

@@ -97,10 +97,14 @@ class TestLabels:
         assert task.scored_by == ("accuracy",)
         assert task.scores([Row({"tag": ["NN", "VB"]})], [{"tags": ["NN", "NN"]}]) == {"accuracy": 0.5}
 
-    def test_rows_with_tags_in_another_format_are_reported_with_file_and_line(self) -> None:
+    def test_tags_in_another_format_are_reported(self) -> None:
         rows = [Row({"token": ["a"], "tag": [tag]}, Place("train.txt", i)) for i, tag in enumerate(["O", "x", "B-A"])]
+        task = Tag().adapted_to(rows)
+        assert task.labels == ("B-A", "I-A", "O")
+        with pytest.raises(UserError, match=r"^tag 'x' is not"):
+            task.truth(rows[1])
         with pytest.raises(UserError, match=r"^train\.txt:1: tag 'x' is not"):
-            Tag().adapted_to(rows)
+            Tag().adapted_to(rows[1:2])
 
     def test_an_unknown_tag_raises_an_error_that_lists_the_labels(self) -> None:
         with pytest.raises(UserError, match="label 'B-ORG' is not one of B-LOC, B-PER"):

@@ -111,7 +111,7 @@ def _header_problem(cells: Sequence[str], columns: Sequence[str]) -> str:
 def _header(place: Place, names: list[str], options: RowOptions) -> list[str]:
     duplicates = sorted({name for name in names if names.count(name) > 1})
     if duplicates:
-        raise UserError(f"{place}: the column '{duplicates[0]}' appears twice; name all with 'columns'")
+        raise UserError(f"{place}: the column '{duplicates[0]}' appears twice; rename one in the file")
     for name in options.rename.values():
         if name not in names:
             raise UserError(
@@ -195,7 +195,8 @@ def _sentence(file: str, names: Sequence[str], lines: Sequence[Line], delimiter:
             return Fault(Place(file, line.number), line.problem)
         cells = _columns(line.text, delimiter)
         if len(cells) < len(names):
-            return Fault(Place(file, line.number), f"has {len(cells)} columns, expected {len(names)}")
+            found = f"has {plural(len(cells), 'column')}, expected {len(names)}"
+            return Fault(Place(file, line.number), f"{found}: {', '.join(names)}; `columns` names those that are there")
         rows.append([*cells[: len(names) - 1], cells[-1]])
     columns = zip(names, zip(*rows, strict=True), strict=True)
     return Row({name: list(column) for name, column in columns}, Place(file, lines[0].number))

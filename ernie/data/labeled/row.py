@@ -96,6 +96,9 @@ class RowOptions:
         for name in ("delimiter", "quote"):
             if len(getattr(self, name) or "") > 1:
                 raise UserError(f"{name}: expected one character, found '{getattr(self, name)}'")
+        for column, pattern in self.compose.items():
+            if {"{", "}"} & {*_PLACEHOLDER.sub("", pattern)}:
+                raise UserError(f"compose.{column}: '{pattern}' has a brace that encloses no column, such as {{text}}")
 
     def adapt(self, row: Row) -> Row | None:
         """Return the row with these options applied; None for a row to be skipped.
