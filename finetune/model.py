@@ -88,9 +88,10 @@ class FinetunedModel(nn.Layer):
         """Yield the predictions for a few rows; raises as `predict` does."""
         examples: list[Example] = []
         fault: UserError | None = None
+        tokenizer = self.tokenizer
         for row in rows:
             try:
-                examples.append(self.task.example(row, self.tokenizer))
+                examples.append(self.task.example(row, tokenizer))
             except UserError as error:
                 fault = FaultyRow(f"{row.place}: {error}" if row.place.file else str(error))
                 break

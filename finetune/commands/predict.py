@@ -99,8 +99,10 @@ def main(arguments: argparse.Namespace) -> int:
         print(*written, sep="\n")
         return 0
 
+    tokenizer = model.tokenizer  # raises if there is none, which is not the fault of a row
+
     def validate(row: Row) -> object:
-        return model.task.example(row, model.tokenizer)
+        return model.task.example(row, tokenizer)
 
     inputs: list[str] = arguments.input or []
     rows = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -124,6 +125,14 @@ class TestInput:
         assert labels(captured.out.splitlines()) == ["blame", "praise"]
         first = "a.jsonl:2: column 'text': expected text, found nothing"
         assert f"note: 2 rows skipped, as 'skip' or 'faulty' asks; the first faulty one: {first}\n" in captured.err
+
+    def test_a_model_without_a_tokenizer_is_not_the_fault_of_a_row(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        shutil.copytree(work / "done", work / "without")
+        shutil.rmtree(work / "without" / "model" / "tokenizer")
+        assert main(["predict", "without", "--input", "test.tsv", "--faulty", "skip"]) == 2
+        assert capsys.readouterr().err.startswith("ernie: error: this model has no tokenizer")
 
     def test_an_unknown_suffix_needs_the_format_and_a_file_without_a_header_the_columns(
         self, work: Path, predict: Any
