@@ -150,7 +150,11 @@ class Trainer:
         self.bad_steps += 1
         if self.bad_steps >= self._patience:
             losses = ", ".join(f"{name} {value:g}" for name, value in report.losses.items())
-            name, batch = next((name, batch) for name, batch in batches if batch is not None)
+            # With targets, if this process has such a batch.
+            name, batch = max(
+                ((name, batch) for name, batch in batches if batch is not None),
+                key=lambda found: bool(found[1].targets),
+            )
             first = batch.samples[0].tolist()
             raise TrainingStopped(
                 f"step {step}: loss or gradient was not finite {self.bad_steps} times in a row (losses: {losses}; "
