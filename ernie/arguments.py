@@ -24,16 +24,17 @@ def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None
     """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key."""
     parser.add_argument(
         "--output",
-        type=_folder,
+        type=output_path,
         required=help is not None,
         metavar="DIR",
         help=help or "the run's folder (also the key `output`)",
     )
 
 
-def _folder(text: str) -> Path:
-    if not text:  # as from a shell variable that is not set; Path("") is the current folder
-        raise argparse.ArgumentTypeError("is empty; expected a folder")
+def output_path(text: str) -> Path:
+    """Return the path that --output names; an error if it is empty, as from a shell variable that is not set."""
+    if not text:  # Path("") is the current folder
+        raise argparse.ArgumentTypeError("is empty; expected a path")
     return Path(text)
 
 

@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_precision, add_quiet
+from ernie.arguments import add_precision, add_quiet, output_path
 
 SUMMARY = "speak texts"
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind synthesize")
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to say, or - for lines of standard input")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="a sound file to write, or - for samples"
+        "--output", type=output_path, required=True, metavar="FILE", help="a sound file to write, or - for samples"
     )
     parser.add_argument(
         "--vocoder", choices=("wavenet", "flow"), help="sample generator (default: the last one trained)"

@@ -17,6 +17,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from ernie.arguments import output_path
 from ernie.errors import UserError
 
 SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
@@ -25,7 +26,7 @@ SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--output", type=Path, metavar="FILE.html", help="the page (default: RUN/report.html)")
+    parser.add_argument("--output", type=output_path, metavar="FILE.html", help="the page (default: RUN/report.html)")
     parser.add_argument(
         "--downstream",
         type=Path,

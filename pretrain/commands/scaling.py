@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ernie.arguments import add_quiet, add_set
+from ernie.arguments import add_quiet, add_set, output_path
 
 if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
     add_set(parser, "override a key of the configuration")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the runs and the figure")
+    parser.add_argument("--output", type=output_path, metavar="DIR", help="folder of the runs and the figure")
     parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")
     widths = f"widths of the encoder ({', '.join(map(str, WIDTHS))})"
     parser.add_argument("--widths", type=int, nargs="+", action="extend", metavar="W", help=widths)

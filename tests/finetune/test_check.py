@@ -275,5 +275,5 @@ def test_an_empty_output_folder_is_refused(work: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as ended:
         main(["finetune", "task.yaml", "--output", ""])
     assert ended.value.code == 2
-    assert "argument --output: is empty; expected a folder" in capsys.readouterr().err
+    assert "argument --output: is empty; expected a path" in capsys.readouterr().err
     assert sorted(work.iterdir()) == before

@@ -209,7 +209,7 @@ def test_unused_weights_are_reported(tmp_path: Path) -> None:
         ("position_embedding_type", "relative_key", "position_embedding_type is relative_key: its positions are"),
         ("is_decoder", True, "is_decoder is True: a decoder attends only to the tokens before each token"),
         ("num_hidden_layers", None, "num_hidden_layers: expected a whole number above 0, found nothing"),
-        ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found 4"),
+        ("num_attention_heads", "4", "num_attention_heads: expected a whole number above 0, found '4'"),
         ("layer_norm_eps", float("nan"), "layer_norm_eps: expected a finite number, found nan"),
         ("num_attention_heads", 5, "config.json: hidden_size 16 is not divisible by heads 5"),
     ],

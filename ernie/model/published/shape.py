@@ -85,7 +85,8 @@ def wants_tasks(settings: Mapping[str, Any], kind: Kind) -> bool:
 def _positive_int(settings: Mapping[str, Any], key: str, path: Path) -> int:
     value = settings.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"{path}: {key}: expected a whole number above 0, found {settings.get(key, 'nothing')!r}")
+        found = "nothing" if value is None else repr(value)
+        raise UserError(f"{path}: {key}: expected a whole number above 0, found {found}")
     return value
 
 
