@@ -49,10 +49,12 @@ def open_run(
     Raises UserError if the folder holds something else, if another process uses it, or if its checkpoints are from
     another configuration or corpus; `may_change` names the keys (or key prefixes) that may differ.
     """
-    if not (folder / ORIGIN).exists() and (folder / CONFIG).exists() and (folder / CHECKPOINTS).is_dir():
-        raise UserError(f"{folder}: is the folder of a run, but damaged: it has no {ORIGIN}; choose another --output")
     if not (folder / ORIGIN).exists() and folder.exists() and any(map(_is_foreign, folder.iterdir())):
-        raise UserError(f"{folder}: is not empty and holds no run; choose another --output")
+        damaged = (folder / CONFIG).exists() and (folder / CHECKPOINTS).is_dir()
+        what = (
+            f"is the folder of a run, but damaged: it has no {ORIGIN}" if damaged else "is not empty and holds no run"
+        )
+        raise UserError(f"{folder}: {what}; choose another --output")
     folder.mkdir(parents=True, exist_ok=True)
     with run_lock(folder):
         _prepare(config, corpus, folder, may_change, layout)

@@ -91,12 +91,13 @@ class Trainer:
         self._world.at(step=step, doing="forward and backward")
         counts = self._target_counts(batches)
         tasks = [name if count else None for (name, _), count in zip(batches, counts, strict=True)]  # None: no loss
+        with_targets = sum(map(bool, counts))
         targets: dict[str, int] = {}
         weights: dict[str, float] = {}
         for task, count in zip(tasks, counts, strict=True):
             if task is not None:
                 targets[task] = targets.get(task, 0) + count
-                weights[task] = weights.get(task, 0.0) + 1 / sum(map(bool, counts))
+                weights[task] = weights.get(task, 0.0) + 1 / with_targets
         sums = dict.fromkeys(targets, 0.0)
         scale = self.loss_scale.value if self.loss_scale else 1.0
         factors = {task: weights[task] / targets[task] * scale for task in targets}

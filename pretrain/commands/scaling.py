@@ -52,7 +52,7 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, race, sizes, verdict
     from pretrain.scaling.draw import draw
-    from pretrain.scaling.ladder import costs, ladder, remark
+    from pretrain.scaling.ladder import costs, ladder, remark, table
     from pretrain.scaling.points import read_run, read_table
 
     if arguments.error is not None and not 0 < arguments.error < math.inf:
@@ -76,9 +76,9 @@ def main(arguments: argparse.Namespace) -> int:
         rungs = ladder(arguments.output, shards, arguments.widths or WIDTHS, overridden.share)
         overridden.config(rungs[0])  # reports mistakes once, before anything is run
         if arguments.plan:
-            configs = [overridden.config(rung) for rung in rungs]
-            print(markdown(costs(rungs, configs)))
-            if found := remark(configs):
+            planned = costs(rungs, [overridden.config(rung) for rung in rungs])
+            print(markdown(table(planned)))
+            if found := remark(planned):
                 print(f"note: {found}", file=sys.stderr)
             return 0
         for number, rung in enumerate(rungs, 1):

@@ -49,41 +49,46 @@ def ladder(folder: Path, shards: int, widths: Sequence[int], whole: float = 1.0)
     ]
 
 
-def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[list[str]]:
-    """The cost of each run and of all of them as a table, header first.
+class Cost(NamedTuple):
+    """What a run costs: tokens of its text, weights, steps, passes over the text, FLOPs."""
+
+    run: str
+    text: int
+    weights: int
+    steps: int
+    passes: float
+    flops: float
+
+
+def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost]:
+    """Return the cost of each run."""
+    found = []
+    for rung, config in zip(rungs, configs, strict=True):
+        work, text = work_planned(config), training_split(config, Corpus.open(config.corpus)).tokens
+        steps = sum(sum(stage.values()) for stage in config.schedule.table)
+        passes, flops = steps * work.all_tokens / text, steps * work.flops
+        found.append(Cost(rung.folder.name, text, work.weights, steps, passes, flops))
+    return found
+
+
+def table(runs: Sequence[Cost]) -> list[list[str]]:
+    """Return the cost of each run and of all of them as a table, header first.
 
     The epochs show whether a small share is read often enough that its error is limited by its text, not by its steps.
     """
     rows = [["run", "text, tokens", "million weights", "steps", "passes over the text", "petaflop"]]
-    total = 0.0  # FLOPs
-    for rung, config in zip(rungs, configs, strict=True):
-        work, text, steps = work_planned(config), _text(config), _steps(config)
-        total += steps * work.flops
-        row = [f"{text:,}", f"{work.weights / 1e6:,.2f}", f"{steps:,}", f"{_passes(config):,.2f}"]
-        rows.append([rung.folder.name, *row, f"{steps * work.flops / 1e15:,.3g}"])
-    return [*rows, ["all", "", "", "", "", f"{total / 1e15:,.3g}"]]
+    for run in runs:
+        row = [f"{run.text:,}", f"{run.weights / 1e6:,.2f}", f"{run.steps:,}", f"{run.passes:,.2f}"]
+        rows.append([run.run, *row, f"{run.flops / 1e15:,.3g}"])
+    return [*rows, ["all", "", "", "", "", f"{sum(run.flops for run in runs) / 1e15:,.3g}"]]
 
 
-def remark(configs: Sequence[PretrainConfig]) -> str | None:
+def remark(runs: Sequence[Cost]) -> str | None:
     """Return a remark if runs would end before they have read all of their text, else None."""
-    partial = sum(_passes(config) < 1 for config in configs)
+    partial = sum(run.passes < 1 for run in runs)
     if not partial:
         return None
     return (
-        f"{partial} of {plural(len(configs), 'run')} would not read all of their text, so that their errors would "
+        f"{partial} of {plural(len(runs), 'run')} would not read all of their text, so that their errors would "
         "depend on the steps rather than on the text; more steps or smaller shares (--shards) give a law of the text"
     )
-
-
-def _passes(config: PretrainConfig) -> float:
-    steps = _steps(config)
-    return steps * config.train.micro_batches * config.data.batch_tokens / _text(config)
-
-
-def _steps(config: PretrainConfig) -> int:
-    return sum(sum(stage.values()) for stage in config.schedule.table)
-
-
-def _text(config: PretrainConfig) -> int:
-    """The number of tokens of the documents that a run trains on."""
-    return training_split(config, Corpus.open(config.corpus)).tokens
