@@ -287,6 +287,15 @@ def test_a_run_without_its_checkpoints_or_records_says_what_it_does(
     assert note in capsys.readouterr().err
 
 
+def test_a_run_without_its_origin_is_called_damaged(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    (run / "origin.json").unlink()
+    assert pretrain(config, run) == 2
+    assert f"{run}: is the folder of a run, but damaged: it has no origin.json" in capsys.readouterr().err
+
+
 def test_the_checksums_of_a_checkpoint_are_verified_once(
     finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
