@@ -170,6 +170,8 @@ def prepare(
     with about(f"data.{split.name}"):
         task.check_examples(examples, tokenizer)
     remarks = [*_fault_remarks(split, faults), *_split_remarks(task, split, examples)]
+    if labeled:
+        remarks += [f"{split.name}: {remark}" for remark in task.remarks_on(usable)]
     return Prepared(split.name, usable, examples, labeled, remarks)
 
 

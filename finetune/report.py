@@ -27,7 +27,7 @@ from finetune.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
 
 PAGE, FOLDER = "report.html", "report"
-_MOST_LABELS = 20  # a larger table is unreadable
+_MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores
 _MIN_DISTANCE = 0.15  # tokens: a distance whose lagging is this close to that of whole sentences is not drawn
 _LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
@@ -42,6 +42,8 @@ def write_report(
     """
     pictures = folder / FOLDER
     pictures.mkdir(exist_ok=True)
+    dev = next(split for split in splits if split.name == "dev")
+    records = read_dev_answers(folder / TRIALS_FOLDER / result.best.name)
     with style():
         chapters = write_chapters(_chapters(folder, result, latency), pictures)
     parts = [
@@ -51,7 +53,8 @@ def write_report(
         *chapters,
         *_latency_table(result.metric, latency),
         *_grid(result),
-        *_errors(folder, result, next(split for split in splits if split.name == "dev")),
+        *_labels(records, result, dev),
+        *_errors(records, result, dev),
         page.section("Data", "What was read, and what is unusual about it.", *_data(splits)),
         page.folded("The configuration, with every default", dump(config)),
     ]
@@ -157,12 +160,23 @@ def _grid(result: Result) -> list[str]:
     return [page.section("Grid", note, table("grid", rows))]
 
 
-def _errors(folder: Path, result: Result, dev: Prepared) -> list[str]:
+def _labels(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
+    """Return the table of scores of each label, tag or type of entity, for tasks that have any."""
+    by_label = result.task.scores_by_label(dev.rows, records)
+    if not 1 < len(by_label) <= _MOST_SCORED_LABELS:
+        return []
+    rows = [["", "precision", "recall", "F1", "targets"]]
+    for label, scores in by_label.items():
+        shares = (f"{scores[name]:.4f}" for name in ("precision", "recall", "f1"))
+        rows.append([label, *shares, f"{scores['targets']:,}"])
+    return [page.section("Each label", "On dev, by the model that was kept.", table("labels", rows))]
+
+
+def _errors(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) -> list[str]:
     """Return the confusion table and the most confident mistakes, for tasks with one label per row."""
     if not isinstance(result.task, Classify) or len(result.task.labels) > _MOST_LABELS:
         return []
     labels = result.task.labels
-    records = read_dev_answers(folder / "trials" / result.best.name)
     counts = confusion(records, labels)
     rows = [[Cell("right \\ answered"), *map(Cell, labels)]]
     for label, row in zip(labels, counts, strict=True):

@@ -2,6 +2,7 @@
 
 ernie evaluate runs/sst2 --split dev
 ernie evaluate runs/sst2 --input more_reviews.tsv
+ernie evaluate runs/msra-ner --split test --by-label
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from ernie.arguments import add_precision, add_quiet
 
@@ -22,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     help_text = "files (or data sets) to score instead, read like that split's"
     parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=help_text)
+    parser.add_argument(
+        "--by-label",
+        action="store_true",
+        help="also give precision, recall, f1 and the number of targets of each label, tag or type of entity",
+    )
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
@@ -36,6 +43,10 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.runtime import require_paddle
     from finetune.folder import precision_of, read_run
 
+    if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
+        raise UserError(
+            f"--answers: {arguments.answers} cannot be written: there is no folder {arguments.answers.parent}"
+        )
     config = read_run(arguments.run)
     with about("--split"):  # needed for files too: they are read as that split is
         sources = config.data.sources(arguments.split)
@@ -59,7 +70,10 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)
     with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
-    print(json.dumps({"rows": len(split), **model.task.scores(split.rows, answers)}, indent=2), flush=True)
+    scores: dict[str, Any] = {"rows": len(split), **model.task.scores(split.rows, answers)}
+    if arguments.by_label:
+        scores["by_label"] = model.task.scores_by_label(split.rows, answers)
+    print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)
     if arguments.answers is not None:
         lines = map(as_json, answers)
         with disk_guard(arguments.answers, "the answers were not written"):

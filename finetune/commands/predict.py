@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COLUMN",
         help="columns to repeat before the answer; `label` as `given_label` where the answer has one",
     )
+    parser.add_argument(
+        "--all-labels", action="store_true", help="give the probability of every label (classify and multilabel)"
+    )
     parser.add_argument("--to", choices=("jsonl", "tsv"), default="jsonl", help="the output's format")
     parser.add_argument(
         "--batch-tokens",
@@ -92,6 +95,9 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.submission import write_submission
 
     model = FinetunedModel.load(arguments.run)
+    if arguments.all_labels:
+        with about("--all-labels"):
+            model.task = model.task.with_all_labels()
     if arguments.submission is not None:
         assert config is not None
         with computing(precision_of(arguments.run, arguments.precision)):

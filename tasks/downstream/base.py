@@ -8,7 +8,6 @@ Legend: T tokens of a packed batch, N sequences, D width, C classes.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +17,9 @@ import numpy as np
 
 from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, is_empty
 from ernie.errors import UserError, nearest
 from ernie.registry import Registry
-from ernie.text.blank import is_blank
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
 
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from ernie.parallel.layout import ParallelConfig
 
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
+LabelScores = dict[str, float]  # precision, recall, f1, and the number of targets
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, predictions -> the score
 
 
@@ -139,7 +138,7 @@ class FinetuneTask(ABC):
     def is_labeled(self, rows: Sequence[Row]) -> bool:
         """Return whether the rows have targets: whether any cell of the target column is not empty."""
         column = getattr(self, self.answer_field)
-        return not all(_is_empty(row.get(column)) for row in rows)
+        return not all(is_empty(row.get(column)) for row in rows)
 
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         """Return the task with what it derives from the training rows, such as the labels if none are given."""
@@ -207,6 +206,21 @@ class FinetuneTask(ABC):
         targets = [self.truth(row) for row in rows]
         predictions = [self.prediction(answer) for answer in answers]
         return {name: float(self.measures[name](targets, predictions)) for name in self.scored_by}
+
+    def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
+        """Score the answers to these rows for each label, tag or type of entity; empty for kinds without any."""
+        return {}
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        """Return what is unusual about the targets of a split, in words that follow "dev: "."""
+        return []
+
+    def with_all_labels(self) -> FinetuneTask:
+        """Return the task with answers that give the probability of every label.
+
+        Raises UserError for a kind that has none.
+        """
+        raise UserError(f"a model of the kind {self.variant_name} gives no probability of each label")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,15 +336,15 @@ def text_example(
     return Example((sample,), cut=cut, empty=not (len(first) and len(second)))
 
 
-def _is_empty(cell: Any) -> bool:
-    """Return whether a cell is empty.  pandas represents empty cells by NaN."""
-    return cell is None or (isinstance(cell, str) and is_blank(cell)) or (isinstance(cell, float) and math.isnan(cell))
-
-
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities along the last axis."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
+
+
+def by_label(labels: Sequence[str], probabilities: np.ndarray) -> Answer:
+    """Return the part of an answer with the probability of every label."""
+    return {"all_labels": dict(zip(labels, map(rounded, probabilities), strict=True))}
 
 
 def rounded(number: float) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded, softmax
+from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
-from tasks.downstream.measures import accuracy, f1, macro_f1, matthews
+from tasks.downstream.measures import accuracy, f1, label_scores, macro_f1, matthews
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 class Classify(TextTask):
     """One of `labels` for each row; by default those of the training rows.
 
-    The metric f1 is that of the second of two labels, macro_f1 the mean over all labels.
+    The metric f1 is that of the second of two labels, macro_f1 the mean over the labels among the targets or answers.
+    With `all_labels`, answers give the probability of every label.
     """
 
     labels: tuple[str, ...] = ()
+    all_labels: bool = False
 
     measures: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
 
@@ -63,4 +65,15 @@ class Classify(TextTask):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(logits[0])
         best = int(probabilities.argmax())
-        return {"label": self.labels[best], "probability": rounded(probabilities[best])}
+        answer = {"label": self.labels[best], "probability": rounded(probabilities[best])}
+        return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
+
+    def with_all_labels(self) -> Classify:
+        return replace(self, all_labels=True)
+
+    def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
+        return label_scores([self.truth(row) for row in rows], [self.prediction(a) for a in answers], self.labels)
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        found = {self.truth(row) for row in rows}
+        return [f"every row has the label '{self.labels[found.pop()]}'"] if len(found) == 1 < len(rows) else []

@@ -6,13 +6,14 @@ As in BERT for SQuAD (Devlin et al., 2019, sections 4.2 and 4.3).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ernie.data.batch import Layout, Packed
+from ernie.data.labeled.questions import read_answers
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import UserError, about
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair
 from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task, rounded
@@ -34,10 +35,11 @@ _CANDIDATES = 20  # start positions tried in a window, each with its best end
 class Extract(LogitsTask):
     """The answer to `question`, as a span of `context`.
 
-    `answers` is a column {text: [...], answer_start: [...]}, as in SQuAD's files; all of them are accepted, the first
-    is the training target.  `stride` is the overlap of two windows of a passage in tokens, `max_question` the length to
-    which questions are cut, `max_answer` the maximum length of an answer in tokens.  With `no_answer` a question may
-    have none: the answer is empty if the no-answer score exceeds the best answer's by more than `threshold`.
+    `answers` is a column {text: [...], answer_start: [...]}, or a list of texts or, as in SQuAD's files, of
+    {text: ..., answer_start: ...}; all of them are accepted, the first is the training target.  `stride` is the overlap
+    of two windows of a passage in tokens, `max_question` the length to which questions are cut, `max_answer` the
+    maximum length of an answer in tokens.  With `no_answer` a question may have none: the answer is empty if the
+    no-answer score exceeds the best answer's by more than `threshold`.
     """
 
     max_len: int = 384
@@ -82,14 +84,8 @@ class Extract(LogitsTask):
 
     def _answers(self, row: Row) -> list[tuple[str, int | None]]:
         """Return the accepted answers, and their start positions if the row has them."""
-        cell = row.cell(self.answers)
-        answers: Any = cell if isinstance(cell, dict) else {}
-        texts = answers.get("text")
-        if _all(str, texts):
-            starts = answers.get("answer_start") or [None] * len(texts)
-            if _all((int, type(None)), starts) and len(starts) == len(texts):
-                return [(text, start) for text, start in zip(texts, starts, strict=True) if text.strip()]
-        raise UserError(f"column '{self.answers}': expected {{text: [...], answer_start: [...]}}, found {cell!r}")
+        with about(f"column '{self.answers}'"):
+            return [(text, start) for text, start in read_answers(row.cell(self.answers)) if text.strip()]
 
     def prediction(self, answer: Answer) -> str:
         return answer["answer"]
@@ -166,10 +162,6 @@ class Extract(LogitsTask):
             if begins[b] + ends[e] > best[0]:
                 best = (begins[b] + ends[e], int(window.offsets[b, 0]), int(window.offsets[e, 1]))
         return best
-
-
-def _all(kind: type | tuple[type, ...], found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(item, kind) for item in found)
 
 
 def _place(context: str, answer: str, given: int | None) -> int:

@@ -49,6 +49,49 @@ def macro_f1(targets: Sequence[int], predictions: Sequence[int]) -> float:
     return float(f1_score(targets, predictions, average="macro", zero_division=0))
 
 
+def label_scores(
+    targets: Sequence[int] | np.ndarray, predictions: Sequence[int] | np.ndarray, labels: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return precision, recall, F1 and the number of targets of each label.
+
+    Targets and predictions are indices of labels, or rows of 0 and 1 that tell which labels apply.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    indices = range(len(labels))
+    scores = precision_recall_fscore_support(targets, predictions, labels=indices, zero_division=0)
+    return _by_label(labels, *scores)
+
+
+def tag_scores(targets: Tags, predictions: Tags) -> dict[str, dict[str, float]]:
+    """Return precision, recall, F1 and the number of words of each tag that occurs."""
+    right, answered = ([tag for row in rows for tag in row] for rows in (targets, predictions))
+    labels = sorted({*right, *answered})
+    index = {tag: n for n, tag in enumerate(labels)}
+    return label_scores([index[tag] for tag in right], [index[tag] for tag in answered], labels) if labels else {}
+
+
+def entity_scores(targets: Tags, predictions: Tags) -> dict[str, dict[str, float]]:
+    """Return precision, recall, F1 and the number of entities of each type that occurs."""
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
+
+    types = sorted({tag[2:] for rows in (targets, predictions) for row in rows for tag in row if tag != "O"})
+    if not types:
+        return {}
+    with warnings.catch_warnings():  # seqeval warns of a type that only one side has
+        warnings.simplefilter("ignore")
+        both = ([list(row) for row in rows] for rows in (targets, predictions))
+        return _by_label(types, *precision_recall_fscore_support(*both, average=None, zero_division=0))
+
+
+def _by_label(labels: Sequence[str], *columns: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Name the columns that scikit-learn and seqeval return."""
+    return {
+        label: {"precision": float(p), "recall": float(r), "f1": float(f), "targets": int(n)}
+        for label, p, r, f, n in zip(labels, *columns, strict=True)
+    }
+
+
 def matthews(targets: Sequence[int], predictions: Sequence[int]) -> float:
     """Return Matthews' correlation coefficient; 0 if all targets or all predictions are the same."""
     from sklearn.metrics import matthews_corrcoef

@@ -11,9 +11,9 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
-from tasks.downstream.base import Answer, Example, TextTask, finetune_task, rounded
+from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
-from tasks.downstream.measures import exact_sets, set_macro_f1, set_micro_f1
+from tasks.downstream.measures import exact_sets, label_scores, set_macro_f1, set_micro_f1
 
 if TYPE_CHECKING:
     from paddle import Tensor
@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 class MultiLabel(TextTask):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
-    The cell of a row is a list, or text with `separator` between the labels; empty for none.
+    The cell of a row is a list, or text with `separator` between the labels; empty for none.  With `all_labels`,
+    answers give the probability of every label.
     """
 
     labels: tuple[str, ...] = ()
     separator: str = ","
     threshold: float = 0.5
+    all_labels: bool = False
 
     measures: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     usual: ClassVar = 3
@@ -80,7 +82,15 @@ class MultiLabel(TextTask):
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = np.exp(-np.logaddexp(0, -logits[0].astype(np.float64)))
         chosen = np.flatnonzero(probabilities >= self.threshold)
-        return {
+        answer: Answer = {
             "labels": [self.labels[i] for i in chosen],
             "probabilities": [rounded(probabilities[i]) for i in chosen],
         }
+        return answer | (by_label(self.labels, probabilities) if self.all_labels else {})
+
+    def with_all_labels(self) -> MultiLabel:
+        return replace(self, all_labels=True)
+
+    def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
+        targets, predictions = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]
+        return label_scores(np.stack(targets), np.stack(predictions), self.labels)

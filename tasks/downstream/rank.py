@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,6 +50,12 @@ class Rank(TextTask):
 
     def truth(self, row: Row) -> tuple[str, int]:
         return row.text(self.group or self.text), self.target(row)
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        found = {self.target(row) for row in rows}
+        if found == {0}:
+            return ["no row is relevant (label 1); MRR and MAP are 0 whatever is answered"]
+        return ["every row is relevant (label 1)"] if found == {1} else []
 
     def target(self, row: Row) -> int:
         given = label_in(row, self.label)

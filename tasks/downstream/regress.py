@@ -66,6 +66,10 @@ class Regress(TextTask):
             raise UserError(f"column '{self.label}': expected a number, found '{text}'")
         return number
 
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        found = {self.truth(row) for row in rows}
+        return [f"every row has the number {found.pop():g}; no correlation is defined"] if len(found) == 1 else []
+
     def target(self, row: Row) -> float:
         mean, deviation = self.scale or (0.0, 1.0)
         return (self.truth(row) - mean) / deviation

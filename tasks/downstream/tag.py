@@ -16,9 +16,16 @@ from ernie.errors import UserError
 from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, LogitsTask, finetune_task
-from tasks.downstream.labels import check_labels, collected, found_in, index_of
-from tasks.downstream.measures import entity_f1, entity_precision, entity_recall, tag_accuracy
+from tasks.downstream.base import Answer, Example, LabelScores, LogitsTask, finetune_task
+from tasks.downstream.labels import check_labels, collected, found_in, index_of, is_number
+from tasks.downstream.measures import (
+    entity_f1,
+    entity_precision,
+    entity_recall,
+    entity_scores,
+    tag_accuracy,
+    tag_scores,
+)
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
 
 OUTSIDE = "O"
+_MARKS = ("B", "I", "E", "S", "M", "L", "U")
 _NO_SPACE = re.compile(f"[{NO_SPACES}]")
 
 
@@ -36,10 +44,10 @@ class Tag(LogitsTask):
     """A tag for each word of a row, predicted at the word's first token.
 
     `tokens` names a column with a list of words (or characters), or with text that the tokenizer splits; `tags` a
-    column with a list of as many tags: B-X and I-X for entities of type X and O, as in BIO, or as in IOB1, where B-X is
-    used only right after another entity of the type; or, with `entities: false`, any names, such as parts of speech.
-    `labels` are the tags to learn, in BIO; by default those of the rows.  A sentence longer than `max_len` is split
-    into several samples, so that every word gets its tag.
+    column with a list of as many tags: O, and B-X and I-X for entities of type X, as in BIO, in IOB1, where B-X is used
+    only right after another entity of the type, or in BIOES, BMES and BILOU, which mark last and single words too; or,
+    with `entities: false`, any names, such as parts of speech.  `labels` are the tags to learn, in BIO; by default
+    those of the rows.  A sentence longer than `max_len` is split into several samples, so that every word gets its tag.
     """
 
     tokens: str = "token"
@@ -153,6 +161,10 @@ class Tag(LogitsTask):
         tags = as_bio(tags)
         return {"tags": tags, "entities": entities(words, tags), "words": words}
 
+    def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
+        both = [self.truth(row) for row in rows], [self.prediction(answer) for answer in answers]
+        return entity_scores(*both) if self.entities else tag_scores(*both)
+
 
 def _sample(tokenizer: Tokenizer, subwords: list[np.ndarray], tags: list[int] | None) -> tuple[Sample, np.ndarray]:
     """Make a sample of words split into subwords, and return where each word begins in it."""
@@ -166,18 +178,27 @@ def _sample(tokenizer: Tokenizer, subwords: list[np.ndarray], tags: list[int] | 
 
 
 def as_bio(tags: Sequence[str]) -> list[str]:
-    """Convert BIO or IOB1 tags to BIO: an entity begins at B-X, and at I-X after O or another type.
+    """Convert BIO, IOB1, BIOES, BMES or BILOU tags to BIO.
 
-    Raises UserError for a tag of another form.
+    An entity begins at B-X, S-X and U-X, and at any tag after O, another type, or the last word of an entity (E-X, L-X,
+    S-X, U-X).  Raises UserError for a tag of another form.
     """
-    result, before = [], OUTSIDE
+    result, inside = [], ""  # the type of the entity that goes on, if any
     for tag in tags:
+        if tag == OUTSIDE:
+            result.append(tag)
+            inside = ""
+            continue
         mark, _, type_name = tag.partition("-")
-        if tag != OUTSIDE and (mark not in ("B", "I") or not type_name):
-            raise UserError(f"tag '{tag}' is not O, B-TYPE or I-TYPE; tags that spell no entities need entities: false")
-        begins = tag != OUTSIDE and (mark == "B" or before == OUTSIDE or before[2:] != type_name)
-        result.append(f"B-{type_name}" if begins else tag)
-        before = tag
+        if mark not in _MARKS or not type_name:
+            hint = "; numbers get their names by data.values" if is_number(tag) else ""
+            raise UserError(
+                f"tag '{tag}' is not O, B-TYPE or I-TYPE, nor E-, S-, M-, L- or U-TYPE; tags that spell no entities "
+                f"need entities: false{hint}"
+            )
+        begins = mark in "BSU" or inside != type_name
+        result.append(f"{'B' if begins else 'I'}-{type_name}")
+        inside = "" if mark in "ESLU" else type_name
     return result
 
 

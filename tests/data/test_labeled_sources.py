@@ -105,7 +105,7 @@ class TestQuestions:
             (squad({"id": "q"}), "there is no text under 'question'"),
             (squad("q"), "expected a question with a context of text"),
             (squad({"question": "Who?"}, context=None), "expected a question with a context of text"),
-            (squad({"question": "Who?", "answers": [{"answer_start": 1}]}), "an answer has no text"),
+            (squad({"question": "Who?", "answers": [{"answer_start": 1}]}), "answers: an answer has no text"),
         ],
     )
     def test_a_malformed_question_is_named_by_its_number(self, document: Any, message: str) -> None:
@@ -236,6 +236,11 @@ class TestOptions:
         assert self.adapted(rename={"gold": "label"}, skip={"gold": ("-",)}) is not None
         assert self.adapted(skip={"two": ("2",)}) is None
         assert self.adapted(skip={"away": ("2",)}) is not None
+
+    @pytest.mark.parametrize("cell", ["", "  ", None, float("nan")])
+    def test_an_empty_cell_is_skipped_as_two_quotes_whatever_represents_it(self, cell: object) -> None:
+        assert RowOptions(skip={"label": ("",)}).adapt(Row({"label": cell})) is None
+        assert RowOptions(skip={"label": ("-",)}).adapt(Row({"label": cell})) is not None
 
     def test_joined_and_composed_columns_can_be_replaced_and_skipped(self) -> None:
         options = {"join": {"tags": "+"}, "compose": {"both": "{one}{tags}"}}

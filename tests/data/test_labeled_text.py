@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ernie.data.labeled.lines import read_separated
 from ernie.data.labeled.read import read_rows, read_split
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 
 Write = Callable[..., str]
 
@@ -191,6 +192,15 @@ class TestSeparated:
             {"text": "", "label": ""},
         ]
 
+    def test_a_quote_out_of_place_that_joins_lines_is_noted_with_the_longest_row(self, write: Write) -> None:
+        name = write("a.csv", 'text,label\n"a,x\nb,y\nc",z\n"d,x\ne",x\nf,x\n')
+        with pytest.warns(Remark, match=r"a\.csv: 2 rows of several lines, the longest from line 2 to 4; .* quote"):
+            assert len(rows(name)) == 3
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len(rows(name, quote="")) == 6
+
+    @pytest.mark.filterwarnings("ignore:.* of several lines")
     @given(st.lists(st.tuples(st.text("ab\"',\n ", max_size=6), st.text("xy,", min_size=1, max_size=3)), max_size=8))
     def test_any_csv_reads_back_with_its_line_numbers(self, cells: list[tuple[str, str]]) -> None:
         written, starts = ["text,label"], []

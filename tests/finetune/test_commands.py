@@ -27,6 +27,7 @@ def test_finetune_prints_scores_on_stdout_and_everything_else_on_stderr(
     assert captured.out.splitlines()[:2] == ["| split | accuracy |", "|---|---|"]
     assert "seed=3: accuracy" in captured.err
     assert "open run/report.html in a browser" in captured.err
+    assert "<h2>Each label</h2>" in (work / "run" / "report.html").read_text(encoding="utf-8")
     assert main(["finetune", "task.yaml", "--output", "run", "--seed", "3", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -82,6 +83,25 @@ class TestEvaluate:
         answers = [json.loads(line) for line in (work / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
         assert len(answers) == 31
         assert answers[-1]["label"] == "blame"
+
+    def test_each_label_is_scored_on_request(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (work / "new.tsv").write_text("text\tlabel\na good film\tpraise\na bad film\tpraise\n", encoding="utf-8")
+        assert main(["evaluate", "done", "--input", "new.tsv", "--by-label"]) == 0
+        captured = capsys.readouterr()
+        scores = json.loads(captured.out)
+        assert scores["by_label"]["praise"] == {"precision": 1, "recall": 0.5, "f1": pytest.approx(2 / 3), "targets": 2}
+        assert scores["by_label"]["blame"] == {"precision": 0, "recall": 0, "f1": 0, "targets": 0}
+        assert "note: the rows: every row has the label 'praise'" in captured.err
+
+    def test_a_missing_folder_for_the_answers_is_reported_before_anything_is_computed(
+        self, work: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["evaluate", "done", "--answers", "away/answers.jsonl"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert (
+            captured.err == "ernie: error: --answers: away/answers.jsonl cannot be written: there is no folder away\n"
+        )
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
     def test_a_full_disk_names_the_answers_file_and_the_scores_are_still_printed(

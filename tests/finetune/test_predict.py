@@ -254,6 +254,13 @@ class TestOutput:
         assert list(record) == ["given_label", "id", "label", "probability"]
         assert (record["given_label"], record["id"], record["label"]) == ("praise", "7", "blame")
 
+    def test_the_probability_of_every_label_is_given_on_request(self, work: Path, predict: Any) -> None:
+        (work / "asked.tsv").write_text("text\na bad film\n", encoding="utf-8")
+        record = json.loads(predict("--input", "asked.tsv", "--all-labels")[0])
+        assert list(record["all_labels"]) == ["blame", "praise"]
+        assert record["all_labels"][record["label"]] == record["probability"]
+        assert sum(record["all_labels"].values()) == pytest.approx(1, abs=2e-6)
+
     def test_tsv_begins_with_the_column_names_and_has_no_stray_tab(self, work: Path, predict: Any) -> None:
         (work / "asked.jsonl").write_text(as_json(["a\tbad\nfilm"], more={"ä": 1}), encoding="utf-8")
         assert predict("--input", "asked.jsonl", "--keep", "text", "more", "--to", "tsv")[0].split("\t") == [

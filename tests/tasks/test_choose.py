@@ -75,7 +75,7 @@ def test_choices_can_come_from_separate_columns() -> None:
         decoded_samples(task, one="cat")
 
 
-@pytest.mark.parametrize("choices", [["cat"], [], "cat", ["cat", 3], None])
+@pytest.mark.parametrize("choices", [["cat"], [], "cat", ["cat", ["sat"]], None])
 def test_choices_must_be_a_list_of_at_least_two_texts(choices: object) -> None:
     with pytest.raises(UserError, match="column 'choices': expected a list of at least two texts, found"):
         decoded_samples(Choose(), choices=choices)

@@ -200,6 +200,23 @@ class TestTargets:
         with pytest.raises(UserError, match=r"the answer 'Paris' does not stand in the context$"):
             TASK.training_example(Row(asked | {"context": "it"}), TOKENIZER)
 
+    @pytest.mark.parametrize(
+        "answers",
+        [["Paris", "it"], [{"text": "Paris"}, {"text": "it"}], [{"text": "Paris", "answer_start": 3}, {"text": "it"}]],
+    )
+    def test_answers_may_be_a_list_of_texts_or_of_objects(self, answers: object) -> None:
+        asked = Row(row("it Paris Paris") | {"answers": answers})
+        assert TASK.truth(asked) == ["Paris", "it"]
+        assert decode_targets(TASK, TASK.training_example(asked, TOKENIZER))["start"] == 3
+
+    @pytest.mark.parametrize(
+        "answers",
+        ["Paris", 3, None, [3], {"text": "Paris"}, {"text": ["a", "b"], "answer_start": [1]}, [{"answer_start": 1}]],
+    )
+    def test_answers_of_another_form_are_an_error_that_names_the_column(self, answers: object) -> None:
+        with pytest.raises(UserError, match=r"^column 'answers': "):
+            TASK.truth(Row(row("it") | {"answers": answers}))
+
     def test_an_answer_longer_than_max_answer_is_counted(self) -> None:
         split = Split("train", [row("the capital of France is it", ("capital of France is it", 4))])
         assert prepare(TASK, split, TOKENIZER).remarks == [

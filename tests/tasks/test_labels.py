@@ -77,6 +77,27 @@ class TestClassify:
         answer = Classify(labels=("a", "b", "c")).answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
         assert answer == {"label": "b", "probability": pytest.approx(5 / 8)}
 
+    def test_the_probability_of_every_label_is_given_on_request(self) -> None:
+        task = Classify(labels=("a", "b", "c")).with_all_labels()
+        answer = task.answer(NOTHING, [np.log(np.float32([1, 5, 2]))])
+        assert answer["all_labels"] == {label: pytest.approx(n / 8) for label, n in (("a", 1), ("b", 5), ("c", 2))}
+        with pytest.raises(UserError, match="kind regress gives no probability of each label"):
+            Regress().with_all_labels()
+
+    def test_labels_are_scored_one_by_one(self) -> None:
+        task = Classify(labels=("a", "b", "c"))
+        answers = [{"label": label} for label in "abba"]
+        assert task.scores_by_label(rows("a", "b", "a", "a"), answers) == {
+            "a": {"precision": 1.0, "recall": pytest.approx(2 / 3), "f1": pytest.approx(4 / 5), "targets": 3},
+            "b": {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3), "targets": 1},
+            "c": {"precision": 0.0, "recall": 0.0, "f1": 0.0, "targets": 0},
+        }
+
+    def test_a_split_with_one_label_only_is_remarked_on(self) -> None:
+        task = Classify(labels=("a", "b"))
+        assert task.remarks_on(rows("b", "b ")) == ["every row has the label 'b'"]
+        assert task.remarks_on(rows("a", "b")) == task.remarks_on(rows("a")) == []
+
     def test_huge_logits_do_not_overflow(self) -> None:
         answer = Classify(labels=("a", "b")).answer(NOTHING, [np.float32([-1e30, 1e30])])
         assert answer == {"label": "b", "probability": 1.0}
@@ -108,6 +129,16 @@ class TestMultiLabel:
             answer = self.task.answer(NOTHING, [np.float32([-1e30, 1e30, -99])])
         assert answer == {"labels": ["b"], "probabilities": [1.0]}
 
+    def test_the_probability_of_every_label_is_given_on_request(self) -> None:
+        answer = self.task.with_all_labels().answer(NOTHING, [np.log(np.float32([1, 1 / 4, 9]))])
+        assert answer["labels"] == ["a", "c"]
+        assert answer["all_labels"] == {label: pytest.approx(p) for label, p in (("a", 0.5), ("b", 0.2), ("c", 0.9))}
+
+    def test_labels_are_scored_one_by_one(self) -> None:
+        scores = self.task.scores_by_label(rows("a;b", "b"), [{"labels": ["a"]}, {"labels": ["a", "b"]}])
+        assert [scores[label]["f1"] for label in "abc"] == pytest.approx([2 / 3, 2 / 3, 0])
+        assert [scores[label]["targets"] for label in "abc"] == [1, 2, 0]
+
     def test_an_unknown_label_among_known_ones_is_reported(self) -> None:
         with pytest.raises(UserError, match="label 'd' is not one of a, b, c"):
             self.task.truth(rows("a;d")[0])
@@ -123,6 +154,10 @@ class TestMultiLabel:
 
 
 class TestRegress:
+    def test_rows_that_all_have_the_same_number_are_remarked_on(self) -> None:
+        assert Regress().remarks_on(rows(2.5, "2.5")) == ["every row has the number 2.5; no correlation is defined"]
+        assert Regress().remarks_on(rows(2.5, 2)) == []
+
     @pytest.mark.parametrize("cell", ["x", "", "nan", "inf", "1,5"])
     def test_a_value_that_is_not_a_finite_number_is_quoted(self, cell: str) -> None:
         with pytest.raises(UserError, match=f"column 'label': expected a number, found '{cell}'"):

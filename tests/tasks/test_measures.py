@@ -25,8 +25,10 @@ from tasks.downstream.measures import (
     entity_f1,
     entity_precision,
     entity_recall,
+    entity_scores,
     exact_sets,
     f1,
+    label_scores,
     macro_f1,
     matthews,
     mcd,
@@ -40,6 +42,7 @@ from tasks.downstream.measures import (
     set_micro_f1,
     spearman,
     tag_accuracy,
+    tag_scores,
     wer,
 )
 from tasks.downstream.tag import Tag
@@ -69,6 +72,13 @@ class TestClassification:
 
     def test_macro_f1_ignores_classes_in_neither_targets_nor_predictions(self) -> None:
         assert macro_f1([0, 2, 2], [0, 2, 2]) == 1
+
+    def test_each_label_has_its_own_precision_recall_and_f1(self) -> None:
+        assert label_scores(RIGHT, GIVEN, ("no", "yes", "never")) == {
+            "no": {"precision": 4 / 5, "recall": 4 / 5, "f1": pytest.approx(4 / 5), "targets": 5},
+            "yes": {"precision": 2 / 3, "recall": 2 / 3, "f1": pytest.approx(2 / 3), "targets": 3},
+            "never": {"precision": 0, "recall": 0, "f1": 0, "targets": 0},
+        }
 
     def test_matthews_is_the_correlation_of_the_confusion_matrix(self) -> None:
         # (2*4 - 1*1) / sqrt(3 * 3 * 5 * 5)
@@ -138,6 +148,18 @@ class TestEntities:
         assert entity_precision(self.right, self.given) == pytest.approx(1 / 4)
         assert entity_recall(self.right, self.given) == pytest.approx(1 / 3)
         assert entity_f1(self.right, self.given) == pytest.approx(2 / (4 + 3))
+
+    def test_each_type_and_each_tag_has_its_own_scores(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            types = entity_scores(self.right, self.given)
+        assert list(types) == ["LOC", "ORG", "PER"]
+        assert types["PER"] == {"precision": 1, "recall": 1, "f1": 1, "targets": 1}
+        assert types["LOC"] == types["ORG"] == {"precision": 0, "recall": 0, "f1": 0, "targets": 1}
+        tags = tag_scores(self.right, self.given)
+        assert tags["B-ORG"] == {"precision": 1 / 2, "recall": 1, "f1": pytest.approx(2 / 3), "targets": 1}
+        assert tags["I-ORG"]["targets"] == 0
+        assert entity_scores([["O"]], [["O"]]) == tag_scores([[]], [[]]) == {}
 
     def test_two_adjacent_entities_are_not_one(self) -> None:
         assert entity_f1(["B-PER B-PER".split()], ["B-PER I-PER".split()]) == 0

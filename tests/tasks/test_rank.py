@@ -16,6 +16,13 @@ def test_whitespace_around_a_label_is_ignored() -> None:
     assert Rank().truth(ROW) == ("colour", 1)
 
 
+def test_a_split_whose_rows_are_all_relevant_or_all_not_is_remarked_on() -> None:
+    other = Row({"query": "colour", "text": "loud", "label": 0})
+    assert Rank().remarks_on([other]) == ["no row is relevant (label 1); MRR and MAP are 0 whatever is answered"]
+    assert Rank().remarks_on([ROW]) == ["every row is relevant (label 1)"]
+    assert Rank().remarks_on([ROW, other]) == []
+
+
 @pytest.mark.parametrize("mean", [-16.0, 0.0, 12.0, 16.0])
 def test_scores_of_a_confident_model_keep_the_order_of_its_logits(mean: float) -> None:
     task = Rank()

@@ -73,10 +73,30 @@ class TestFormats:
         assert as_bio(["B-work-of-art", "I-work-of-art"]) == ["B-work-of-art", "I-work-of-art"]
         assert entities(["a"], ["B-work-of-art"])[0]["type"] == "work-of-art"
 
-    @pytest.mark.parametrize("tag", ["PER", "S-PER", "B-", "B", "", "o", "BPER"])
+    @pytest.mark.parametrize("tag", ["PER", "X-PER", "B-", "B", "", "o", "BPER"])
     def test_a_tag_in_another_format_raises_an_error_that_suggests_entities_false(self, tag: str) -> None:
-        with pytest.raises(UserError, match=f"tag '{tag}' is not O, B-TYPE or I-TYPE; .* need entities: false"):
+        with pytest.raises(UserError, match=f"tag '{tag}' is not O, B-TYPE or I-TYPE, .* need entities: false$"):
             as_bio(["O", tag])
+
+    def test_a_number_as_a_tag_raises_an_error_that_says_how_to_name_it(self) -> None:
+        row = Row({"token": ["a", "b"], "tag": [0, 1]})
+        with pytest.raises(UserError, match=r"tag '0' is not O, .*; numbers get their names by data\.values"):
+            TASK.truth(row)
+        assert replace(TASK, entities=False, labels=()).truth(row) == ["0", "1"]
+
+    @given(TAGS, st.sampled_from(["BIES", "BMES", "BILU"]))
+    def test_tags_that_mark_last_and_single_words_have_the_same_entities(self, tags: list[str], marks: str) -> None:
+        first, inner, last, single = marks
+        bio = as_bio(tags)
+        marked = []
+        for tag, following in zip(bio, [*bio[1:], "O"], strict=False):
+            ends = not following.startswith("I-")
+            mark = (single if ends else first) if tag.startswith("B-") else last if ends else inner
+            marked.append(tag if tag == "O" else mark + tag[1:])
+        assert as_bio(marked) == bio
+
+    def test_a_tag_after_the_last_word_of_an_entity_begins_another(self) -> None:
+        assert as_bio("B-X E-X I-X S-X I-X L-X E-X".split()) == "B-X I-X B-X B-X B-X I-X B-X".split()
 
     def test_chinese_characters_are_joined_without_spaces(self) -> None:
         assert joined(list("北京天安门")) == "北京天安门"

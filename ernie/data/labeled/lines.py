@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, dropwhile, islice
@@ -12,7 +13,7 @@ from itertools import chain, dropwhile, islice
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.raw import Place
 from ernie.data.read_lines import Line
-from ernie.errors import UserError, nearest
+from ernie.errors import Remark, UserError, nearest
 from ernie.report.words import plural
 
 csv.field_size_limit(1 << 24)
@@ -68,6 +69,7 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
             yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
         return
     problems: list[tuple[Place, str]] = []
+    long: list[tuple[int, int]] = []  # the first and the last line of each row of several
 
     def readable() -> Iterator[str]:
         for line in lines:
@@ -87,11 +89,21 @@ def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iter
             ) from None
         yield from problems
         if cells is None:
-            return
+            break
         if not problems:  # otherwise these cells lack an unreadable line
             yield Place(file, begins), cells or [""]
         problems.clear()
+        if reader.line_num > begins:
+            long.append((begins, reader.line_num))
         begins = reader.line_num + 1
+    if long:
+        begins, ends = max(long, key=lambda lines: lines[1] - lines[0])
+        warnings.warn(
+            f"{file}: {plural(len(long), 'row')} of several lines, the longest from line {begins} to {ends}; if that "
+            "is not intended, a quote is out of place: 'quote: \"\"' reads each line as a row",
+            Remark,
+            stacklevel=2,
+        )
 
 
 def _header_problem(cells: Sequence[str], columns: Sequence[str]) -> str:

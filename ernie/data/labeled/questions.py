@@ -63,15 +63,33 @@ def _row(context: Any, question: Any, place: Place) -> Row | Fault:
 
 
 def _answers(value: Any, context: str) -> dict[str, list[Any]]:
-    """Normalize answers, given as a list of objects or, as on the hub, as a list of texts and one of start offsets."""
+    """Normalize the answers of a file to the layout of a row."""
+    with about("answers"):
+        found = read_answers(value)
+    # CMRC's own layout has no offsets: the first occurrence is meant.
+    starts = [context.find(text) if start is None or start < 0 else start for text, start in found]
+    return {"text": [text for text, _ in found], "answer_start": starts}
+
+
+def read_answers(value: Any) -> list[tuple[str, int | None]]:
+    """Return the text of each accepted answer, and its start offset if it is given.
+
+    `value` is a list of texts or of objects {text: ..., answer_start: ...} or, as on the hub, an object with a list of
+    texts and one of start offsets.  Raises UserError for anything else.
+    """
     if isinstance(value, Mapping):
         parts: list[Any] = [value.get("text"), value.get("answer_start") or []]
         if not all(isinstance(part, list) for part in parts) or (parts[1] and len(parts[0]) != len(parts[1])):
-            raise UserError(f"answers: expected a list of texts and one of as many places, found {reprlib.repr(value)}")
+            raise UserError(
+                "expected {text: [...], answer_start: [...]}, a list of texts and one of as many places, found "
+                f"{reprlib.repr(value)}"
+            )
         value = [{"text": text, "answer_start": start} for text, start in zip_longest(*parts)]
     if not isinstance(value, list):
-        raise UserError(f"answers: expected a list, found {reprlib.repr(value)}")
-    texts, starts = [], []
+        raise UserError(
+            f"expected {{text: [...], answer_start: [...]}} or a list of such answers, found {reprlib.repr(value)}"
+        )
+    answers: list[tuple[str, int | None]] = []
     for answer in value:
         fields = answer if isinstance(answer, Mapping) else {"text": answer}
         text, start = fields.get("text"), fields.get("answer_start")
@@ -79,10 +97,8 @@ def _answers(value: Any, context: str) -> dict[str, list[Any]]:
             raise UserError("an answer has no text")
         if start is not None and (not isinstance(start, int) or isinstance(start, bool)):
             raise UserError(f"answer_start: expected the number of a character, found {start!r}")
-        texts.append(text)
-        # CMRC's own layout has no offsets: the first occurrence is meant.
-        starts.append(context.find(text) if start is None or start < 0 else start)
-    return {"text": texts, "answer_start": starts}
+        answers.append((text, start))
+    return answers
 
 
 def load_json(text: str) -> Any:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
+from ernie.text.blank import is_blank
 from ernie.text.surrogates import require_encodable
 
 
@@ -30,18 +32,20 @@ class Row(dict[str, Any]):
     def text(self, column: str) -> str:
         """Return the cell of a column as text (see `spelled`).  Raises UserError when it is missing or not text."""
         cell = self.cell(column)
-        # pandas represents an empty cell by NaN.
-        empty = cell is None or (isinstance(cell, float) and math.isnan(cell))
-        if empty or not isinstance(cell, (str, int, float)):
-            raise UserError(f"column '{column}': expected text, found {'nothing' if empty else repr(cell)}")
+        nothing = is_empty(cell) and not isinstance(cell, str)
+        if nothing or not isinstance(cell, (str, int, float)):
+            raise UserError(f"column '{column}': expected text, found {'nothing' if nothing else reprlib.repr(cell)}")
         return _encodable(column, spelled(cell))
 
     def texts(self, column: str, what: str = "texts") -> list[str]:
-        """Return the cell of a column as a list of strings.  Raises UserError, naming them `what`, if it is not one."""
+        """Return the cell of a column as a list of strings, with integers as text.
+
+        Raises UserError, naming them `what`, if it is not such a list.
+        """
         cell = self.cell(column)
-        if not isinstance(cell, list) or not all(isinstance(item, str) for item in cell):
-            raise UserError(f"column '{column}': expected a list of {what}, found {cell!r}")
-        return [_encodable(column, item) for item in cell]
+        if not isinstance(cell, list) or not all(isinstance(item, (str, int)) for item in cell):
+            raise UserError(f"column '{column}': expected a list of {what}, found {reprlib.repr(cell)}")
+        return [_encodable(column, spelled(item)) for item in cell]
 
 
 class Fault(NamedTuple):
@@ -52,6 +56,11 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
+
+
+def is_empty(cell: Any) -> bool:
+    """Return whether a cell is empty: null, blank text, or NaN, by which pandas represents empty cells."""
+    return cell is None or (isinstance(cell, str) and is_blank(cell)) or (isinstance(cell, float) and math.isnan(cell))
 
 
 def spelled(cell: Any) -> str:
@@ -77,8 +86,8 @@ class RowOptions:
     quoting, or a comma and ".  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
     {column: separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where
     a dot selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and
-    counts rows whose cell is in a list: {column: [cell, ...]}.  These four use the new column names.  `faulty: skip`
-    also drops and counts rows that cannot be read; otherwise such rows are an error.
+    counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell.  These four use the new
+    column names.  `faulty: skip` also drops and counts rows that cannot be read; otherwise such rows are an error.
     """
 
     format: Format = "auto"
@@ -117,8 +126,10 @@ class RowOptions:
         for column, replacements in self.values.items():
             if column in cells:
                 cells[column] = _replace(cells[column], replacements)
-        if any(spelled(cells.get(column)) in unwanted for column, unwanted in self.skip.items()):
-            return None
+        for column, unwanted in self.skip.items():
+            cell = cells.get(column)
+            if spelled(cell) in unwanted or ("" in unwanted and is_empty(cell)):
+                return None
         return Row(cells, row.place)
 
 
