@@ -4,87 +4,96 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from ernie.data.labeled.row import Place, Row
+from ernie.data.read_lines import Line
 from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
-from ernie.errors import UserError, about
+from ernie.errors import UserError
 from ernie.text.blank import is_blank
 from ernie.text.incoming import has_no_spaces, is_space
 from ernie.text.scripts import words_in
-from finetune.rows import groups_as_available
+from finetune.rows import LeftOut, groups_as_available
 from finetune.translator import TextTranslator
+
+_END = "\n"  # stands for the end of a line among its words
+_UNFINISHED = "could not be translated to the end"
 
 
 def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: TextIO | None = None) -> None:
     """Translate each line while its words arrive; delays are counted in words of both languages.
 
-    Raises UserError, with its number, for a line that is not UTF-8 or has more tokens than the model was trained on.
+    A line that is not UTF-8, or has more tokens than the model was trained on, is translated to that point and noted;
+    at the end UserError is raised for such lines.
     """
-    report = _Report("word", latency)
-    stream, line, number, line_open = Stream(translator), _LineTiming(), 1, False
-    try:
-        for word in _read_words(source):
-            line.receive(len(words_in(word or "")))
-            with about(f"line {number}"):
-                new = stream.finish() if word is None else stream.push(word)
+    report, left_out = _Report("word", latency), LeftOut(_UNFINISHED)
+    stream, line, number, usable = Stream(translator), _LineTiming(), 1, True
+    for word in _read_words(source):
+        ended, new = word == _END, ""
+        if usable and isinstance(word, str):
+            line.receive(0 if ended else len(words_in(word)))
+            try:
+                new = stream.finish() if ended else stream.push(word)
+            except UserError as error:
+                word = error
             line.emit(len(words_in(new)))
-            out.write(new + "\n" * (word is None))
-            out.flush()
-            line_open = (line_open or bool(new)) and word is not None
-            if word is None:
-                report.line(number, line.delays, line.words, line.seconds, line)
-                stream, line, number = Stream(translator), _LineTiming(), number + 1
-    except UserError:
-        if line_open:  # the message that follows does not belong to this line
-            out.write("\n")
-            out.flush()
-        raise
-    report.summary()
-
-
-def by_line(translator: TextTranslator, lines: Iterable[str], out: TextIO, latency: TextIO | None = None) -> None:
-    """Translate the lines available so far as one batch; delays are counted in tokens.  Raises as `by_word` does."""
-    report = _Report("token", latency)
-    rows = (Row({"text": line}, Place("", number)) for number, line in enumerate(lines, 1))
-
-    def write(batch: Sequence[Row]) -> None:
-        began = time.perf_counter()
-        translations = translator.translate([row["text"] for row in batch], [f"line {row.place.line}" for row in batch])
-        seconds = (time.perf_counter() - began) / len(batch)
-        for row, (text, progress) in zip(batch, translations, strict=True):
-            out.write(text + "\n")
-            report.line(
-                row.place.line or 0, [float(delay) for delay in progress.source_delays], progress.source, seconds
-            )
+        out.write(new + "\n" * ended)
         out.flush()
-
-    for batch in groups_as_available(rows):
-        try:
-            write(batch)
-        except UserError:  # a line is too long: the lines before the first such one are still written
-            too_long = next((n for n, row in enumerate(batch) if not translator.fits(row["text"])), None)
-            if too_long is None:
-                raise
-            if too_long:
-                write(batch[:too_long])
-            write(batch[too_long : too_long + 1])  # the error is this line's
+        if isinstance(word, UserError):
+            left_out.add(number, word)
+            usable = False
+        if ended:
+            if usable:
+                report.line(number, line.delays, line.words, line.seconds, line)
+            stream, line, number, usable = Stream(translator), _LineTiming(), number + 1, True
     report.summary()
+    left_out.raise_if_any()
 
 
-def _read_words(source: TextIO) -> Iterator[str | None]:
-    """Yield each word as soon as it is complete, and None at the end of a line.  Raises UserError for invalid UTF-8.
+def by_line(translator: TextTranslator, lines: Iterable[Line], out: TextIO, latency: TextIO | None = None) -> None:
+    """Translate the lines available so far as one batch; delays are counted in tokens.
+
+    A line that cannot be translated, as for `by_word`, becomes an empty line.
+    """
+    report, left_out = _Report("token", latency), LeftOut(_UNFINISHED)
+    rows = (Row(line._asdict(), Place("", line.number)) for line in lines)
+    for batch in groups_as_available(rows):
+        problems = {row.place.line: row["problem"] or translator.problem(row["text"]) for row in batch}
+        usable = [row for row in batch if not problems[row.place.line]]
+        began = time.perf_counter()
+        translations = iter(translator.translate([row["text"] for row in usable]))
+        seconds = (time.perf_counter() - began) / max(1, len(usable))
+        for row in batch:
+            number = row.place.line or 0
+            if problem := problems[number]:
+                out.write("\n")
+                left_out.add(number, problem)
+                continue
+            text, progress = next(translations)
+            out.write(text + "\n")
+            report.line(number, [float(delay) for delay in progress.source_delays], progress.source, seconds)
+        out.flush()
+    report.summary()
+    left_out.raise_if_any()
+
+
+def _read_words(source: TextIO) -> Iterator[str | UserError]:
+    """Yield each word as soon as it is complete, and _END at the end of a line.
 
     A character of a script without spaces also ends the word before it; a word after a space starts with one.
     Invisible characters do not make a word until the line has had a visible one: a line may hold nothing else.
+    Instead of the rest of a line that is not UTF-8, a UserError is yielded.
     """
-    piece, in_line, number, has_visible = "", False, 1, False
+    piece, in_line, has_visible, readable = "", False, False, True
     while letter := source.read(1):
-        if "\udc80" <= letter <= "\udcff":  # how surrogateescape represents a byte that is not UTF-8
-            raise UserError(f"line {number}: is not UTF-8 text")
         in_line = letter != "\n"
+        if readable and "\udc80" <= letter <= "\udcff":  # how surrogateescape represents a byte that is not UTF-8
+            piece, readable = "", False
+            yield UserError("is not UTF-8 text")
+        if not readable and in_line:
+            continue
         if not is_space(letter) and not has_no_spaces(letter):
             piece += letter
             continue
@@ -98,12 +107,12 @@ def _read_words(source: TextIO) -> Iterator[str | None]:
             piece = ""
         piece = piece.rstrip() + " "
         if letter == "\n":
-            yield None
-            piece, number, has_visible = "", number + 1, False
-    if piece.strip() and (has_visible or not is_blank(piece)):
+            yield _END
+            piece, has_visible, readable = "", False, True
+    if piece.strip() and (has_visible or not is_blank(piece)) and readable:
         yield piece
     if in_line:
-        yield None
+        yield _END
 
 
 class _LineTiming:

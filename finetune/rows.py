@@ -197,12 +197,27 @@ def standard_characters() -> TextIO:
     return TextIOWrapper(standard_input(), encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
-def standard_texts() -> Iterator[str]:
-    """Yield the lines of standard input as text.  Raises UserError, with its number, for a line that is not text."""
-    for line in standard_lines():
-        if line.text is None:
-            raise UserError(f"line {line.number}: {line.problem}")
-        yield line.text
+class LeftOut:
+    """The lines of a stream that cannot be used: noted as they come, and an error once the stream is over.
+
+    The lines after them are not lost: whoever writes to a stream cannot write them again.
+    """
+
+    def __init__(self, what: str):
+        self._what = what  # after the number of lines: "could not be spoken"
+        self._count, self._first = 0, ""
+
+    def add(self, line: int, reason: object) -> None:
+        """Note that a line cannot be used, and why."""
+        message = f"line {line}: {reason}"
+        self._count += 1
+        self._first = self._first or message
+        warnings.warn(message, Remark, stacklevel=2)
+
+    def raise_if_any(self) -> None:
+        """Raise UserError that counts the lines and repeats the first message."""
+        if self._count:
+            raise UserError(f"{plural(self._count, 'line')} {self._what}; the first: {self._first}")
 
 
 def _usable(

@@ -11,15 +11,18 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from ernie.audio.wave import require
+from ernie.data.read_lines import Line
 from ernie.errors import UserError
 from ernie.text.blank import is_blank
+from finetune.rows import LeftOut
 from finetune.speaker import TextSpeaker
 
 
-def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, log: TextIO | None) -> None:
-    """Write the audio of texts, one after the other, in the format that the file's suffix names.
+def into_file(speaker: TextSpeaker, lines: Iterable[Line], file: Path, log: TextIO | None) -> None:
+    """Write the audio of lines, one after the other, in the format that the file's suffix names.
 
-    Raises UserError for a file that cannot be written, and as `TextSpeaker.speak` does.
+    A line that cannot be spoken is noted and left out; at the end UserError is raised for such lines, and if there is
+    nothing to say.  Raises it at once for a file that cannot be written.
     """
     soundfile = require("soundfile")
     if not file.absolute().parent.is_dir():
@@ -36,39 +39,45 @@ def into_file(speaker: TextSpeaker, texts: Iterable[str], file: Path, log: TextI
                     raise UserError(f"{file}: cannot be written as sound: {reason.rstrip('.')}") from None
             opened[0].write(samples)
 
-        _say(speaker, texts, write, str(file), log)
+        _say(speaker, lines, write, str(file), log)
 
 
-def into_stream(speaker: TextSpeaker, texts: Iterable[str], out: BinaryIO, log: TextIO | None) -> None:
-    """Write the audio of texts as 16-bit samples (little endian), as soon as they are synthesized."""
+def into_stream(speaker: TextSpeaker, lines: Iterable[Line], out: BinaryIO, log: TextIO | None) -> None:
+    """Write the audio of lines as 16-bit samples (little endian), as soon as they are synthesized; as `into_file`."""
 
     def write(samples: np.ndarray) -> None:
         out.write((samples * 32767).round().astype("<i2").tobytes())
         out.flush()
 
-    _say(speaker, texts, write, "standard output", log)
+    _say(speaker, lines, write, "standard output", log)
 
 
 def _say(
-    speaker: TextSpeaker, texts: Iterable[str], write: Callable[[np.ndarray], None], name: str, log: TextIO | None
+    speaker: TextSpeaker, lines: Iterable[Line], write: Callable[[np.ndarray], None], name: str, log: TextIO | None
 ) -> None:
     samples, seconds_spent, first_delay = 0, 0.0, 0.0
-    for text in texts:
-        if is_blank(text):
+    left_out = LeftOut("could not be spoken")
+    for line in lines:
+        text = (line.text or "").strip()
+        if line.text is not None and is_blank(text):
+            continue
+        if problem := line.problem or speaker.problem(text):
+            left_out.add(line.number, problem)
             continue
         began = time.perf_counter()
-        for piece in speaker.speak(text.strip()):
+        for piece in speaker.speak(text):
             write(piece)
             if not samples:
                 first_delay = time.perf_counter() - began
             samples += len(piece)
         seconds_spent += time.perf_counter() - began
-    if not samples:
-        raise UserError("there is nothing in the text that could be said")
-    if log is not None:
+    if log is not None and samples:
         seconds = samples / speaker.rate
         print(
             f"{name}: {seconds:.1f} s of sound in {seconds_spent:.2f} s, "
             f"real-time factor {seconds_spent / seconds:.3f}, the first of it after {first_delay:.2f} s",
             file=log,
         )
+    left_out.raise_if_any()
+    if not samples:
+        raise UserError("there is nothing in the text that could be said")

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.labeled.row import Row
-from ernie.decode.stream import check_texts, common_model
+from ernie.decode.stream import check_streams, check_texts, common_model
 from ernie.errors import Remark, UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
@@ -26,13 +26,14 @@ _LOOK_AHEAD = 16  # characters after a full stop that decide whether it ends a s
 
 @dataclass(frozen=True)
 class TextSpeakerState:
-    """The state of some streams: the text of each that was not spoken yet.
+    """The state of some streams: the text of each that was not spoken yet, and whether it has `ended`.
 
     `model` identifies the voice that they belong to.
     """
 
     texts: tuple[str, ...]
-    model: str = ""
+    ended: tuple[bool, ...]
+    model: str
 
     @property
     def streams(self) -> int:
@@ -41,22 +42,26 @@ class TextSpeakerState:
 
     def chosen(self, streams: Sequence[int]) -> TextSpeakerState:
         """Return the state of these streams only, in this order."""
-        return TextSpeakerState(tuple(self.texts[n] for n in streams), self.model)
+        texts, ended = tuple(self.texts[n] for n in streams), tuple(self.ended[n] for n in streams)
+        return TextSpeakerState(texts, ended, self.model)
 
     def with_others(self, others: Sequence[TextSpeakerState]) -> TextSpeakerState:
         """Concatenate the streams of this state and of others, in order."""
         states = (self, *others)
         texts = tuple(text for state in states for text in state.texts)
-        return TextSpeakerState(texts, common_model(state.model for state in states))
+        ended = tuple(over for state in states for over in state.ended)
+        return TextSpeakerState(texts, ended, common_model(state.model for state in states))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
-        return {"texts": np.array(self.texts, str), "model": np.array(self.model)}
+        return {"texts": np.array(self.texts, str), "model": np.array(self.model), "ended": np.array(self.ended)}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> TextSpeakerState:
         """Restore a state from its `arrays`."""
-        return cls(tuple(map(str, arrays["texts"])), str(arrays.get("model", "")))
+        texts = tuple(map(str, arrays["texts"]))
+        ended = arrays.get("ended", np.zeros(len(texts), bool))  # older states lack this, and the model
+        return cls(texts, tuple(map(bool, ended)), str(arrays.get("model", "")))
 
 
 class TextSpeaker:
@@ -95,6 +100,14 @@ class TextSpeaker:
         """
         yield from self._synthesize(self._tokenize(text))
 
+    def problem(self, text: str) -> str:
+        """Return why a text cannot be spoken, "" if it can."""
+        try:
+            self._tokenize(text)
+        except UserError as error:
+            return str(error)
+        return ""
+
     def _tokenize(self, text: str) -> np.ndarray:
         """Return the tokens of a text.  Raises UserError for a text that cannot be spoken."""
         if not isinstance(text, str):
@@ -119,25 +132,27 @@ class TextSpeaker:
 
     def begin(self, streams: int = 1) -> TextSpeakerState:
         """Return the state of streams before any text."""
-        return TextSpeakerState(("",) * streams, self._identity)
+        check_streams(streams)
+        return TextSpeakerState(("",) * streams, (False,) * streams, self._identity)
 
     def push(self, state: TextSpeakerState, pieces: Sequence[str]) -> tuple[TextSpeakerState, list[np.ndarray]]:
         """Take more text of each stream; return the audio (S,) of its sentences that are complete now.
 
         A sentence that cannot be spoken is skipped with a warning (a Remark), and the stream continues after it.
-        Raises UserError for a state of another voice, and for anything that is not a text.
+        Raises UserError for a state of another voice, for a stream that is over, and for anything that is not a text.
         """
         common_model([state.model, self._identity])
-        cut = [
-            _complete_sentences(before, piece)
-            for before, piece in zip(state.texts, check_texts(state, pieces), strict=True)
-        ]
+        each = list(zip(state.texts, check_texts(state, pieces), strict=True))
+        if any(over and piece for over, (_, piece) in zip(state.ended, each, strict=True)):
+            raise UserError("the text of this stream is over; begin another one")
+        cut = [_complete_sentences(before, piece) for before, piece in each]
         return replace(state, texts=tuple(rest for _, rest in cut)), [self._speak_all(found) for found, _ in cut]
 
     def finish(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[np.ndarray]]:
         """End all streams; return the audio of the rest.  Raises as `push` does."""
         common_model([state.model, self._identity])
-        return self.begin(state.streams), [self._speak_all(_sentences(text)) for text in state.texts]
+        over = replace(self.begin(state.streams), ended=(True,) * state.streams)
+        return over, [self._speak_all(_sentences(text)) for text in state.texts]
 
     @cached_property
     def _identity(self) -> str:

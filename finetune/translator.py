@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -13,7 +14,7 @@ from ernie.data.batch import plan_by_length
 from ernie.decode.stream import check_texts
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError, about, check_iterable
+from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.text.blank import is_blank
 from ernie.text.incoming import INITIAL_HELD, StableTokens, stable_tokens
 from finetune.committed import CommittedText
@@ -44,7 +45,7 @@ class TextTranslator:
             raise UserError(
                 f"this model is of the kind {task.variant_name}; only those of the kind translate can translate"
             )
-        self._tokenizer = model.tokenizer
+        self._tokenizer, self._noted_unknown = model.tokenizer, False
         self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
 
     @classmethod
@@ -68,6 +69,8 @@ class TextTranslator:
         stable = [
             stable_tokens(self._tokenizer, held, piece) if piece else StableTokens([], held) for held, piece in each
         ]
+        for held, piece, found in zip(_held(state), pieces, stable, strict=True):
+            self._note_unknown(f"{held} {piece}", found.ids)
         return self._commit(*self._push(state, stable))
 
     def finish(self, state: TextTranslatorState) -> tuple[TextTranslatorState, list[str]]:
@@ -86,6 +89,8 @@ class TextTranslator:
             raise UserError(f"expected several texts, such as a list, found {texts!r:.60}")
         check_iterable(texts, "texts")
         ids = [self._ids(text) for text in texts]
+        for text, text_ids in zip(texts, ids, strict=True):
+            self._note_unknown(text, text_ids)
         translations: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(text_ids) + 2 for text_ids in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
@@ -95,9 +100,16 @@ class TextTranslator:
                 translations[i] = self._tokenizer.decode(progress.written), progress
         return [translations[i] for i in range(len(texts))]
 
-    def fits(self, text: str) -> bool:
-        """Return whether the model has enough positions for a text."""
-        return len(self._ids(text)) <= self._tokens.longest
+    def problem(self, text: str) -> str:
+        """Return why a whole text cannot be translated, "" if it can."""
+        return self._tokens.problem(len(self._ids(text)))
+
+    def _note_unknown(self, text: str, ids: Sequence[int] | np.ndarray) -> None:
+        """Warn of the first text with characters that the vocabulary lacks."""
+        if not self._noted_unknown and self._tokenizer.unk_id in ids:
+            self._noted_unknown = True
+            message = f"'{text.strip():.40}' has characters that the vocabulary lacks: they are read as unknown"
+            warnings.warn(message, Remark, stacklevel=3)
 
     def _ids(self, text: str) -> np.ndarray:
         """Return the tokens of a whole text, none if it has no visible character."""

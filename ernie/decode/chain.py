@@ -9,7 +9,8 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from ernie.decode.stream import In, Out, Stream, StreamDecoder, restorable, strip_prefix, with_prefix
+from ernie.decode.stream import In, Out, Stream, StreamDecoder, check_decoder, restorable, strip_prefix, with_prefix
+from ernie.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,10 @@ class Chain(Generic[In, Out]):
     """Several decoders as one: what is pushed goes through all of them."""
 
     def __init__(self, *decoders: StreamDecoder[Any, Any, Any]):
+        if not decoders:
+            raise UserError("a chain needs at least one decoder")
+        for decoder in decoders:
+            check_decoder(decoder)
         self._decoders = decoders
 
     def begin(self, streams: int = 1) -> ChainState:

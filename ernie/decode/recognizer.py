@@ -19,7 +19,7 @@ from ernie.audio.features import FeatureConfig, FeatureState, FeatureStream, Sta
 from ernie.audio.lengths import STRIDE, vector_count
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy, stable_length
-from ernie.decode.stream import check_pieces, common_model, strip_prefix, with_prefix
+from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.truncated_attention import SegmentDecoder, SegmentDecoderState
 from ernie.errors import UserError
 from ernie.kernels.precision import to_numpy
@@ -155,6 +155,7 @@ class TokenRecognizer:
 
     def begin(self, streams: int = 1) -> RecognitionState:
         """Return the state of streams before their first sample."""
+        check_streams(streams)
         stream = StreamState(
             FeatureState(),
             np.zeros((0, self._width), np.float32),

@@ -83,6 +83,7 @@ class Stream(Generic[S, In, Out]):
     """
 
     def __init__(self, decoder: StreamDecoder[S, In, Out]):
+        check_decoder(decoder)
         self._decoder = decoder
         self.state = decoder.begin()
 
@@ -143,6 +144,18 @@ def common_model(models: Iterable[str]) -> str:
     if len(identities) > 1:
         raise UserError("this state is of another model: only the model that began a stream can continue it")
     return "".join(identities)
+
+
+def check_decoder(decoder: object) -> None:
+    """Raise UserError for anything but a decoder, such as the path of one."""
+    if isinstance(decoder, type) or not callable(getattr(decoder, "begin", None)):
+        raise UserError(f"expected a decoder, such as TextTranslator.load(RUN), found {decoder!r:.60}")
+
+
+def check_streams(streams: int) -> None:
+    """Raise UserError unless it is a number of streams."""
+    if not isinstance(streams, int) or streams < 1:
+        raise UserError(f"streams: expected a number, at least 1, found {streams!r:.60}")
 
 
 def check_pieces(state: State, pieces: Sequence[T_co]) -> Sequence[T_co]:

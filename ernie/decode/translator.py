@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ernie.data.batch import Layout
-from ernie.decode.stream import check_pieces, common_model, strip_prefix, with_prefix
+from ernie.decode.stream import check_pieces, check_streams, common_model, strip_prefix, with_prefix
 from ernie.decode.wait_k import WaitK
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
@@ -157,6 +157,7 @@ class TokenTranslator:
 
     def begin(self, streams: int = 1) -> TranslationState:
         """Return the state of streams before any input."""
+        check_streams(streams)
         return replace(self._initial(streams), model=self._model)
 
     def _initial(self, streams: int) -> TranslationState:
@@ -184,10 +185,12 @@ class TokenTranslator:
         state, _ = self.push(self._initial(len(sources)), sources)
         return self.finish(state)[0].progress
 
-    @property
-    def longest(self) -> int:
-        """The maximum number of tokens in a source."""
-        return self._positions - 2
+    def problem(self, tokens: int) -> str:
+        """Return why a source of so many tokens cannot be translated, "" if it can."""
+        longest = self._positions - 2
+        if tokens <= longest:
+            return ""
+        return f"a source has more than {longest} tokens, the most that this model has learned from; cut it"
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -204,10 +207,8 @@ class TokenTranslator:
         for stream, piece, end in zip(state.progress, pieces, ends, strict=True):
             if stream.ended and len(piece):
                 raise UserError("the source of this stream is over; begin another one")
-            if len(stream.read) + len(piece) - end > self.longest:
-                raise UserError(
-                    f"a source has more than {self.longest} tokens, the most that this model has learned from; cut it"
-                )
+            if problem := self.problem(len(stream.read) + len(piece) - end):
+                raise UserError(problem)
             read, ended = (*stream.read, *piece.tolist()), stream.ended or end
             changed.append(replace(stream, read=read, ended=ended, done=stream.done or (ended and len(read) == 1)))
         with self._evaluating():

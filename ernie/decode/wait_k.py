@@ -26,8 +26,8 @@ class WaitK:
     catch_up: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise UserError(f"wait_k: expected at least 1, found {self.k}")
+        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
+            raise UserError(f"wait_k: expected at least 1, found {self.k!r}")
         if self.catch_up >= 1:
             raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
 

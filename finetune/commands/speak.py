@@ -1,6 +1,7 @@
 """Speak texts with a voice that was fine-tuned, to a file or as a live stream.
 
-With - in place of a text, lines of standard input are spoken as they come.  With --output - 16-bit mono PCM at
+With - in place of a text, lines of standard input are spoken as they come; one that cannot be spoken is noted and left
+out, and the exit status is then 2.  With --output - 16-bit mono PCM at
 the voice's rate is streamed to standard output.
 
   ernie speak runs/voice "seven three five" --output number.wav
@@ -41,22 +42,30 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
+    from ernie.text.blank import is_blank
     from finetune.folder import precision_of
 
     if "-" in arguments.texts and len(arguments.texts) > 1:
         raise UserError("-: standard input is one text; give it alone")
     require_paddle()
 
-    from finetune.rows import standard_texts
+    from ernie.data.read_lines import Line
+    from finetune.rows import standard_lines
     from finetune.say import into_file, into_stream
     from finetune.speaker import TextSpeaker
 
     speaker = TextSpeaker.load(arguments.run, arguments.vocoder, arguments.seed)
-    texts = standard_texts() if arguments.texts == ["-"] else arguments.texts
+    if arguments.texts == ["-"]:
+        lines = standard_lines()
+    else:  # all of them are checked before the first is spoken
+        for text in arguments.texts:
+            if not is_blank(text) and (problem := speaker.problem(text)):
+                raise UserError(problem)
+        lines = (Line(number, text) for number, text in enumerate(arguments.texts, 1))
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.output == Path("-"):
-            into_stream(speaker, texts, sys.stdout.buffer, log)
+            into_stream(speaker, lines, sys.stdout.buffer, log)
         else:
-            into_file(speaker, texts, arguments.output, log)
+            into_file(speaker, lines, arguments.output, log)
     return 0

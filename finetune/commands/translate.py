@@ -2,7 +2,8 @@
 
 A model that stays some words behind the source (task.wait_k) writes while a line is still being typed.  With --by line
 the lines available are translated as one batch: much faster, and the same words.  In languages without
-spaces, where SentencePiece joins letters, text between punctuation marks is one word.
+spaces, where SentencePiece joins letters, text between punctuation marks is one word.  A line that is too long or not
+UTF-8 is noted, and the others are translated; the exit status is then 2.
 
   ernie translate runs/de-en < german.txt > english.txt
   ernie translate runs/de-en --wait-k 3 --show-latency
@@ -52,14 +53,14 @@ def main(arguments: argparse.Namespace) -> int:
     require_paddle()
 
     from finetune.interpret import by_line, by_word
-    from finetune.rows import standard_characters, standard_texts
+    from finetune.rows import standard_characters, standard_lines
     from finetune.translator import TextTranslator
 
     translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
     latency = sys.stderr if arguments.show_latency else None
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.by == "line":
-            by_line(translator, standard_texts(), sys.stdout, latency)
+            by_line(translator, standard_lines(), sys.stdout, latency)
         else:
             by_word(translator, standard_characters(), sys.stdout, latency)
     return 0

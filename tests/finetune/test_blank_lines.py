@@ -10,6 +10,7 @@ from toys import COLORS, GERMAN, TOYS, tiny_encoder
 
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
+from ernie.data.read_lines import Line
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
 from ernie.text.train import train_sentencepiece
@@ -43,7 +44,7 @@ def test_an_invisible_line_becomes_an_empty_line(model: FinetunedModel, invisibl
             if by_words:
                 by_word(translator, io.StringIO(lines), out)
             else:
-                by_line(translator, lines.splitlines(), out)
+                by_line(translator, (Line(n, line) for n, line in enumerate(lines.splitlines(), 1)), out)
             found.append(out.getvalue())
     assert found == [found[0]] * 4
     assert found[0].count("\n") == 4

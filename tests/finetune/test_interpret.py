@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from interpreter import trained_translator
 from toys import GERMAN, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.data.batch import pack
+from ernie.data.read_lines import Line, decoded
+from ernie.decode.chain import Chain
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.decode.wait_k import WaitK
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.translation import TranslationHead
 from finetune.interpret import by_line, by_word
 from finetune.model import FinetunedModel
@@ -30,9 +33,13 @@ def translator() -> TextTranslator:
     return TextTranslator(trained_translator())
 
 
+def numbered(lines: Iterable[str]) -> list[Line]:
+    return [Line(number, line) for number, line in enumerate(lines, 1)]
+
+
 def run_interpreter(interpret, translator: TextTranslator, text: str) -> tuple[str, str]:
     out, latency = io.StringIO(), io.StringIO()
-    interpret(translator, io.StringIO(text) if interpret is by_word else text.splitlines(), out, latency)
+    interpret(translator, io.StringIO(text) if interpret is by_word else numbered(text.splitlines()), out, latency)
     return out.getvalue(), latency.getvalue()
 
 
@@ -46,7 +53,7 @@ def test_a_line_becomes_a_line_and_an_empty_one_stays_empty(interpret, translato
 def test_by_word_and_by_line_split_input_into_the_same_words_and_lines(translator: TextTranslator) -> None:
     for text in ("blue\rred green\r\nred\n", "blue\xa0red\u2003green\n", "blue\x85 red \x0cgreen\n", "blue\u2028red\n"):
         found = [run_interpreter(by_word, translator, text)[0], io.StringIO()]
-        by_line(translator, (line.removesuffix("\r") for line in text.split("\n")[:-1]), found[1])
+        by_line(translator, numbered(line.removesuffix("\r") for line in text.split("\n")[:-1]), found[1])
         assert found[0] == found[1].getvalue(), repr(text)
 
 
@@ -174,11 +181,22 @@ def test_computation_aware_latency_is_reported_separately(translator: TextTransl
     assert seconds[-1] == pytest.approx(sum(seconds[:-1]) / 3, abs=0.002)
 
 
-def test_a_partial_line_is_ended_before_an_error(translator: TextTranslator) -> None:
-    out = io.StringIO()
-    with pytest.raises(UserError, match="line 1: a source has more than"):
-        by_word(translator, io.StringIO("blue " * 40 + "\n"), out)
-    assert re.fullmatch(r"(blau ?)+\n", out.getvalue())
+@pytest.mark.parametrize("interpret", [by_word, by_line])
+def test_a_line_that_is_too_long_does_not_lose_the_lines_after_it(interpret, translator: TextTranslator) -> None:
+    out, lines = io.StringIO(), ["blue red", "green " * 40, "red", "blue " * 40, "green"]
+    source = io.StringIO("".join(f"{line}\n" for line in lines)) if interpret is by_word else numbered(lines)
+    message = "2 lines could not be translated to the end; the first: line 2: a source has more than 14 tokens"
+    with (
+        pytest.warns(Remark, match="line [24]: a source has more than 14") as notes,
+        pytest.raises(UserError) as caught,
+    ):
+        interpret(translator, source, out)
+    assert str(caught.value).startswith(message)
+    assert len(notes) == 2
+    first, long, *others = out.getvalue().splitlines()
+    assert (first, others[0], others[2]) == ("blau rot", "rot", "gruen")
+    for text, word in ((long, "gruen"), (others[1], "blau")):  # word by word, as far as it goes
+        assert re.fullmatch(rf"({word} ?)+" if interpret is by_word else "", text)
 
 
 def test_a_model_trained_on_short_samples_refuses_longer_sources() -> None:
@@ -222,12 +240,6 @@ def test_settings_without_an_effect_are_refused(changes: dict[str, object], mess
         replace(TOYS["translate"].task, **changes)
 
 
-@pytest.mark.parametrize("interpret", [by_word, by_line])
-def test_a_line_that_is_too_long_is_named(interpret, translator: TextTranslator) -> None:
-    with pytest.raises(UserError, match=r"line 2: a source has more than 14 tokens"):
-        run_interpreter(interpret, translator, "blue\n" + "red " * 31 + "\n")
-
-
 def test_a_model_of_another_kind_is_refused() -> None:
     model = trained_translator()
     other = FinetunedModel(model.ernie, TOYS["classify"].task)
@@ -261,16 +273,41 @@ def test_a_hundred_distances_have_the_same_loss_as_few() -> None:
     assert loss((2,) * 100) == loss(2) != loss(1)
 
 
-def test_lines_before_one_that_is_too_long_are_written(translator: TextTranslator) -> None:
-    out = io.StringIO()
-    with pytest.raises(UserError, match="line 3: a source has more than"):
-        by_line(translator, ["blue red", "green", "blue " * 200, "red"], out)
-    assert len(out.getvalue().splitlines()) == 2
+def test_a_line_that_is_not_utf_8_does_not_lose_the_lines_after_it(translator: TextTranslator) -> None:
+    data = b"blue red\nblue red green blue \xff red\nred blue"
+    for interpret in (by_word, by_line):
+        source = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="surrogateescape")
+        out = io.StringIO()
+        with (
+            pytest.warns(Remark, match="^line 2: .* UTF-8"),
+            pytest.raises(UserError, match=r"^1 line could not .* 2: "),
+        ):
+            interpret(translator, source if interpret is by_word else decoded(io.BytesIO(data)), out)
+        lines = out.getvalue().split("\n")
+        assert (lines[0], lines[2:]) == ("blau rot", ["rot blau", ""])
+        assert lines[1] == ("blau rot" if interpret is by_word else "")
 
 
-def test_invalid_utf_8_is_reported_with_its_line(translator: TextTranslator) -> None:
-    source = io.TextIOWrapper(io.BytesIO(b"blue red\nblue \xff\n"), encoding="utf-8", errors="surrogateescape")
-    out = io.StringIO()
-    with pytest.raises(UserError, match="line 2: is not UTF-8 text"):
-        by_word(translator, source, out)
-    assert out.getvalue().count("\n") == 1
+def test_characters_that_the_vocabulary_lacks_are_noted_once(translator: TextTranslator) -> None:
+    fresh = TextTranslator(trained_translator(), WaitK(1))
+    with pytest.warns(Remark, match="'red ☂ blue' has characters that the vocabulary lacks") as notes:
+        fresh.translate(["blue", "red ☂ blue", "☂"])
+        fresh.translate(["☂"])
+    assert len(notes) == 1
+    with pytest.warns(Remark, match="'red ☂' has characters that the vocabulary lacks"):
+        Stream(TextTranslator(trained_translator(), WaitK(1))).push("red ☂")
+
+
+@pytest.mark.parametrize("streams", [0, -1, 1.5, "2"])
+def test_a_number_of_streams_below_one_is_refused(translator: TextTranslator, streams: object) -> None:
+    with pytest.raises(UserError, match="streams: expected a number, at least 1, found"):
+        translator.begin(streams)  # type: ignore[arg-type]
+
+
+def test_a_stream_and_a_chain_need_decoders(translator: TextTranslator) -> None:
+    with pytest.raises(UserError, match="expected a decoder, such as TextTranslator"):
+        Stream("runs/de-en")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="expected a decoder, such as TextTranslator"):
+        Chain(translator, TextTranslator)
+    with pytest.raises(UserError, match="a chain needs at least one decoder"):
+        Chain()

@@ -22,6 +22,7 @@ from ernie.config import dump
 from ernie.data.batch import pack
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
+from ernie.data.read_lines import Line
 from ernie.decode.stream import Stream, load_state, save_state
 from ernie.errors import Remark, UserError
 from ernie.model.voice_loss import frame_loss
@@ -76,7 +77,7 @@ def test_a_voice_says_the_colors_of_the_text(text: str) -> None:
 
 def test_a_file_is_written_and_the_speed_is_reported(tmp_path: Path) -> None:
     log = io.StringIO()
-    into_file(TextSpeaker(trained_voice()), ["red blue"], tmp_path / "a.wav", log)
+    into_file(TextSpeaker(trained_voice()), [Line(1, "red blue")], tmp_path / "a.wav", log)
     samples, rate = soundfile.read(tmp_path / "a.wav")
     assert rate == 8000
     assert heard_colors(samples) == ["red", "blue"]
@@ -85,10 +86,23 @@ def test_a_file_is_written_and_the_speed_is_reported(tmp_path: Path) -> None:
 
 def test_samples_are_written_as_16_bit_integers() -> None:
     out = io.BytesIO()
-    into_stream(TextSpeaker(trained_voice()), ["red blue", "", "green red"], out, None)
+    lines = [Line(1, "red blue"), Line(2, ""), Line(3, "green red")]
+    into_stream(TextSpeaker(trained_voice()), lines, out, None)
     samples = np.frombuffer(out.getvalue(), "<i2") / 32767
     each = [np.concatenate(list(TextSpeaker(trained_voice()).speak(text))) for text in ("red blue", "green red")]
     np.testing.assert_allclose(samples, np.concatenate(each), atol=1e-4)
+
+
+def test_a_line_that_cannot_be_spoken_does_not_lose_the_lines_after_it() -> None:
+    out = io.BytesIO()
+    lines = [Line(1, "pink"), Line(2, "red blue"), Line(3, None, problem="is not UTF-8"), Line(4, "green red")]
+    message = "2 lines could not be spoken; the first: line 1: 'pink' has characters that this voice has not learned"
+    with pytest.warns(Remark, match="line [13]: ") as notes, pytest.raises(UserError, match=f"^{message}"):
+        into_stream(TextSpeaker(trained_voice()), lines, out, None)
+    assert len(notes) == 2
+    spoken = io.BytesIO()
+    into_stream(TextSpeaker(trained_voice()), [lines[1], lines[3]], spoken, None)
+    assert out.getvalue() == spoken.getvalue()
 
 
 def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +118,7 @@ def test_the_command_speaks_texts_and_lines(run: Path, tmp_path: Path, monkeypat
     ("words", "message"),
     [
         (["pink"], "'pink' has characters that this voice has not learned"),
+        (["red", "pink"], "'pink' has characters that this voice has not learned"),
         ([" "], "there is nothing in the text that could be said"),
         (["red " * 20], "has 22 tokens, and the voice was trained on at most 9"),
         (["red", "-"], "standard input is one text"),
@@ -231,6 +246,17 @@ def test_the_state_of_another_voice_is_refused(tmp_path: Path) -> None:
     unmarked = TextSpeakerState.of_arrays({"texts": np.array(["red "])})  # older states do not name their voice
     for own_state in (kept.chosen([0]), unmarked):
         np.testing.assert_array_equal(speaker.finish(own_state)[1][0], np.concatenate(list(speaker.speak("red"))))
+
+
+def test_a_stream_that_is_over_takes_no_more_text(tmp_path: Path) -> None:
+    speaker = TextSpeaker(trained_voice())
+    state, _ = speaker.finish(speaker.push(speaker.begin(), ["red "])[0])
+    save_state(state, tmp_path / "kept.npz")
+    for over in (state, load_state(speaker, tmp_path / "kept.npz")):
+        assert speaker.push(over, [""])[1][0].size == 0
+        for others in (over, speaker.begin().with_others([over]).chosen([1])):
+            with pytest.raises(UserError, match="the text of this stream is over; begin another one"):
+                speaker.push(others, ["blue"])
 
 
 def test_push_requires_one_piece_of_text_per_stream() -> None:
