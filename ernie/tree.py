@@ -224,4 +224,4 @@ def described(value: Value) -> str:
         return "nothing"
     if isinstance(value.data, bool):
         return f"{str(value.data).lower()} (quote it if you mean the word)"
-    return f"'{value.data}'" if isinstance(value.data, str) else str(value.data)
+    return f"'{value.data:.60}'" if isinstance(value.data, str) else str(value.data)

@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from ernie.audio.wave import Loudness, is_sound_file, read_wave
+from ernie.audio.wave import Loudness, is_sound_file, read_wave, require_file
 from ernie.decode.stream import Stream
 from ernie.decode.words import Words, words_of
 from ernie.errors import UserError, about
@@ -25,8 +25,10 @@ _SEPARATOR = "  "  # between words with times
 def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, log: TextIO | None) -> None:
     """Transcribe files, one line each; with `times` each word follows its start time in seconds.
 
-    Raises UserError for a file that cannot be read, after the transcripts of the files before it.
+    Raises UserError for missing files at once, and for one that cannot be read after the transcripts of those before.
     """
+    for name in names:
+        require_file(name)
     task = transcribe_task(model)
     rate = task.features.rate
     for name in names:

@@ -55,6 +55,12 @@ class Wave:
         return len(self.samples) / self.rate
 
 
+def require_file(file: str | os.PathLike[str]) -> None:
+    """Raise UserError for a file that is missing, and for what is no file name."""
+    if not os.path.exists(file):  # noqa: PTH110 - never raises
+        raise UserError(f"{file}: there is no such file")
+
+
 def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "") -> Wave:
     """Read a sound file (WAV, FLAC, OGG and whatever else libsndfile reads) at `rate` samples a second.
 
@@ -63,8 +69,8 @@ def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = ""
     returned.  Raises UserError for a file that is missing, is no sound, or holds no samples.
     """
     soundfile, name = require("soundfile"), name or str(file)
-    if isinstance(file, (str, os.PathLike)) and not os.path.exists(file):  # noqa: PTH110 - never raises
-        raise UserError(f"{file}: there is no such file")
+    if isinstance(file, (str, os.PathLike)):
+        require_file(file)
     try:
         with soundfile.SoundFile(file) as sound:
             (samples_SC, remarks), found_rate = _read(sound), sound.samplerate

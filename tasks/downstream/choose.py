@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,7 +54,8 @@ class Choose(LogitsTask):
             return [row.text(column) for column in self.choices]
         choices = row.texts(self.choices[0], "at least two texts")
         if len(choices) < 2:
-            raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {choices!r}")
+            found = reprlib.repr(choices)
+            raise UserError(f"column '{self.choices[0]}': expected a list of at least two texts, found {found}")
         return choices
 
     def truth(self, row: Row) -> int:

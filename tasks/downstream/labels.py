@@ -27,7 +27,7 @@ def index_of(label: str, labels: Sequence[str]) -> int:
         raise UserError("there is no label; rows without one can be left out by `skip`, with '' for this column")
     shown = ", ".join(labels[:10]) + (f" and {len(labels) - 10} more" if len(labels) > 10 else "")
     hint = nearest(label, labels) if len(labels) > 10 else ""
-    raise UnknownLabel(f"label '{label}' is not one of {shown}.{hint}".removesuffix("."))
+    raise UnknownLabel(f"label '{label:.60}' is not one of {shown}.{hint}".removesuffix("."))
 
 
 def label_in(row: Row, column: str) -> str:

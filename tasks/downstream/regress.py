@@ -63,7 +63,7 @@ class Regress(TextTask):
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise UserError(f"column '{self.label}': expected a number, found '{text}'")
+            raise UserError(f"column '{self.label}': expected a number, found '{text:.60}'")
         return number
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:

@@ -198,6 +198,14 @@ def test_a_changed_recording_under_the_same_name_changes_the_fingerprint(tmp_pat
     assert task.file_fingerprint(Row({"audio": {"bytes": b"RIFF", "path": "a.wav"}})) == b""
 
 
+def test_a_missing_file_is_reported_before_any_is_transcribed(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
+    out = io.StringIO()
+    with pytest.raises(UserError, match=r"away\.wav: there is no such file"):
+        from_files(trained_recognizer(), [str(tmp_path / name) for name in ("a.wav", "away.wav")], False, out, None)
+    assert out.getvalue() == ""
+
+
 def test_a_list_of_files_is_transcribed_line_by_line(tmp_path: Path) -> None:
     from finetune.rows import input_rows
 

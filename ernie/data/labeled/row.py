@@ -139,7 +139,7 @@ def _part(row: Row, path: str) -> str:
     for key in outer:
         inner = row.cell(key)
         if not isinstance(inner, Mapping):
-            raise UserError(f"column '{key}': expected named parts, found {inner!r}")
+            raise UserError(f"column '{key}': expected named parts, found {reprlib.repr(inner)}")
         row = Row(inner, row.place)
     return row.text(name)
 
