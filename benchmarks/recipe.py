@@ -1,12 +1,13 @@
 """From text to an encoder with a model card: the best small recipe for English and for Chinese, by one command each.
 
-  python benchmarks/recipe.py en --data DATA --output runs/models/en [--untrained]
-  python benchmarks/recipe.py zh --data DATA --output runs/models/zh [--untrained]
+  python benchmarks/recipe.py en --data DATA --output runs/models/en [--untrained also|alone]
+  python benchmarks/recipe.py zh --data DATA --output runs/models/zh [--untrained also|alone]
 
 Trains a tokenizer, builds a corpus, pretrains by benchmarks/pretrain/LANGUAGE.yaml, fine-tunes on each task below over
 three seeds, writes model card and report, and prints the card.  DATA holds the texts named below and the files of
 benchmarks/finetune/.  Finished work is kept, so that an interrupted command resumes where it stopped.  With
-`--untrained` an untrained encoder of the same shape is fine-tuned as well, and its scores are printed.
+`--untrained also` an untrained encoder of the same shape is fine-tuned as well, and its scores are printed; with
+`--untrained alone` only this, for which the pretrained one is not needed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from pathlib import Path
 from evidence import RECIPE
 from fine_tuned import untrained
 
-from ernie import ErnieModel
+from ernie.text.load import load_tokenizer
+from pretrain.config import load
 from pretrain.ledger import markdown
 from pretrain.report.downstream import downstream_rows, read_downstream
 
@@ -69,8 +71,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="+", metavar="TASK", help="fine-tune on these only")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="changes of the pretraining")
-    parser.add_argument("--untrained", action="store_true", help="fine-tune the encoder untrained as well")
+    parser.add_argument("--untrained", choices=("also", "alone"), help="fine-tune the encoder untrained")
     arguments = parser.parse_args()
     recipe, output = RECIPES[arguments.language], arguments.output
     tokenizer, corpus, run = (str(output / name) for name in ("tokenizer", "corpus", "encoder"))
@@ -79,16 +82,18 @@ def main() -> None:
         ernie("tokenizer", "train", "--input", *texts, "--vocab-size", str(recipe.vocabulary), "--output", tokenizer)
     if not Path(corpus).is_dir():
         ernie("data", "build", "--input", *texts, "--tokenizer", tokenizer, "--output", corpus)
-    if not (Path(run) / "model").is_dir():
-        options = set_options([f"corpus={corpus}", *arguments.set])
-        ernie("pretrain", str(HERE / "pretrain" / f"{arguments.language}.yaml"), "--output", run, *options)
-    fine_tune(arguments, recipe, run, output / "finetuned")
-    ernie("report", run, "--downstream", str(output / "finetuned"))
-    print((Path(run) / "README.md").read_text(encoding="utf-8"))
+    config = HERE / "pretrain" / f"{arguments.language}.yaml"
+    changes = [f"corpus={corpus}", *arguments.set]
+    if arguments.untrained != "alone":
+        if not (Path(run) / "model").is_dir():
+            ernie("pretrain", str(config), "--output", run, *set_options(changes))
+        fine_tune(arguments, recipe, run, output / "finetuned")
+        ernie("report", run, "--downstream", str(output / "finetuned"))
+        print((Path(run) / "README.md").read_text(encoding="utf-8"))
     if arguments.untrained:
-        trained = ErnieModel.from_pretrained(run)
-        assert trained.tokenizer is not None
-        initial = untrained(output / "untrained", trained.tokenizer, trained.config)
+        words = load_tokenizer(Path(tokenizer))
+        shape = load(config, changes).model.shape(words.vocab_size)
+        initial = untrained(output / "untrained", words, shape)
         fine_tune(arguments, recipe, str(initial), output / "finetuned-untrained")
         scores = downstream_rows(read_downstream(initial, [output / "finetuned-untrained"]))
         print(f"## Untrained\n\n{markdown(scores)}")
@@ -96,8 +101,8 @@ def main() -> None:
 
 def fine_tune(arguments: argparse.Namespace, recipe: Recipe, model: str, output: Path) -> None:
     """Fine-tune a model on each task for which that is not done."""
-    for task, changes in recipe.tasks.items():
-        run = output / task
+    for task in arguments.tasks or recipe.tasks:
+        changes, run = recipe.tasks[task], output / task
         if not (run / "README.md").is_file():
             words = [str(HERE / "finetune" / f"{task}.yaml"), "--data", str(arguments.data), "--model", model]
             words += ["--seeds", str(arguments.seeds), "--output", str(run), *set_options([*FINE_TUNING, *changes])]
