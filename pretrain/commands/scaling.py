@@ -1,9 +1,9 @@
 """Fit a learning curve: how much text, and how large a model, an error needs.
 
 Given a configuration, runs it on nested shares of its corpus for several widths of the encoder, one after another;
-finished runs are kept, so that the command resumes where it was stopped.  Given folders of runs, or a TSV with the
-columns size and error, uses their measurements.  Prints the law, how well it predicted the largest size from the
-others, what --error needs, with intervals, and where the runs do not support an answer.
+finished runs are kept, so that the command resumes where it was stopped.  Given folders of runs, or a TSV or CSV table
+with the columns size and error, uses their measurements.  Prints the law, how well it predicted the largest size from
+the others, what --error needs, with intervals, and where the runs do not support an answer.
 
   ernie scaling run.yaml --output runs/scaling --shards 6 --widths 64 128 192 256 --error 3.0
   ernie scaling runs/a runs/b runs/c runs/d runs/e
@@ -52,13 +52,14 @@ def main(arguments: argparse.Namespace) -> int:
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, race, sizes, verdict
     from pretrain.scaling.draw import draw
-    from pretrain.scaling.ladder import costs, ladder, remark, table
+    from pretrain.scaling.ladder import costs, ladder, remarks, table
     from pretrain.scaling.points import read_run, read_table
 
     if arguments.error is not None and not 0 < arguments.error < math.inf:
         raise UserError(f"--error: expected a number of nats above 0, found {arguments.error:g}")
     first, *others = arguments.what
-    if first.is_dir() or first.suffix == ".tsv":
+    is_table = first.suffix in (".tsv", ".csv")
+    if first.is_dir() or is_table:
         for name in ("set", "shards", "widths", "plan"):
             if getattr(arguments, name) not in (None, []):
                 raise UserError(f"--{name}: is for new runs, and {first} holds measurements; leave it out")
@@ -66,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
         points = [read_run(run) for run in arguments.what]
     elif others:
         raise UserError(f"{others[0]}: several folders of runs can be given, but only one table or configuration")
-    elif first.suffix == ".tsv":
+    elif is_table:
         points = read_table(first)
     else:
         overridden = _Overridden(find_config(first, "pretrain"), arguments.set)
@@ -78,7 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.plan:
             planned = costs(rungs, [overridden.config(rung) for rung in rungs])
             print(markdown(table(planned)))
-            if found := remark(planned):
+            for found in remarks(planned):
                 print(f"note: {found}", file=sys.stderr)
             return 0
         for number, rung in enumerate(rungs, 1):
@@ -97,7 +98,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(*needed(fitted, arguments.error), sep="\n")
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        draw(fitted, arguments.output / "scaling.png")
+        draw(fitted, arguments.output / "scaling.png", arguments.error)
         print(arguments.output / "scaling.png")
     return 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ernie.errors import UserError
+from ernie.report.words import plural
 from pretrain.scaling.law import Fit, Interval, fit
 from pretrain.scaling.points import Point, best
 
@@ -84,6 +85,11 @@ def needed(found: Curve, error: float) -> Iterator[str]:
     elif size.high > 10 * size.low:
         factor = f"a factor of {size.high / size.low:,.0f}" if size.low else "any factor"
         yield f"the interval spans {factor}: measure more sizes, or more seeds"
+    if size.value < found.best[0].size:
+        yield (
+            f"that is less text than was measured (from {found.best[0].size:,.3g} tokens on), where the law may be "
+            "another"
+        )
     if size.value > FAR * largest:
         yield f"that is more than {FAR:g} times what was measured: the runs do not support an answer"
 
@@ -179,6 +185,9 @@ def verdict(found: Curve) -> Iterator[str]:
         f"error = {law.alpha:.4g} x tokens^{law.beta:.3f} + {law.gamma:.3f}; exponent {beta.low:.3f} to "
         f"{beta.high:.3f}, irreducible {gamma.low:.3f} to {gamma.high:.3f}; {found.whole.explained:.1%} of the variance"
     )
+    repeated = len(found.points) - len({(point.size, point.width, point.weights) for point in found.points})
+    if repeated:
+        yield f"{plural(repeated, 'run')} repeated another of the same size and encoder; the mean of such runs counts"
     last = found.best[-1]
     predicted = found.before.measured(last.size)
     yield (

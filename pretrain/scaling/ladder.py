@@ -83,12 +83,18 @@ def table(runs: Sequence[Cost]) -> list[list[str]]:
     return [*rows, ["all", "", "", "", "", f"{sum(run.flops for run in runs) / 1e15:,.3g}"]]
 
 
-def remark(runs: Sequence[Cost]) -> str | None:
-    """Return a remark if runs would end before they have read all of their text, else None."""
+def remarks(runs: Sequence[Cost]) -> Iterator[str]:
+    """Yield a remark if runs would end before they have read all of their text, and if runs would have the same."""
     partial = sum(run.passes < 1 for run in runs)
-    if not partial:
-        return None
-    return (
-        f"{partial} of {plural(len(runs), 'run')} would not read all of their text, so that their errors would "
-        "depend on the steps rather than on the text; more steps or smaller shares (--shards) give a law of the text"
-    )
+    if partial:
+        yield (
+            f"{partial} of {plural(len(runs), 'run')} would not read all of their text, so that their errors would "
+            "depend on the steps rather than on the text; more steps or smaller shares (--shards) give a law of the "
+            "text"
+        )
+    same = len(runs) - len({(run.text, run.weights) for run in runs})
+    if same:
+        yield (
+            f"{same} of {plural(len(runs), 'run')} would have the text of another one, for the corpus has too few "
+            "documents for so many shares; take fewer (--shards)"
+        )

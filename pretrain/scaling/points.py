@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ernie.errors import UserError
@@ -66,7 +67,7 @@ def read_run(run: Path) -> Point:
 
 
 def read_table(file: Path) -> list[Point]:
-    """Read points from a TSV file with the columns `size` and `error`, and optionally `weights` and `width`.
+    """Read points from a TSV or CSV file with the columns `size` and `error`, and optionally `weights` and `width`.
 
     Raises UserError with the line of an invalid value.
     """
@@ -75,23 +76,37 @@ def read_table(file: Path) -> list[Point]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     points = []
-    rows = csv.DictReader(text.splitlines(), delimiter="\t")
+    lines = text.splitlines()
+    rows = csv.DictReader(lines, delimiter="\t" if "\t" in "".join(lines[:1]) else ",")
     missing = [name for name in ("size", "error") if name not in (rows.fieldnames or [])]
     if missing:
         raise UserError(f"{file}:1: the column '{missing[0]}' is missing; expected size, error and perhaps weights")
     for row in rows:
-        try:
-            values = {name: float(row.get(name) or 0) for name in ("size", "error", "weights", "width")}
-        except ValueError as error:
-            raise UserError(f"{file}:{rows.line_num}: {error}") from None
-        for name, value in values.items():
+        values = {}
+        for name in ("size", "error", "weights", "width"):
+            cell = row.get(name) or "0"
+            try:
+                value = values[name] = float(cell)
+            except ValueError:
+                value = math.nan
             if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):
-                raise UserError(f"{file}:{rows.line_num}: {name}: expected a number above 0, found {value:g}")
+                raise UserError(f"{file}:{rows.line_num}: {name}: expected a number above 0, found '{cell:.60}'")
         points.append(Point(values["size"], values["error"], values["weights"], int(values["width"])))
     return points
 
 
 def best(points: Sequence[Point]) -> list[Point]:
-    """The point with the least error for each size, smallest size first."""
-    sizes = sorted({point.size for point in points})
-    return [min((point for point in points if point.size == size), key=lambda point: point.error) for size in sizes]
+    """The point with the least error for each size, smallest size first.
+
+    Runs of one size and one encoder, as of several seeds, count as one with their mean error: the least of them would
+    be the luckiest, and hide how much errors vary.
+    """
+    alike: dict[tuple[float, int, float], list[Point]] = {}
+    for point in points:
+        alike.setdefault((point.size, point.width, point.weights), []).append(point)
+    means = [
+        replace(runs[0], error=statistics.mean(run.error for run in runs), passes=min(run.passes for run in runs))
+        for runs in alike.values()
+    ]
+    sizes = sorted({point.size for point in means})
+    return [min((point for point in means if point.size == size), key=lambda point: point.error) for size in sizes]

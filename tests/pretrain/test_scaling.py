@@ -67,6 +67,20 @@ def test_the_best_run_of_each_size_counts() -> None:
     assert [(point.size, point.error) for point in found] == [(1, 6.0), (2, 4.0)]
 
 
+def test_several_measurements_of_one_size_and_encoder_count_with_their_mean() -> None:
+    seeds = [replace(point, error=point.error + change) for point in points() for change in (-0.05, 0.05)]
+    found, single = curve(seeds), curve(points())
+    assert [point.error for point in found.best] == pytest.approx([point.error for point in single.best])
+    assert "6 runs repeated another of the same size and encoder; the mean of such runs counts" in verdict(found)
+    assert not any("repeated" in line for line in verdict(single))
+
+
+def test_an_error_that_less_text_reaches_than_was_measured_is_reported() -> None:
+    found = curve(points())
+    assert "less text than was measured" in " ".join(needed(found, 1.2 * found.best[0].error))
+    assert "less text than was measured" not in " ".join(needed(found, 3.8))
+
+
 def test_the_size_needed_for_an_error_has_an_interval() -> None:
     found = curve(points())
     size = found.whole.size(3.8)
@@ -161,10 +175,18 @@ def test_errors_of_different_vocabularies_are_not_compared() -> None:
 
 def test_a_table_is_read_and_errors_name_its_lines(tmp_path: Path) -> None:
     assert read_table(table(tmp_path, ["size\terror\twidth", "10\t2.5\t64"])) == [Point(10.0, 2.5, width=64)]
-    with pytest.raises(UserError, match=r"curve.tsv:3: could not convert string to float: 'much'"):
+    with pytest.raises(UserError, match=r"curve.tsv:3: error: expected a number above 0, found 'much'"):
         read_table(table(tmp_path, ["size\terror", "10\t2.5", "20\tmuch"]))
     with pytest.raises(UserError, match=r"curve.tsv:1: the column 'error' is missing"):
         read_table(table(tmp_path, ["size\tloss", "10\t2.5"]))
+
+
+def test_a_table_may_have_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"{point.size},{point.error}\n" for point in points())
+    (tmp_path / "curve.csv").write_text(f"size,error\n{rows}", encoding="utf-8")
+    assert read_table(tmp_path / "curve.csv") == points()
+    assert main(["scaling", str(tmp_path / "curve.csv")]) == 0
+    assert "error = " in capsys.readouterr().out
 
 
 def test_the_command_answers_from_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +222,9 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
     partial = sum(float(row[4].replace(",", "")) < 1 for row in table[2:7])
     assert 0 < partial < 5
     assert f"note: {partial} of 5 runs would not read all of their text" in shown.err
+    assert "have the text of another" not in shown.err
+    assert main([*args, "--shards", "12"]) == 0
+    assert re.search(r"note: \d+ of 12 runs would have the text of another one", capsys.readouterr().err)
     assert main([*args, "--set", "data.share=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
     assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]
