@@ -50,6 +50,16 @@ def cores() -> int:
     return max(1, math.ceil(min(available, quota(Path("/sys/fs/cgroup")))))
 
 
+def busy_cores() -> float:
+    """Return how many cores were busy in the last minute, by the load average; 0 where there is none."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def note_on_others(busy: float, available: int) -> str:
+    """Return a note if other programs keep more than half of the cores busy, else ""."""
+    return f"other programs keep {busy:.1f} of {available} cores busy" if busy > available / 2 else ""
+
+
 def quota(groups: Path) -> float:
     """Return the CPU time that the control group at this path allows, in cores; infinite without a limit.
 

@@ -17,6 +17,7 @@ from ernie.model.export.padded import INPUTS
 from ernie.model.export.runtimes import Format, check_able, open_model, write_model
 from ernie.model.inference import tokenizer_of
 from ernie.model.pretrained import TOKENIZER_FOLDER
+from ernie.model.published.convert import check_finite
 from finetune.export_card import CARD_FILE, LABELS_FILE, card
 from finetune.exportable import Exportable, exportable
 
@@ -53,6 +54,7 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
     check_absent(folder)
     check_able(request.to, request.int8)
     model = exportable(request.run, request.task)
+    check_finite(model.padded.ernie, request.run)
     if model.padded.ernie.tokenizer is None:
         raise UserError(
             f"{request.run}: the model in it has no tokenizer, which is part of an export. Put the tokenizer's "
@@ -120,6 +122,7 @@ def _write_metadata(model: Exportable, request: Export, folder: Path, name: str,
         "inputs": INPUTS,
         "outputs": model.padded.outputs,
         "longest": model.longest,
+        "task": model.padded.task if model.padded.ernie.config.task_vocab_size else None,
         "differences": [asdict(difference) for difference in differences],
     }
     (folder / RECORD_FILE).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

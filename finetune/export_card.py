@@ -46,6 +46,7 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         f"Exported from `{source}` by ernie {__version__}, to {_FORMATS[to]}"
         f"{', its linear layers in int8' if int8 else ''}.",
         "",
+        *_task(model),
         f"Inputs, int64 (batch, length): {_quoted(INPUTS)}. A row has at most {model.longest} tokens.",
         f"Outputs, float32: {', '.join(f'`{name}` {_shape(model, name)}' for name in model.padded.outputs)}.",
         *([f"`{LABELS_FILE}` names what the last axis of the logits stands for."] if model.labels else []),
@@ -61,6 +62,12 @@ def card(model: Exportable, source: str, name: str, to: Format, int8: bool, diff
         *(f"- {difference}" for difference in differences),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _task(model: Exportable) -> list[str]:
+    if not model.padded.ernie.config.task_vocab_size:
+        return []
+    return [f"It computes with task embedding {model.padded.task}.", ""]
 
 
 def _call_values(model: Exportable) -> dict[str, str]:

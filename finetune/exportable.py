@@ -18,6 +18,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.export.padded import PaddedModel
 from ernie.model.heads import SequenceHead, TokenHead
 from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.published.fold import check_task
 from ernie.text.frame import frame
 from finetune.folder import read_run
 from finetune.model import FinetunedModel
@@ -91,12 +92,11 @@ class ExportableTask(Exportable):
 class ExportableEncoder(Exportable):
     """An encoder with the task embedding `task`."""
 
-    def __init__(self, path: Path, task: int) -> None:
+    def __init__(self, path: Path, task: int | None) -> None:
         self._model = ErnieModel.from_pretrained(path)
-        tasks = max(self._model.config.task_vocab_size, 1)
-        if not 0 <= task < tasks:
-            raise UserError(f"--task {task}: expected a number from 0 to {tasks - 1}, the last task of the model")
-        self.padded, self.longest = PaddedModel(self._model, task=task), self._model.config.max_positions
+        if task is not None:
+            check_task(self._model.config, task)
+        self.padded, self.longest = PaddedModel(self._model, task=task or 0), self._model.config.max_positions
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):
@@ -116,7 +116,7 @@ def exportable(run: Path, task: int | None) -> Exportable:
     Raises UserError when there is neither.
     """
     if find_model(run) is None:
-        return ExportableEncoder(run, task or 0)
+        return ExportableEncoder(run, task)
     if task is not None:
         raise UserError(f"--task: {run} is a fine-tuned model, which keeps the task embedding that it was trained with")
     return ExportableTask(run)

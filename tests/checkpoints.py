@@ -302,10 +302,10 @@ FORMATS: dict[str, Callable[[Path, Weights, Mapping[str, Any]], None]] = {
 # ----------------------------------------------------------------------------------------------------- file formats
 
 
-def torch_archive(path: Path, w: Weights) -> None:
-    """Write a file as torch.save does since PyTorch 1.6."""
+def torch_archive(path: Path, w: Weights, under: tuple[str, ...] = ()) -> None:
+    """Write a file as torch.save does since PyTorch 1.6; with the keys `under`, a training checkpoint."""
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("archive/data.pkl", _torch_pickle(w, legacy=False))
+        archive.writestr("archive/data.pkl", _torch_pickle(w, legacy=False, under=under))
         archive.writestr("archive/version", "3\n")
         archive.writestr("archive/byteorder", "little")
         for i, value in enumerate(w.values()):
@@ -320,7 +320,7 @@ def torch_legacy(w: Weights) -> bytes:
     return b"".join([*head, _torch_pickle(w, legacy=True), keys, *storages])
 
 
-def _torch_pickle(w: Weights, legacy: bool) -> bytes:
+def _torch_pickle(w: Weights, legacy: bool, under: tuple[str, ...] = ()) -> bytes:
     """The pickle, written opcode by opcode, since pickling needs the classes of PyTorch."""
 
     def number(n: int) -> bytes:
@@ -347,6 +347,8 @@ def _torch_pickle(w: Weights, legacy: bool) -> bytes:
         hooks = b"ccollections\nOrderedDict\n)R"
         arguments = row(row(*storage) + b"Q", number(0), shape, strides, b"\x89", hooks)
         body += text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R"
+    if under:
+        body = text("epoch") + number(3) + b"".join(text(key) + b"}(" + body + b"u" for key in under)
     return b"\x80\x02}(" + body + b"u."
 
 

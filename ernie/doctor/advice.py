@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from ernie import runtime
 from ernie.doctor.machine import Machine, version
 from ernie.doctor.stack import Kernels, Paddle, Stack
 
@@ -70,8 +71,5 @@ def _threads(machine: Machine) -> Iterator[str]:
             f"{machine.threads_from} makes it {machine.threads} thread{'s' * (machine.threads != 1)} on "
             f"{machine.cores} core{'s' * (machine.cores != 1)}: unset it, or set it to {machine.cores}"
         )
-    if machine.busy_cores > machine.cores / 2:
-        yield (
-            f"other programs keep {machine.busy_cores:.1f} of {machine.cores} cores busy: the speeds above are lower "
-            "than the machine's"
-        )
+    if note := runtime.note_on_others(machine.busy_cores, machine.cores):
+        yield f"{note}: the speeds above are lower than the machine's"

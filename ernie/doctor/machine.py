@@ -58,7 +58,7 @@ def find() -> Machine:
         threads_from=_threads_from(),
         memory=runtime.total_memory(),
         memory_free=runtime.total_memory("MemAvailable"),
-        busy_cores=os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0,
+        busy_cores=runtime.busy_cores(),
         gpus=gpus(),
         compiler=_compiler(),
         cache=str(build.cache()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,13 @@ from paddle import Tensor, nn
 from paddle.distributed.fleet.utils import recompute
 
 from ernie.data.batch import Layout
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.kernels.attention import attention
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
+from ernie.kernels.precision import current
 from ernie.kernels.stack import TransformerStack
 from ernie.model.cache import ExtendedCache, KeyValueCache
 from ernie.model.config import EncoderConfig
@@ -57,6 +59,9 @@ class Encoder(nn.Layer):
         if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
+        if current() == "int8" and not inferring:
+            lower = "int8 is for inference, under paddle.no_grad(): these layers compute in a higher precision"
+            warnings.warn(lower, Remark, stacklevel=4)
         for index, layer in enumerate(self.layers, 1):
             rows = needed if index == len(self.layers) else None
             # Where the input needs no gradient, Paddle's recompute would drop the gradients of the layer's weights.

@@ -5,6 +5,7 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from paddle import LazyGuard, Tensor, nn
 
 from ernie.config import differences
 from ernie.data.batch import Packed
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.kernels.mask import Mask
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -34,10 +35,10 @@ from ernie.model.pretrained import (
 )
 from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
-from ernie.model.published.load import load
+from ernie.model.published.load import NO_POOLER, load, without_pooler
 from ernie.model.save import save
 from ernie.model.vectors import Pooling, Text, encode
-from ernie.model.weights import load_weights, shapes
+from ernie.model.weights import arrays, read_arrays, set_weights, shapes
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -188,8 +189,12 @@ class ErnieModel(nn.Layer):
         folder = model_folder(hub.find(path))
         if detect_format(folder) != "ernie":
             return load(folder, cls)
-        model = cls(EncoderConfig.read(folder / CONFIG_FILE), initialize=False)
-        load_weights(model, folder / WEIGHTS_FILE)
+        weights = read_arrays(folder / WEIGHTS_FILE)
+        pooler = len(without_pooler(weights)) < len(weights)
+        model = cls(EncoderConfig.read(folder / CONFIG_FILE), initialize=not pooler)
+        set_weights(model, weights if pooler else {**arrays(model), **weights}, str(folder / WEIGHTS_FILE))
+        if not pooler:  # converted from a model that has none
+            warnings.warn(f"{folder}: {NO_POOLER}", Remark, stacklevel=2)
         if (folder / MASKED_HEAD_FILE).is_file():
             model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
         if (folder / TOKENIZER_FOLDER).is_dir():

@@ -34,8 +34,11 @@ class Padding:
     def of(cls, shape: tuple[int, int], attention_mask: np.ndarray | None) -> Padding:
         """Derive it from a mask, 1 for tokens and 0 for padding, which may be anywhere; None means no padding.
 
-        Raises UserError for a sequence without tokens.
+        Raises UserError for other numbers, and for a sequence without tokens.
         """
+        if attention_mask is not None and not np.isin(attention_mask, (0, 1)).all():
+            found = attention_mask[~np.isin(attention_mask, (0, 1))].flat[0]
+            raise UserError(f"attention_mask: expected 1 for tokens and 0 for padding, found {found}")
         if attention_mask is None or attention_mask.all():
             return cls(shape, Layout.of_lengths(np.full(*shape)), None)
         is_token = attention_mask != 0

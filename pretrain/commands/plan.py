@@ -50,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
     from ernie.errors import UserError
-    from ernie.runtime import require_paddle
+    from ernie.report.words import plural
+    from ernie.runtime import busy_cores, cores, note_on_others, require_paddle
     from pretrain.config import load
     from pretrain.ledger import markdown
     from pretrain.planner.cost import work_planned
@@ -70,6 +71,8 @@ def main(arguments: argparse.Namespace) -> int:
         from pretrain.planner.calibrate import calibrate
 
         print("measuring this machine for about a minute; nothing else should run on it", file=sys.stderr)
+        if note := note_on_others(busy_cores(), cores()):
+            print(f"note: {note}: the figures will be too low, and measuring takes longer", file=sys.stderr)
         precision = resolve(config.train.precision)
         calibrate(work, arguments.devices, precision, config.train.amp_level).write(here())
         arguments.kind = HERE
@@ -82,7 +85,10 @@ def main(arguments: argparse.Namespace) -> int:
     if remark := plan.remark_on_data():
         print(f"note: {remark}", file=sys.stderr)
     tried = "all tried" if plan.all_tried else "a learned search tried some"
-    print(f"{plan.layouts:,} layouts, {tried}, {len(plan.found):,} of these fit; the fastest:\n")
+    print(
+        f"{plural(plan.layouts, 'layout')}, {tried}, {len(plan.found):,} of these fit; the fastest, of each division "
+        "of the devices the one with the best options:\n"
+    )
     print(markdown(plan.table(arguments.top)))
     print(f"\nThe first spends its time on: {plan.spent()}.\n\n{block(plan.best, work)}")
     return 0

@@ -13,6 +13,9 @@ import copy
 import gc
 import json
 import math
+import os
+import shutil
+import signal
 import statistics
 import sys
 import tempfile
@@ -56,24 +59,30 @@ _LAYERS, _SPLIT, _HANDED, _PIPED = "layers", "split layers", "handing over", "pi
 _BASES = {_LAYERS: "base", _SPLIT: "split_base", _HANDED: "handed_base", _PIPED: "piped_base"}
 _REPEATS = 12
 _ROW = 50  # small all-reduces in a row
+_SIGNALLED = 128  # a higher exit status: of a process that a signal has ended
 _STEPS = 24  # of the small model whose memory is measured
 
 
 def calibrate(work: Work, processes: int, precision: Precision, level: Level = "O1") -> Machine:
     """Measure this machine for the layers of `work` with `processes` processes: at least two, at most one per device.
 
-    On a CPU, each core counts as a device.  Raises UserError when a measuring process fails.
+    On a CPU, each core counts as a device.  Raises UserError when a measuring process fails, KeyboardInterrupt when a
+    signal asks them to end.
     """
     count = max(2, min(processes, _devices()))
     case = {"shape": asdict(work.shape), "tokens": work.tokens, "length": work.length}
     case |= {"precision": precision, "level": level}
-    with tempfile.TemporaryDirectory(prefix="ernie-calibrate-") as folder:
-        file = Path(folder) / "machine.json"
-        for part in _parts(work.shape, count):
-            arguments = [part, json.dumps(case), str(file)]
-            if launch(arguments, count, Path(folder), module=__name__) or not file.is_file():
-                raise UserError("this machine could not be measured; why is said above")
-        machine = Machine.read(file)
+    folder = Path(tempfile.mkdtemp(prefix="ernie-calibrate-"))  # kept after a failure: it has the processes' messages
+    file = folder / "machine.json"
+    for part in _parts(work.shape, count):
+        status = launch([part, json.dumps(case), str(file)], count, folder, module=__name__)
+        if status >= _SIGNALLED:
+            shutil.rmtree(folder)
+            raise KeyboardInterrupt
+        if status or not file.is_file():
+            raise UserError("this machine could not be measured; why is said above")
+    machine = Machine.read(file)
+    shutil.rmtree(folder)
     if not machine.at_once:
         return machine
     small = replace(work, shape=replace(work.shape, vocab_size=_VOCABULARY))
@@ -95,6 +104,8 @@ def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run one of the measuring processes; the first one writes the result."""
+    # Nothing is to be saved, and Paddle's own handler would print a stack.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(_SIGNALLED + signal.SIGTERM))
     part, case, file = arguments[0], json.loads(arguments[1]), Path(arguments[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
     world = World.start(_parts(shape, count)[part])

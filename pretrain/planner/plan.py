@@ -146,18 +146,21 @@ def block(found: Cost, work: Work) -> str:
 
 def assumptions(work: Work, machine: Machine) -> Sequence[str]:
     """The assumptions behind the predictions."""
+    batches = "micro-batch" if work.micro_batches == 1 else "micro-batches"
     return [
         f"{machine.name}: {machine.products / 1e12:,.3g} TFLOP/s in layers, {in_bytes(machine.memory)}, "
         f"{in_bytes(machine.near.bandwidth)}/s within a node of {machine.per_node}, "
         f"{in_bytes(machine.far.bandwidth)}/s between nodes",
-        f"a step of {work.micro_batches} micro-batches of {work.tokens:,} tokens, in sequences of {work.length:,.0f}",
+        f"a step of {work.micro_batches} {batches} of {work.tokens:,} tokens, in sequences of {work.length:,.0f}",
         "communication does not overlap with computation; making batches and measuring take no time",
     ]
 
 
 def in_seconds(value: float) -> str:
-    """A duration in s or ms."""
-    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
+    """A duration in s, ms or microseconds."""
+    if value >= 1:
+        return f"{value:.2f} s"
+    return f"{1e3 * value:.1f} ms" if value >= 1e-3 else f"{1e6 * value:.0f} µs"
 
 
 def in_bytes(value: float) -> str:

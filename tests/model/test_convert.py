@@ -15,7 +15,7 @@ from helpers import numbered
 from safetensors.numpy import load_file
 
 from ernie.cli import main
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
@@ -228,13 +228,13 @@ def test_any_change_of_a_weight_fails_the_conversion(
 ) -> None:
     write(make(), tmp_path / "ours", "ernie")
 
-    def write_changed(model: ErnieModel, folder: Path, to: Target) -> list[str]:
+    def write_changed(model: ErnieModel, folder: Path, to: Target, *, pooler: bool) -> list[str]:
         parameters = dict(model.named_parameters())
         parameters |= {f"masked_head.{name}": value for name, value in model.masked_head.named_parameters()}
         before = parameters[part].numpy()
         parameters[part].set_value(np.nextafter(before, np.float32(9)))
         try:
-            return write(model, folder, to)
+            return write(model, folder, to, pooler=pooler)
         finally:
             parameters[part].set_value(before)
 
@@ -256,6 +256,22 @@ def test_differences_are_absolute_up_to_one_and_relative_above() -> None:
     check = Check.of("it", {"a": small, "b": large}, {"a": small + 0.1, "b": large + 0.4})
     assert check.differences["a"] == pytest.approx(0.1)
     assert check.differences["b"] == pytest.approx(0.4 / 40.4)
+
+
+@pytest.mark.parametrize("to", ["hf", "paddlenlp", "ernie"])
+def test_a_pooler_that_the_source_lacks_is_not_written_either(tmp_path: Path, to: Target) -> None:
+    bare = {name: values for name, values in weights().items() if "pooler" not in name}
+    checkpoints.hugging_face(tmp_path, bare, SETTINGS)
+    write_vocabulary(tmp_path)
+    first = convert(tmp_path, tmp_path / "first", to, ErnieModel)
+    second = convert(tmp_path / "first", tmp_path / "second", "hf", ErnieModel)
+    for certificate in (first, second):
+        assert certificate.passed and certificate.weights_identical
+        assert any("has no pooler" in note for note in certificate.notes)
+        assert not any("pooler" in check.differences for check in certificate.checks)
+    assert not any("pooler" in name for name in load_file(tmp_path / "second" / "model.safetensors"))
+    with pytest.warns(Remark, match="has no pooler; the model's own is untrained"):
+        ErnieModel.from_pretrained(tmp_path / "first")
 
 
 def test_nan_never_passes() -> None:

@@ -82,6 +82,20 @@ def test_every_array_is_read_with_its_type_and_shape(name: str, tmp_path: Path) 
         assert np.array_equal(found[key], value)
 
 
+@pytest.mark.parametrize("key", ["model", "state_dict", "module"])
+def test_the_weights_inside_a_training_checkpoint_are_found(key: str, tmp_path: Path) -> None:
+    torch_archive(tmp_path / "last.bin", ARRAYS, under=(key,))
+    found = read_torch(tmp_path / "last.bin")
+    assert found.keys() == ARRAYS.keys()
+    assert all(np.array_equal(found[name], values) for name, values in ARRAYS.items())
+
+
+def test_a_checkpoint_with_several_sets_of_weights_is_refused(tmp_path: Path) -> None:
+    torch_archive(tmp_path / "last.bin", ARRAYS, under=("model", "average"))
+    with pytest.raises(UserError, match="expected weights by name, found epoch, model, average; save the weights"):
+        read_torch(tmp_path / "last.bin")
+
+
 @pytest.mark.parametrize("name", list(READERS))
 def test_a_truncated_file_raises_an_error_that_names_it(name: str, tmp_path: Path) -> None:
     write, read_back = READERS[name]

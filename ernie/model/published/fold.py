@@ -6,11 +6,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ernie.errors import UserError
+from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.weights import arrays, set_weights
 
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
+
+
+def check_task(config: EncoderConfig, task: int) -> None:
+    """Raise UserError unless a model has this task embedding."""
+    if not 0 <= task < config.task_vocab_size:
+        has = f"the tasks 0 to {config.task_vocab_size - 1}" if config.task_vocab_size else "no task embeddings"
+        raise UserError(f"--task {task}: the model has {has}")
 
 
 def fold_task(model: ErnieModel, task: int) -> ErnieModel:
@@ -20,9 +28,7 @@ def fold_task(model: ErnieModel, task: int) -> ErnieModel:
     has no such task.
     """
     config = model.config
-    if not 0 <= task < config.task_vocab_size:
-        has = f"the tasks 0 to {config.task_vocab_size - 1}" if config.task_vocab_size else "no task embeddings"
-        raise UserError(f"--task {task}: the model has {has}")
+    check_task(config, task)
     weights = arrays(model)
     weights["embedding.segment.weight"] += weights.pop("embedding.task.weight")[task]
     result = type(model)(replace(config, task_vocab_size=0), initialize=False)

@@ -18,6 +18,8 @@ def find(name: str | Path) -> Path:
     The hub's own cache and settings apply (HF_HOME, HF_ENDPOINT, HF_HUB_OFFLINE).  Raises UserError when there is no
     such folder and the hub cannot be reached or has no such model; the message says which files to put where.
     """
+    if not isinstance(name, (str, Path)) or not str(name):
+        raise UserError(f"expected the folder or the name of a model, found {name!r:.60}")
     path = Path(name)
     if path.exists():
         return path

@@ -20,6 +20,7 @@ from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.vocabulary import read_tokenizer
 from ernie.model.weights import arrays, set_weights
+from ernie.report.words import plural
 
 if TYPE_CHECKING:  # ernie.model.ernie imports this module
     from ernie.model.ernie import ErnieModel
@@ -31,8 +32,10 @@ TABLES: dict[Kind, tuple[Names, ...]] = {
     "bert-tf": (names.TENSORFLOW,),
 }
 _POOLER = ("pooler.dense.weight", "pooler.dense.bias")
+NO_POOLER = "has no pooler; the model's own is untrained"
 _OPTIONAL = ("embedding.task.weight", *_POOLER)
 _MAX_LISTED = 12
+_LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all formats
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     if kind is None:
         raise UserError(f"{folder}: holds no checkpoint. Expected {expected_files()}")
     if kind == "ernie":
-        return LoadedCheckpoint(model_class.from_pretrained(folder), kind)
+        return _read_own(folder, model_class)
     path, settings = read_settings(folder, kind)
     check_supported(settings, path)
     file, weights = read_weights(folder, kind)
@@ -80,7 +83,8 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     _check_complete(wanted, ours, file)
     config, notes = shape_of(settings, ours, kind, path)
     unused = [name for current, name in original_names.items() if current not in {*wanted.values(), *table.copies}]
-    notes += _unused(unused) + _missing(wanted, ours, settings.get("task_type_vocab_size"))
+    tasks = settings.get("task_type_vocab_size") if settings.get("use_task_id", True) else None
+    notes += _unused(unused, config.layers) + _missing(wanted, ours, tasks)
     encoder_weights = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
     pooler = _has_pooler(ours)
     model = model_class(config, initialize=not pooler)
@@ -89,6 +93,15 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     model.tokenizer, tokenizer_notes = read_tokenizer(folder, config.vocab_size)
     model.eval()
     return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes), pooler)
+
+
+def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
+    """Read a model of this library, with its remarks as notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = model_class.from_pretrained(folder)
+    notes = tuple(NO_POOLER for warning in caught if str(warning.message).endswith(NO_POOLER))
+    return LoadedCheckpoint(model, "ernie", notes, pooler=not notes)
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:
@@ -127,7 +140,7 @@ def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], f
 def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
     notes = []
     if not _has_pooler(ours):
-        notes.append("has no pooler; the model's own is untrained")
+        notes.append(NO_POOLER)
     if tasks and "embedding.task.weight" not in ours:
         notes.append("has no task embeddings, though its settings speak of them; the model has none")
     return notes
@@ -137,9 +150,23 @@ def _has_pooler(ours: Mapping[str, np.ndarray]) -> bool:
     return all(name in ours for name in _POOLER)
 
 
-def _unused(unused: list[str]) -> list[str]:
+def without_pooler(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return weights with this library's names without the pooler's."""
+    return {name: values for name, values in weights.items() if name not in _POOLER}
+
+
+def _unused(unused: list[str], layers: int) -> list[str]:
+    """Return notes on the weights that the model lacks, and on those of layers beyond the settings' number."""
     unused = [name for name in unused if not name.endswith("position_ids")]  # not weights, but the numbers 0, 1, 2, ...
-    return [f"there is no place for {summarize_names(sorted(unused))}"] if unused else []
+    beyond = {name: int(found[1]) for name in unused if (found := _LAYER.search(name)) and int(found[1]) >= layers}
+    notes = []
+    if beyond:
+        notes.append(
+            f"its settings say {plural(layers, 'layer')}, the weights have {max(beyond.values()) + 1}: the "
+            f"others are left out"
+        )
+    others = sorted(set(unused) - set(beyond))
+    return notes + ([f"there is no place for {summarize_names(others)}"] if others else [])
 
 
 def _untied(
@@ -163,7 +190,8 @@ def _set_head(
     if missing:
         return [f"its masked-token head is left out: it lacks {summarize_names(missing)}"]
     if untied:
-        return [f"its masked-token head is left out: {', '.join(untied)} is not tied to the token embeddings"]
+        verb = "is" if len(untied) == 1 else "are"
+        return [f"its masked-token head is left out: {' and '.join(untied)} {verb} not tied to the token embeddings"]
     head = MaskedTokenHead(model)
     set_weights(head, head_weights, origin)
     head.eval()

@@ -32,7 +32,7 @@ _APPROXIMATE = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu.approximate"
 _UNSUPPORTED = {
     "is_decoder": (False, "a decoder attends only to the tokens before each token"),
     "add_cross_attention": (False, "it attends to a second encoder"),
-    "position_embedding_type": ("absolute", "its positions are relative"),
+    "position_embedding_type": ("absolute", "it adds relative positions in attention"),
 }
 
 

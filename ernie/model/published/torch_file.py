@@ -58,11 +58,20 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
     bfloat16 is converted to float32.  Raises UserError when the file is damaged or holds anything but weights.
     """
     content = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
+    if isinstance(content, dict) and not _holds_tensors(content):  # the weights lie in a training checkpoint
+        inner = [part for part in content.values() if isinstance(part, dict) and _holds_tensors(part)]
+        if len(inner) == 1:
+            [content] = inner
+        elif inner or content:
+            keys = ", ".join(map(str, content))
+            raise UserError(f"{path}: expected weights by name, found {keys:.80}; save the weights alone")
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected weights by name, found {type(content).__name__}")
     return {name: _values(item, path) for name, item in content.items() if isinstance(item, _Tensor)}
+
+
+def _holds_tensors(content: dict[Any, Any]) -> bool:
+    return any(isinstance(item, _Tensor) for item in content.values())
 
 
 def _read_archive(path: Path) -> Any:

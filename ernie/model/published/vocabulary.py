@@ -21,11 +21,15 @@ _SHOWN = 3
 def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, list[str]]:
     """Load the tokenizer in a folder; return it, and notes on differences from that of its own framework.
 
-    Raises UserError when it has more tokens than the model's `vocab_size`.
+    One that this library does not have is noted, too: the weights are of use without it.  Raises UserError when it has
+    more tokens than the model's `vocab_size`.
     """
     if not any(list(folder.glob(name)) for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE)):
         return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
-    tokenizer = load_tokenizer(folder)
+    try:
+        tokenizer = load_tokenizer(folder)
+    except UserError as error:
+        return None, [f"its tokenizer cannot be used, and the model has none ({error})"]
     if tokenizer.vocab_size > vocab_size:
         raise UserError(
             f"{folder}: the vocabulary has {tokenizer.vocab_size} tokens, the model only {vocab_size}: they do not "

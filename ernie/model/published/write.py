@@ -10,7 +10,9 @@ import numpy as np
 import paddle
 
 from ernie.model.config import EncoderConfig
+from ernie.model.pretrained import WEIGHTS_FILE
 from ernie.model.published import names
+from ernie.model.published.load import without_pooler
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import PADDLENLP_ERNIE_EPSILON, settings_for
 from ernie.model.weights import arrays, save_arrays
@@ -23,23 +25,27 @@ if TYPE_CHECKING:
 Target = Literal["ernie", "hf", "paddlenlp"]
 
 
-def write(model: ErnieModel, folder: Path, to: Target) -> list[str]:
+def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -> list[str]:
     """Write configuration, weights and tokenizer into `folder`, which is created if needed.
 
-    Returns a note, one sentence each, for everything that the target format cannot represent.
+    Without `pooler` it is left out, as that of a source without one is random.  Returns a note, one sentence each, for
+    everything that the target format cannot represent.
     """
+    own = arrays(model) if pooler else without_pooler(arrays(model))
     if to == "ernie":
         model.save_pretrained(folder)
+        if not pooler:
+            save_arrays(own, folder / WEIGHTS_FILE)
         return []
     folder.mkdir(parents=True, exist_ok=True)
     settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
     _write_json(folder / "config.json", settings)
     if to == "hf":
-        weights = rename_weights(model, names.HUGGING_FACE, settings["model_type"])
+        weights = rename_weights(model, own, names.HUGGING_FACE, settings["model_type"])
         # transformers requires this metadata, which says that the tensors are in PyTorch's layout.
         save_arrays(weights, folder / "model.safetensors", {"format": "pt"})
     else:
-        weights = rename_weights(model, names.PADDLENLP, settings["model_type"])
+        weights = rename_weights(model, own, names.PADDLENLP, settings["model_type"])
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
     return [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
@@ -61,14 +67,13 @@ def _epsilon_notes(config: EncoderConfig, settings: dict[str, Any], to: Target) 
     ]
 
 
-def rename_weights(model: ErnieModel, table: Names, family: str) -> dict[str, np.ndarray]:
-    """Return the model's weights with a format's names and orientation.
+def rename_weights(model: ErnieModel, own: dict[str, np.ndarray], table: Names, family: str) -> dict[str, np.ndarray]:
+    """Return a model's `own` weights, and those of its head, with a format's names and orientation.
 
     Encoder names are prefixed with `family` if there is also a head, as in published checkpoints.
     """
-    own = arrays(model)
     if model.masked_head is not None:
-        own |= {HEAD + name: values for name, values in arrays(model.masked_head).items()}
+        own = own | {HEAD + name: values for name, values in arrays(model.masked_head).items()}
     prefix = "" if model.masked_head is None else f"{family}."
     theirs = table.of_encoder(model.config.layers, prefix) | table.of_head()
     weights = {theirs[name]: np.ascontiguousarray(v.T if table.is_transposed(name) else v) for name, v in own.items()}
