@@ -52,8 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output is gone (`ernie tasks | head`): print nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except KeyboardInterrupt:
-        return _ended(signals[-1] if signals else signal.SIGINT)
+    except KeyboardInterrupt as interrupt:  # its argument is the number of a signal that was handled elsewhere
+        return _ended(signals[-1] if signals else next(iter(interrupt.args), signal.SIGINT))
     except Exception as error:
         if signals:  # inside Paddle's C++ the KeyboardInterrupt becomes another error
             return _ended(signals[-1])

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def calibrate(work: Work, processes: int, precision: Precision, level: Level = "
         status = launch([part, json.dumps(case), str(file)], count, folder, module=__name__)
         if status >= _SIGNALLED:
             shutil.rmtree(folder)
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(status - _SIGNALLED)
         if status or not file.is_file():
             raise UserError("this machine could not be measured; why is said above")
     machine = Machine.read(file)
@@ -104,8 +105,7 @@ def _parts(shape: EncoderConfig, processes: int) -> dict[str, ParallelConfig]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run one of the measuring processes; the first one writes the result."""
-    # Nothing is to be saved, and Paddle's own handler would print a stack.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(_SIGNALLED + signal.SIGTERM))
+    _end_promptly()
     part, case, file = arguments[0], json.loads(arguments[1]), Path(arguments[2])
     shape, count = EncoderConfig(**case["shape"]), ranks()
     world = World.start(_parts(shape, count)[part])
@@ -128,6 +128,23 @@ def main(arguments: Sequence[str]) -> None:
         machine = replace(machine, **base)
         if world.is_first:
             machine.write(file)
+
+
+def _end_promptly() -> None:
+    """Have a SIGTERM end this process at once: there is nothing to save, and others would call a slower one dead.
+
+    A handler in Python runs only between Paddle's operators, but a thread can act while they compute.
+    """
+    received, sent = os.pipe()
+    os.set_blocking(sent, False)
+    signal.set_wakeup_fd(sent)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
+    def end() -> None:
+        os.read(received, 1)
+        os._exit(_SIGNALLED + signal.SIGTERM)
+
+    Thread(target=end, daemon=True, name="end").start()
 
 
 def _rehearsed_peak(work: Work, world: World) -> float:

@@ -154,7 +154,10 @@ def test_a_model_without_a_tokenizer_is_refused_before_anything_is_written(
         (["nowhere", "--to", "onnx", "--output", "there"], "nowhere"),
         (["done", "--to", "onnx", "--output", "encoder"], "encoder: is there already; give a new folder"),
         (["done", "--to", "paddle", "--int8", "--output", "there"], "--int8 is for --to onnx"),
-        (["encoder", "--to", "onnx", "--task", "16", "--output", "there"], "--task 16: expected a number from 0 to 15"),
+        (
+            ["encoder", "--to", "onnx", "--task", "16", "--output", "there"],
+            "--task 16: the model has the tasks 0 to 15",
+        ),
         (["done", "--to", "onnx", "--task", "0", "--output", "there"], "--task: done is a fine-tuned model"),
         (["done", "--to", "onnx", "--input", "none.tsv", "--output", "there/model"], "none.tsv"),
     ],

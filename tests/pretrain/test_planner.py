@@ -259,7 +259,7 @@ def test_the_command_prints_layouts_reasons_and_the_yaml_block(
     assert "assumed: a100 in bf16 at O1: 140 TFLOP/s in layers, 80 GB, 1 GB/s within a node of 8" in printed.err
     rows = [line for line in printed.out.splitlines() if line.startswith("| ")]
     assert len(rows) == 4
-    assert re.search(r"\d+\.\d% slower: [\d.]+ m?s more for ", rows[-1])
+    assert re.search(r"\d+\.\d% slower: [\d.]+ [mµ]?s more for ", rows[-1])
     shown = printed.out[printed.out.index("parallel:") :]
     assert build(ParallelConfig, from_dict(yaml.safe_load(shown)["parallel"])).processes == 8
 
