@@ -133,6 +133,14 @@ def test_a_vocabulary_with_more_tokens_than_the_table_has_rows_is_refused(tmp_pa
         load(tmp_path)
 
 
+def test_a_weight_of_another_shape_is_reported_with_the_files_name_and_orientation(tmp_path: Path) -> None:
+    name = "ernie.encoder.layer.1.intermediate.dense.weight"
+    cut = weights()[name][:, :-1]
+    shape = rf"\[{cut.shape[0]}, {cut.shape[1]}\], expected \[{cut.shape[0]}, {cut.shape[1] + 1}\]"
+    with pytest.raises(UserError, match=rf"{name} has the shape {shape} by its embeddings and settings"):
+        load(tmp_path, without=(name,), add={name: cut})
+
+
 def test_with_fewer_layers_in_the_settings_the_first_ones_are_loaded(tmp_path: Path) -> None:
     """The frameworks do the same; the layers left out are reported."""
     found = load(tmp_path, num_hidden_layers=1)

@@ -19,7 +19,7 @@ from ernie.model.published.folder import Kind, Weights, detect_format, expected_
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.vocabulary import read_tokenizer
-from ernie.model.weights import arrays, set_weights
+from ernie.model.weights import arrays, set_weights, shapes
 from ernie.report.words import plural
 
 if TYPE_CHECKING:  # ernie.model.ernie imports this module
@@ -88,6 +88,14 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     encoder_weights = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
     pooler = _has_pooler(ours)
     model = model_class(config, initialize=not pooler)
+    for name, expected in shapes(model).items():
+        if name in ours and list(ours[name].shape) != expected:
+            theirs = weights[found[name]]
+            order = -1 if theirs.shape != ours[name].shape else 1
+            raise UserError(
+                f"{file}: {found[name]} has the shape {list(theirs.shape)}, expected {expected[::order]} by its "
+                "embeddings and settings"
+            )
     set_weights(model, encoder_weights if pooler else {**arrays(model), **encoder_weights}, str(file))
     notes += _set_head(model, ours, wanted, _untied(table, original_names, weights, ours), str(file))
     model.tokenizer, tokenizer_notes = read_tokenizer(folder, config.vocab_size)
