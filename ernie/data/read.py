@@ -123,9 +123,24 @@ def _find_in(folder: Path) -> list[Input]:
     for parent in sorted(own, key=str):
         warnings.warn(f"{folder / parent}: was made by this library and is not read as text", Remark, stacklevel=2)
     texts = [path for path in visible if own.isdisjoint(path.relative_to(folder).parents)]
+    others = _other_suffixes(folder, own)
+    if texts and others:
+        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        warnings.warn(f"{folder}: files that end in {shown} are not read as text", Remark, stacklevel=2)
     if not texts:
         raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
     return [_input(path) for path in texts]
+
+
+def _other_suffixes(folder: Path, own: set[Path]) -> list[str]:
+    """Return the suffixes of the visible files in a folder that are not read."""
+    found = set()
+    for path in folder.rglob("*"):
+        inner = path.relative_to(folder)
+        is_visible = not any(part.startswith(".") for part in inner.parts)
+        if path.suffix and is_visible and not _is_readable(path) and path.is_file() and own.isdisjoint(inner.parents):
+            found.add(path.suffix)
+    return sorted(found)
 
 
 def _is_own(folder: Path) -> bool:

@@ -8,7 +8,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from threading import Thread
+from typing import Any, Literal
 
 import numpy as np
 import sentencepiece
@@ -19,7 +20,7 @@ from ernie.text.scripts import HAN_CHARACTER
 from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
-_MAX_LINE = 4000  # characters; SentencePiece ignores longer lines
+_MAX_LINE = 4000  # characters; SentencePiece ignores lines that are longer, in bytes, than it is told
 _MAX_LINES = 2_000_000
 _MAX_LETTERS = 1000  # characters in a WordPiece vocabulary, not counting Chinese ones
 _CHINESE_SHARE = 0.5  # of the vocabulary, for Chinese characters, unless _MAX_LETTERS is more
@@ -103,9 +104,10 @@ def train_sentencepiece(
     model = io.BytesIO()
     lines = _ErrorKeeper(_lines(_checked(texts)))
     try:
-        sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=lines,
+        _train_interruptibly(
+            lines,
             model_writer=model,
+            max_sentence_length=4 * _MAX_LINE,  # bytes: a character has up to four
             model_type=model_type,
             vocab_size=vocab_size,
             normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
@@ -140,18 +142,45 @@ def train_sentencepiece(
     return tokenizer
 
 
+def _train_interruptibly(lines: _ErrorKeeper, **options: Any) -> None:
+    """Have SentencePiece train in a thread, so that signals are handled meanwhile; what it raises is raised here.
+
+    It may take minutes, and lets other threads run.
+    """
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            sentencepiece.SentencePieceTrainer.Train(sentence_iterator=lines, **options)
+        except BaseException as error:  # raised again in the caller's thread
+            raised.append(error)
+
+    thread = Thread(target=run, daemon=True, name="sentencepiece")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)  # a longer wait for a lock would hold back signals on some systems
+    finally:
+        lines.stopped = True
+    if raised:
+        raise raised[0]
+
+
 class _ErrorKeeper:
     """An iterator that keeps the exception it raised, of which SentencePiece would only pass on the message."""
 
     def __init__(self, texts: Iterator[str]):
         self._texts = texts
         self.error: Exception | None = None
+        self.stopped = False  # ends the training, if it still reads
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
         try:
+            if self.stopped:
+                raise RuntimeError("interrupted")
             return next(self._texts)
         except StopIteration:
             raise

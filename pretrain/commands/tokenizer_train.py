@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -31,6 +32,7 @@ from ernie.text.wordpiece import VOCABULARY_FILE
 from pretrain.corpus.config import MOST_MB
 from pretrain.corpus.sample import sample
 
+_PROGRESS_INTERVAL = 5.0  # seconds
 _MOST = 100_000_000  # entries: more than any real vocabulary has
 SUMMARY = "train a WordPiece or SentencePiece tokenizer on text"
 
@@ -77,7 +79,8 @@ def main(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.vocab_size <= _MOST or not 0 < arguments.sample_mb <= MOST_MB:
         raise UserError(f"--vocab-size and --sample-mb: expected numbers above 0, at most {_MOST:,} and {MOST_MB:,}")
     options = configuration.build(_Recipe, configuration.read(None, arguments.set)).read
-    texts = _Texts(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6))
+    say = None if arguments.quiet else partial(print, file=sys.stderr, flush=True)
+    texts = _Texts(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6), say)
     try:
         tokenizer = _train(arguments, texts)
     except UserError as error:
@@ -86,6 +89,8 @@ def main(arguments: argparse.Namespace) -> int:
         lines = [f"learned from {plural(texts.documents, 'document')}, {texts.bytes / 1e6:.1f} MB", *texts.problems]
         if tokenizer.vocab_size > arguments.vocab_size:
             lines.append(f"special tokens and characters alone need more entries than {arguments.vocab_size:,}")
+        elif tokenizer.vocab_size < arguments.vocab_size:
+            lines.append(f"this text gives no more entries, though {arguments.vocab_size:,} were asked for")
         print(*(f"tokenizer train: {line}" for line in lines), sep="\n", file=sys.stderr)
     print(f"{arguments.output}: {tokenizer.kind}, {tokenizer.vocab_size:,} entries")
     return 0
@@ -104,10 +109,11 @@ class _Recipe:
 
 
 class _Texts:
-    """The paragraphs of a sample's documents, counted as they are read."""
+    """The paragraphs of a sample's documents, counted as they are read; `say` is told if this takes long."""
 
-    def __init__(self, inputs: Sequence[Input], options: ReadOptions, size: int):
+    def __init__(self, inputs: Sequence[Input], options: ReadOptions, size: int, say: Callable[[str], None] | None):
         self._source = sample(inputs, options, size, self._drop)
+        self._say = say
         self.documents = 0
         self.bytes = 0
         self._dropped = 0
@@ -126,10 +132,16 @@ class _Texts:
         self._first = self._first or item
 
     def __iter__(self) -> Iterator[str]:
+        started = said = time.monotonic()
         for document in self._source:
             self.documents += 1
             self.bytes += len(document.text.encode())
             yield from filter(str.strip, (document.title, *document.text.split("\n")))
+            if self._say is not None and (now := time.monotonic()) - said > _PROGRESS_INTERVAL:
+                said = now
+                self._say(f"tokenizer train: {self.bytes / 1e6:.1f} MB read")
+        if self._say is not None and said > started:
+            self._say(f"tokenizer train: all {self.bytes / 1e6:.1f} MB read; learning the entries")
 
 
 def _train(arguments: argparse.Namespace, texts: _Texts) -> Tokenizer:

@@ -14,6 +14,7 @@ from ernie.data.shard_writer import Documents
 
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
+_MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 
 _SHARES = {  # shares of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
@@ -109,6 +110,13 @@ class CorpusReport:
             lines.append(
                 f"a document of {counts.longest:,} tokens is rarely one text: are documents separated as "
                 "docs/corpus.md says for such a file, by a blank line for instance?"
+            )
+        unknown = counts.tokens["unknown"] / max(counts.total("tokens"), 1)
+        if unknown > _MANY_UNKNOWN:
+            lines.append(
+                f"{unknown:.0%} of the tokens are unknown: the tokenizer lacks characters of this text, or a script "
+                "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "
+                "helps"
             )
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]

@@ -51,7 +51,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         parts += ["## Fine-tuned", "Scores after fine-tuning:", markdown(downstream_rows(downstream))]
     parts += [
         "## Use",
-        f"```console\nernie finetune CONFIG --model {folder} --output RUN\n```",
+        f"```console\nernie finetune CONFIG --model {shlex.quote(str(folder))} --output RUN\n```",
         f'```python\nfrom ernie import ErnieModel\n\nmodel = ErnieModel.from_pretrained("{folder}")\n```',
     ]
     return "\n\n".join(parts) + "\n"

@@ -9,10 +9,10 @@ from pretrain.history import History
 from pretrain.ledger import Ledger, beats_majority, best
 from pretrain.schedule import Schedule
 
-_LAST_SHARE, _LAST_MOST = 0.05, 100  # of a task's last steps whose mean is reported as its loss
+_LAST_SHARE, _LAST_LEAST, _LAST_MOST = 0.05, 8, 100  # of a task's last steps whose mean is reported as its loss
 TASKS_NOTE = (
     "The metric is measured on held-out documents; majority is what always answering the most frequent label scores. "
-    f"The loss is the mean over the last {_LAST_SHARE:.0%} of the task's steps, at most {_LAST_MOST}."
+    f"The loss is the mean over the last {_LAST_SHARE:.0%} of the task's steps, {_LAST_LEAST} to {_LAST_MOST} of them."
 )
 
 
@@ -89,4 +89,5 @@ def last_loss(losses: np.ndarray) -> float:
     finite = losses[np.isfinite(losses)]
     if not len(finite):
         return float("nan")
-    return float(finite[-max(1, min(_LAST_MOST, int(_LAST_SHARE * len(finite)))) :].mean())
+    count = max(_LAST_LEAST, min(_LAST_MOST, int(_LAST_SHARE * len(finite))))
+    return float(finite[-count:].mean())

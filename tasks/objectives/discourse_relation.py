@@ -16,6 +16,7 @@ import numpy as np
 
 from ernie.data.document import Document, Flag, Mark, Sample, Tokens
 from ernie.data.table import Table
+from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
 from tasks.connectives import CHINESE, ENGLISH, PREPOSITIONS, RELATIONS
@@ -121,4 +122,10 @@ def _ids(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=8)
 def _file_labels(path: Path) -> list[str]:
-    return sorted({row["label"] for row in Table(path, _COLUMNS)})
+    table = Table(path, _COLUMNS)
+    labels = set()
+    for i, row in enumerate(table):
+        if not row["label"].strip():
+            raise UserError(f"{table.place(i)}: label: is empty; leave out rows without a relation")
+        labels.add(row["label"])
+    return sorted(labels)

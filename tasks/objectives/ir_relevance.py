@@ -199,6 +199,7 @@ class Judgements(Sequence[Judged]):
         self._paths = (queries, passages)
         self._pairs: list[tuple[str, str, int]] = []
         judged: list[tuple[str, str]] = []
+        positive: list[tuple[int, str, str]] = []
         try:
             lines = judgements.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -212,9 +213,12 @@ class Judgements(Sequence[Judged]):
                 raise UserError(f"{judgements}:{number}: expected 'query 0 passage relevance', found '{line}'")
             judged.append((cells[0], cells[2]))
             relevance = int(cells[3])
+            if relevance > 0:
+                positive.append((number, cells[0], cells[2]))
             if relevance > 0 and (cells[0] in held) == held_out:
                 self._pairs.append((cells[0], cells[2], STRONG if relevance >= strong_from else WEAK))
         self._judged = Pairs(judged)
+        _check_ids(judgements, positive, queries, passages)
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -222,15 +226,21 @@ class Judgements(Sequence[Judged]):
     def __getitem__(self, i: int) -> Judged:  # type: ignore[override]
         query, passage, grade = self._pairs[i]
         queries, passages = self._texts
-        texts = self._text(queries, query, 0), self._text(passages, passage, 1)
-        return Judged(*texts, grade, (query, passage), self._judged)
+        return Judged(queries[query], passages[passage], grade, (query, passage), self._judged)
 
     @cached_property
     def _texts(self) -> tuple[dict[str, str], dict[str, str]]:
         queries, passages = ({row["id"]: row["text"] for row in Table(path, ("id", "text"))} for path in self._paths)
         return queries, passages
 
-    def _text(self, texts: dict[str, str], name: str, file: int) -> str:
-        if name not in texts:
-            raise UserError(f"{self._paths[file]}: there is no row with the id '{name}', which the judgements name")
-        return texts[name]
+
+def _check_ids(judgements: Path, lines: Sequence[tuple[int, str, str]], queries: Path, passages: Path) -> None:
+    """Raise UserError for a line that names a query or a passage that its file lacks.
+
+    All are checked at once: training would end when a missing one is first wanted, perhaps after hours.
+    """
+    for place, path in ((1, queries), (2, passages)):
+        known = {row["id"] for row in Table(path, ("id", "text"))}
+        for line in lines:
+            if line[place] not in known:
+                raise UserError(f"{judgements}:{line[0]}: {path} has no row with the id '{line[place]}'")

@@ -378,6 +378,13 @@ class TestInputs:
         found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["a/wiki_01", "b/1.jsonl", "b/2.txt", "c.txt.gz"]
 
+    def test_the_endings_of_files_that_are_not_read_are_noted(self, tmp_path):
+        for name in ("a.txt", "b.md", "sub/c.tsv", "sub/D.TXT", ".git/e.cfg", "LICENSE"):
+            put(tmp_path / name, "")
+        with pytest.warns(Remark, match=r"files that end in \.TXT, \.md, \.tsv are not read as text") as notes:
+            assert len(find_inputs([tmp_path])) == 1
+        assert len(notes) == 1
+
     def test_files_made_by_this_library_are_not_read_as_text(self, tmp_path):
         generated = (
             "tok/tokenizer_config.json",
@@ -391,7 +398,8 @@ class TestInputs:
         with pytest.warns(Remark, match="was made by this library and is not read as text") as notes:
             found = [Path(source.name).relative_to(tmp_path).as_posix() for source in find_inputs([tmp_path])]
         assert found == ["b.txt", "mine/a.txt"]
-        assert [Path(str(note.message).split(":")[0]).name for note in notes] == ["c", "run", "tok"]
+        own = [str(note.message) for note in notes if "was made by" in str(note.message)]
+        assert [Path(message.split(":")[0]).name for message in own] == ["c", "run", "tok"]
 
     def test_patterns_match_files(self, tmp_path):
         for name in ("x/1.txt", "x/y/2.txt", "x/3.md"):

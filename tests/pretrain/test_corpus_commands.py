@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,6 +101,15 @@ class TestDataBuild:
         with pytest.raises(UserError, match="does not hold the tokenizer that the corpus was built with"):
             _ = Corpus.open("corpus").tokenizer
 
+    def test_text_that_the_tokenizer_does_not_know_is_reported(self, folder, capsys):
+        row = {"text": "今天天气很好。我们去公园。" * 5}
+        rows = [json.dumps(row | {"title": str(n)}, ensure_ascii=False) for n in range(5)]
+        Path("zh.jsonl").write_text("\n".join(rows), encoding="utf-8")
+        assert data_build("--input", "zh.jsonl", "--tokenizer", "tok") == 0
+        assert re.search(r"\d\d% of the tokens are unknown: the tokenizer lacks", capsys.readouterr().out)
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite") == 0
+        assert "of the tokens are unknown" not in capsys.readouterr().out
+
     def test_the_language_is_detected(self, folder, capsys):
         row = {"text": "今天天气很好。我们去公园。" * 5}
         Path("zh.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for _ in range(5)))
@@ -118,6 +128,10 @@ class TestTokenizerTrain:
         assert tokenizer.kind == kind
         assert tokenizer.lowercase
         assert tokenizer.unk_id not in tokenizer.encode("Number 7 is a number.").ids
+
+    def test_fewer_entries_than_asked_for_are_noted(self, folder, capsys):
+        assert main(["tokenizer", "train", "--input", "in.txt", "--output", "new", "--vocab-size", "9000"]) == 0
+        assert "this text gives no more entries, though 9,000 were asked for" in capsys.readouterr().err
 
     def test_cased_vocabularies_keep_capitals(self, folder):
         assert (

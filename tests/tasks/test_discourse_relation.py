@@ -151,6 +151,12 @@ def test_labeled_pairs_can_come_from_a_file_whose_labels_are_the_classes(tmp_pat
     assert {shown(sample) for sample in found} == {("it rained .", "the fields were wet .")}
 
 
+def test_an_empty_label_is_an_error_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\nA b.\tC d.\tcause\nE f.\tG h.\t \n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"pairs\.tsv:3: label: is empty; leave out rows without a relation"):
+        DiscourseRelation(pairs=tmp_path / "pairs.tsv").class_count()
+
+
 def test_a_pair_with_several_labels_is_held_out_with_all_of_them(tmp_path: Path) -> None:
     rows = [(f"It rained {i} times.", REST, label) for i in range(100) for label in ("result", "cause")]
     (tmp_path / "pairs.tsv").write_text("first\tsecond\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))

@@ -239,14 +239,22 @@ def test_a_passage_judged_irrelevant_is_never_random(tmp_path: Path) -> None:
     [
         ("q0 0 p0 1\nq0 p1 1\n", "qrels:2: expected 'query 0 passage relevance', found 'q0 p1 1'"),
         ("q0 0 p0 high\n", "qrels:1: expected 'query 0 passage relevance'"),
-        ("q0 0 p9 1\nq1 0 p0 1\n", "passages.jsonl: there is no row with the id 'p9', which the judgements name"),
-        ("q99 0 p0 1\nq0 0 p1 1\n", "queries.tsv: there is no row with the id 'q99'"),
+        ("q0 0 p0 1\nq1 0 p9 1\n", "qrels:2: PATH/passages.jsonl has no row with the id 'p9'"),
+        ("q99 0 p0 1\nq0 0 p1 1\n", "qrels:1: PATH/queries.tsv has no row with the id 'q99'"),
     ],
 )
 def test_invalid_judgments_raise_an_error(tmp_path: Path, qrels: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         judged(judgment_task(tmp_path, qrels))
-    assert str(caught.value).startswith(f"{tmp_path}/{message}")
+    assert str(caught.value).startswith(f"{tmp_path}/{message.replace('PATH', str(tmp_path))}")
+
+
+def test_an_unknown_id_is_reported_before_it_is_wanted(tmp_path: Path) -> None:
+    """Otherwise a run would end in the middle, wherever the id comes up."""
+    task = judgment_task(tmp_path, "q0 0 p0 1\nq1 0 p1 1\nq99 0 p1 1\n")
+    for held_out in (False, True):
+        with pytest.raises(UserError, match=r"qrels:3: .*queries\.tsv has no row with the id 'q99'"):
+            task.items([], held_out=held_out)
 
 
 def test_conflicting_fields_raise_an_error() -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
-from collections.abc import Callable
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -158,6 +162,29 @@ def test_missing_special_tokens_get_ids_after_those_of_the_model(tmp_path: Path)
 def test_a_tokenizer_can_be_pickled(model: SentencePiece) -> None:
     copy = pickle.loads(pickle.dumps(model))
     assert copy.encode("the cat").ids.tolist() == model.encode("the cat").ids.tolist()
+
+
+def test_long_lines_of_a_script_of_several_bytes_a_character_are_learned_from(tmp_path: Path) -> None:
+    long = "甲乙丙丁戊己庚辛壬癸" * 200  # 2,000 characters, 6,000 bytes
+    tokenizer = train_sentencepiece(["子丑寅卯。", long], vocab_size=20, lowercase=True, folder=tmp_path)
+    assert tokenizer.unk_id not in tokenizer.encode("甲乙丙丁戊己庚辛壬癸").ids
+
+
+def test_an_interrupt_ends_training_although_sentencepiece_does_not_listen(tmp_path: Path) -> None:
+    read = 0
+
+    def texts() -> Iterator[str]:
+        nonlocal read
+        for read in count(1):  # without end
+            if read == 1000:
+                os.kill(os.getpid(), signal.SIGINT)
+            yield f"{read} words and more words"
+
+    with pytest.raises(KeyboardInterrupt):
+        train_sentencepiece(texts(), vocab_size=1000, lowercase=True, folder=tmp_path)
+    stopped = read
+    time.sleep(0.5)
+    assert read <= stopped + 100_000  # it reads no further
 
 
 def test_a_vocabulary_too_large_for_the_text_is_rejected_with_the_largest_possible(tmp_path: Path) -> None:
