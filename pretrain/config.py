@@ -193,6 +193,8 @@ class PretrainConfig:
             raise UserError(
                 "train.moments: each_task needs steps of one task each; the schedule's `draw: mix` has several"
             )
+        if self.schedule.draw == "mix" and self.train.micro_batches == 1:
+            raise UserError("schedule.draw: mix divides a step's micro-batches among tasks; train.micro_batches is 1")
         if self.data.lanes > 1 and self.schedule.draw == "mix":
             raise UserError("data.lanes: need steps of one task each; the schedule's `draw: mix` has several")
         if self.train.micro_batches % self.data.lanes:

@@ -40,7 +40,11 @@ class ScheduleConfig:
         if (self.stages is None) == (self.steps_per_task is None):
             raise UserError(
                 "give either stages, such as [{knowledge_masking: 1000}], or steps_per_task and tasks"
-                + ("" if self.stages is None else "; both are there")
+                + (
+                    ""
+                    if self.stages is None
+                    else "; both are there (`steps_per_task: null, tasks: null` takes out those of an included file)"
+                )
             )
         if self.stages == []:
             raise UserError("stages: name at least one stage")

@@ -90,4 +90,6 @@ def _line(number: int, content: bytes | None) -> Line:
     try:
         return Line(number, content.decode("utf-8").rstrip("\r\n"))
     except UnicodeDecodeError as error:
-        return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text")
+        kind = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "ENCODING"
+        hint = f"; iconv -f {kind} -t UTF-8 FILE converts the file" if number == 1 else ""
+        return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text{hint}")

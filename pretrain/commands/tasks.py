@@ -37,12 +37,16 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
     import tasks.downstream
     import tasks.objectives  # noqa: F401 - they register the tasks
+    from ernie.errors import UserError, nearest
     from ernie.registry import Registry, import_plugins
     from tasks.base import pretrain_tasks
     from tasks.downstream.base import finetune_tasks
 
     import_plugins(arguments.plugin)
     downstream = arguments.downstream or (arguments.task in finetune_tasks and arguments.task not in pretrain_tasks)
+    if arguments.task and arguments.task not in (*pretrain_tasks, *finetune_tasks):
+        known = nearest(arguments.task, finetune_tasks if downstream else [*pretrain_tasks, *finetune_tasks])
+        raise UserError(f"no task is called '{arguments.task}'.{known}")
     listed: Registry[Any] = finetune_tasks if downstream else pretrain_tasks
     if arguments.task:
         print(_describe(arguments.task, listed))

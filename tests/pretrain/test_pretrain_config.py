@@ -135,6 +135,8 @@ def test_a_task_misspelled_in_the_schedule_is_reported_with_its_line(tmp_path: P
 def test_moments_per_task_require_steps_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.moments: each_task needs steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "train.moments=each_task"])
+    with pytest.raises(UserError, match=r"schedule\.draw: mix divides a step's micro-batches .*micro_batches is 1"):
+        load(write(tmp_path, PLAIN), ["schedule.draw=mix"])
 
 
 def test_lanes_require_steps_of_one_task(tmp_path: Path) -> None:

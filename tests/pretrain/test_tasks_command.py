@@ -31,6 +31,14 @@ def test_a_description_lists_fields_and_defaults(capsys: pytest.CaptureFixture[s
     assert "    segments: int = 3\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("name", "meant"), [("clasify", "classify"), ("capitalisation", "capitalization")])
+def test_a_misspelt_name_of_either_sort_gets_the_nearest(
+    name: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tasks", name]) == 2
+    assert f"no task is called '{name}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
 def test_the_kinds_of_fine_tuning_task_are_listed_and_described_with_their_metrics(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
