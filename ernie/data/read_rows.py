@@ -126,10 +126,15 @@ def _document(row: Any, place: Place, fields: Fields) -> RawDocument | Dropped:
     title = " ".join(title.split())
     if not (is_encodable(text) and is_encodable(title)):
         return Dropped(place, NOT_UTF8, f"the text holds {LONE_SURROGATE}")
-    headings = row.get(fields.headings) or []
-    if not isinstance(headings, list) or not all(isinstance(number, int) for number in headings):
+    headings = [] if row.get(fields.headings) is None else row[fields.headings]
+    if not isinstance(headings, list) or any(type(number) is not int for number in headings):  # True is an int, too
         return Dropped(place, "wrong fields", f"'{fields.headings}' is not a list of paragraph numbers")
-    document = RawDocument(place, text, title, _heading_lines(row.get(fields.paragraphs), headings))
+    paragraphs = row.get(fields.paragraphs)
+    count = len(paragraphs) if isinstance(paragraphs, list) else text.count("\n") + 1
+    if beyond := [number for number in headings if not 0 <= number < count]:
+        detail = f"'{fields.headings}' names paragraph {beyond[0]}, and they are numbered from 0 to {count - 1}"
+        return Dropped(place, "wrong fields", detail)
+    document = RawDocument(place, text, title, _heading_lines(paragraphs, headings))
     if row.get(fields.spans) is None:
         return document
     spans = _spans(row[fields.spans], len(text))
@@ -155,7 +160,7 @@ def _heading_lines(paragraphs: Any, numbers: list[int]) -> frozenset[int]:
     first_lines = [0]
     for paragraph in paragraphs:
         first_lines.append(first_lines[-1] + 1 + str(paragraph).count("\n"))
-    return frozenset(first_lines[number] for number in numbers if 0 <= number < len(paragraphs))
+    return frozenset(first_lines[number] for number in numbers)
 
 
 def _spans(value: Any, size: int) -> np.ndarray | str:

@@ -250,6 +250,18 @@ class TestJsonLines:
             ('{"\\ud800x": 3}', "no text", r"keys: \ud800x"),
             ('{"text": "x", "title": 3}', "wrong fields", "'title' is not text"),
             ('{"text": "x", "headings": "History"}', "wrong fields", "'headings' is not a list of paragraph numbers"),
+            ('{"text": "x", "headings": 0}', "wrong fields", "'headings' is not a list of paragraph numbers"),
+            ('{"text": "x", "headings": [true]}', "wrong fields", "'headings' is not a list of paragraph numbers"),
+            (
+                '{"text": "x\\ny", "headings": [0, 2]}',
+                "wrong fields",
+                "'headings' names paragraph 2, and they are numbered from 0 to 1",
+            ),
+            (
+                '{"paragraphs": ["x"], "headings": [-1]}',
+                "wrong fields",
+                "'headings' names paragraph -1, and they are numbered from 0 to 0",
+            ),
             ('{"text": "\\ud800"}', "invalid UTF-8", "half a surrogate pair"),
             ('{"text": "x", "spans": [[0, 2, "word"]]}', "wrong spans", "<= 1, the length of the text"),
             ('{"text": "x", "spans": [[0, 1, "verb"]]}', "wrong spans", "kind word, phrase, entity"),
