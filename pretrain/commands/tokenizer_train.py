@@ -20,7 +20,7 @@ from functools import partial
 
 from ernie import config as configuration
 from ernie.arguments import add_output, add_overwrite, add_quiet, add_set
-from ernie.atomic import check_free, partial_folder, put
+from ernie.atomic import check_free, disk_guard, partial_folder, put
 from ernie.data.raw import Dropped, ReadOptions
 from ernie.data.read import Input, find_inputs
 from ernie.errors import UserError
@@ -82,7 +82,8 @@ def main(arguments: argparse.Namespace) -> int:
     say = None if arguments.quiet else partial(print, file=sys.stderr, flush=True)
     texts = _Texts(find_inputs(arguments.input), options, int(arguments.sample_mb * 1e6), say)
     try:
-        tokenizer = _train(arguments, texts)
+        with disk_guard(arguments.output, "the tokenizer was not written"):
+            tokenizer = _train(arguments, texts)
     except UserError as error:
         raise UserError("\n".join([str(error), *texts.problems])) from None
     if not arguments.quiet:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ernie.atomic import disk_guard, put_text
 from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import write_chapters
@@ -32,7 +33,8 @@ def write_report(evidence: Evidence, output: Path | None = None, downstream: Seq
     output.parent.mkdir(parents=True, exist_ok=True)
     with style():
         sections = write_chapters(chapters(evidence), report)
-    output.write_text(_page(evidence, sections, downstream), encoding="utf-8")
+    with disk_guard(output, "the report was not written"):
+        put_text(output, _page(evidence, sections, downstream))
     return output
 
 
