@@ -156,8 +156,8 @@ def _train_interruptibly(lines: _ErrorKeeper, **options: Any) -> None:
             raised.append(error)
 
     thread = Thread(target=run, daemon=True, name="sentencepiece")
-    thread.start()
     try:
+        thread.start()
         while thread.is_alive():
             thread.join(0.1)  # a longer wait for a lock would hold back signals on some systems
     finally:

@@ -13,7 +13,7 @@ from finetune.committed import CommittedText
 from finetune.speaker import TextSpeakerState
 
 TOKENIZER = WordPiece([*SPECIAL_TOKENS, "red", "blue", "don", "t", "s", "##ly", "##s", "'", ",", ".", "!", "猫", "犬"])
-NOTHING = TextSpeakerState(("",))
+NOTHING = TextSpeakerState(("",), (False,), "")
 WHOLE = 10**9  # decode all tokens again
 
 
