@@ -48,7 +48,8 @@ def test_decoding_only_the_end_again_commits_the_same_text(ids: list[int], cuts:
     pieces, of_full_decode = committed_pieces(ids, cuts, again), committed_pieces(ids, cuts, WHOLE)
     assert "".join(pieces) == "".join(of_full_decode)
     words = TOKENIZER.decode(ids).split()
-    if all(len(TOKENIZER.encode(word).ids) <= again for word in words):
+    # An apostrophe after the last word may still belong to it.
+    if all(len(TOKENIZER.encode(word).ids) < again for word in words):
         assert pieces == of_full_decode
 
 
