@@ -41,7 +41,8 @@ MINUTES, PARTS = 60, 6  # of time_to_quality.py
 
 # Color and margin label of each arm of time_to_quality.py.
 _LOOKS = {
-    "transformers": (INK, "transformers"),
+    "transformers": (INK, "BERT, 1e-4"),
+    "transformers-2e-4": (INK, "BERT, 2e-4"),
     "masked": (MUTED, "masked words"),
     "continual": (MUTED, "continual"),
     "masked-beta2": (BLUE, "masked, 0.999"),
