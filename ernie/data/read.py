@@ -117,30 +117,21 @@ def _find(path: str) -> list[Input]:
 def _find_in(folder: Path) -> list[Input]:
     if any((folder / name).is_file() for name in _DATASET_FILES):
         return [Input(str(folder))]
-    files = sorted(path for path in folder.rglob("*") if _is_readable(path) and path.is_file())
-    visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    unhidden = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    visible = [path for path in unhidden if _is_readable(path)]
     own = {parent for path in visible for parent in path.relative_to(folder).parents if _is_own(folder / parent)}
     for parent in sorted(own, key=str):
         warnings.warn(f"{folder / parent}: was made by this library and is not read as text", Remark, stacklevel=2)
     texts = [path for path in visible if own.isdisjoint(path.relative_to(folder).parents)]
-    others = _other_suffixes(folder, own)
+    unread = [path for path in unhidden if path.suffix and not _is_readable(path)]
+    others = sorted({path.suffix for path in unread if own.isdisjoint(path.relative_to(folder).parents)})
     if texts and others:
         shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
         warnings.warn(f"{folder}: files that end in {shown} are not read as text", Remark, stacklevel=2)
     if not texts:
         raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
     return [_input(path) for path in texts]
-
-
-def _other_suffixes(folder: Path, own: set[Path]) -> list[str]:
-    """Return the suffixes of the visible files in a folder that are not read."""
-    found = set()
-    for path in folder.rglob("*"):
-        inner = path.relative_to(folder)
-        is_visible = not any(part.startswith(".") for part in inner.parts)
-        if path.suffix and is_visible and not _is_readable(path) and path.is_file() and own.isdisjoint(inner.parents):
-            found.add(path.suffix)
-    return sorted(found)
 
 
 def _is_own(folder: Path) -> bool:
