@@ -5,7 +5,6 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +15,7 @@ from paddle import LazyGuard, Tensor, nn
 
 from ernie.config import differences
 from ernie.data.batch import Packed
-from ernie.errors import Remark, UserError
+from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 from ernie.model.config import EncoderConfig
 from ernie.model.embeddings import TextEmbedding
@@ -25,21 +24,12 @@ from ernie.model.fill_mask import Filled, fill_mask
 from ernie.model.heads import MaskedTokenHead, Pooler
 from ernie.model.initialization import initialize_encoder
 from ernie.model.padded import Ids, Padding, check_shapes, read_ids
-from ernie.model.pretrained import (
-    CONFIG_FILE,
-    MASKED_HEAD_FILE,
-    TASK_FILE,
-    TOKENIZER_FOLDER,
-    WEIGHTS_FILE,
-    model_folder,
-)
+from ernie.model.pretrained import CONFIG_FILE, TASK_FILE, model_folder
 from ernie.model.published import hub
-from ernie.model.published.folder import detect_format
-from ernie.model.published.load import NO_POOLER, load, without_pooler
+from ernie.model.published.load import load
 from ernie.model.save import save
 from ernie.model.vectors import Pooling, Text, encode
-from ernie.model.weights import arrays, read_arrays, set_weights, shapes
-from ernie.text.load import load_tokenizer
+from ernie.model.weights import shapes
 from ernie.text.tokenizer import Tokenizer
 
 
@@ -186,26 +176,7 @@ class ErnieModel(nn.Layer):
         `tokenizer` and `masked_head` are also loaded if present.  Raises UserError when there is no model or its
         weights do not fit.
         """
-        folder = model_folder(hub.find(path))
-        if detect_format(folder) != "ernie":
-            return load(folder, cls)
-        weights = read_arrays(folder / WEIGHTS_FILE)
-        pooler = len(without_pooler(weights)) < len(weights)
-        model = cls(EncoderConfig.read(folder / CONFIG_FILE), initialize=not pooler)
-        set_weights(model, weights if pooler else {**arrays(model), **weights}, str(folder / WEIGHTS_FILE))
-        if not pooler:  # converted from a model that has none
-            warnings.warn(f"{folder}: {NO_POOLER}", Remark, stacklevel=2)
-        if (folder / MASKED_HEAD_FILE).is_file():
-            model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
-        if (folder / TOKENIZER_FOLDER).is_dir():
-            model.tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
-            if model.tokenizer.vocab_size > model.config.vocab_size:
-                raise UserError(
-                    f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model only "
-                    f"{model.config.vocab_size}: they do not belong together"
-                )
-        model.eval()
-        return model
+        return load(model_folder(hub.find(path)), cls)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write configuration, weights, tokenizer and masked-token head into `folder`, which is created if needed.

@@ -12,7 +12,7 @@ import numpy as np
 from ernie.errors import UserError
 from ernie.report.words import plural
 from pretrain.scaling.law import Fit, Interval, fit
-from pretrain.scaling.points import Point, best
+from pretrain.scaling.points import Point, alike, best
 
 FAR = 100.0  # times the largest size measured: beyond that, extrapolation is a guess
 
@@ -185,7 +185,7 @@ def verdict(found: Curve) -> Iterator[str]:
         f"error = {law.alpha:.4g} x tokens^{law.beta:.3f} + {law.gamma:.3f}; exponent {beta.low:.3f} to "
         f"{beta.high:.3f}, irreducible {gamma.low:.3f} to {gamma.high:.3f}; {found.whole.explained:.1%} of the variance"
     )
-    repeated = len(found.points) - len({(point.size, point.width, point.weights) for point in found.points})
+    repeated = len(found.points) - len(alike(found.points))
     if repeated:
         yield f"{plural(repeated, 'run')} repeated another of the same size and encoder; the mean of such runs counts"
     last = found.best[-1]

@@ -95,18 +95,23 @@ def read_table(file: Path) -> list[Point]:
     return points
 
 
+def alike(points: Sequence[Point]) -> list[list[Point]]:
+    """Group the runs by size and encoder: those of one group repeat each other, as with several seeds."""
+    groups: dict[tuple[float, int, float], list[Point]] = {}
+    for point in points:
+        groups.setdefault((point.size, point.width, point.weights), []).append(point)
+    return list(groups.values())
+
+
 def best(points: Sequence[Point]) -> list[Point]:
     """The point with the least error for each size, smallest size first.
 
-    Runs of one size and one encoder, as of several seeds, count as one with their mean error: the least of them would
-    be the luckiest, and hide how much errors vary.
+    Runs that are alike count as one with their mean error: the least of them would be the luckiest, and hide how much
+    errors vary.
     """
-    alike: dict[tuple[float, int, float], list[Point]] = {}
-    for point in points:
-        alike.setdefault((point.size, point.width, point.weights), []).append(point)
     means = [
         replace(runs[0], error=statistics.mean(run.error for run in runs), passes=min(run.passes for run in runs))
-        for runs in alike.values()
+        for runs in alike(points)
     ]
     sizes = sorted({point.size for point in means})
     return [min((point for point in means if point.size == size), key=lambda point: point.error) for size in sizes]

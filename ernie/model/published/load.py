@@ -1,4 +1,4 @@
-"""Loading published checkpoints as models of this library."""
+"""Loading checkpoints, published or this library's own, as models of this library."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ernie.errors import Remark, UserError
+from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
+from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
 from ernie.model.published import names
 from ernie.model.published.folder import Kind, Weights, detect_format, expected_files, read_settings, read_weights
 from ernie.model.published.names import HEAD, Names
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.vocabulary import read_tokenizer
-from ernie.model.weights import arrays, set_weights, shapes
+from ernie.model.weights import arrays, read_arrays, set_weights, shapes
 from ernie.report.words import plural
+from ernie.text.load import load_tokenizer
 
 if TYPE_CHECKING:  # ernie.model.ernie imports this module
     from ernie.model.ernie import ErnieModel
@@ -32,7 +35,7 @@ TABLES: dict[Kind, tuple[Names, ...]] = {
     "bert-tf": (names.TENSORFLOW,),
 }
 _POOLER = ("pooler.dense.weight", "pooler.dense.bias")
-NO_POOLER = "has no pooler; the model's own is untrained"
+_NO_POOLER = "has no pooler; the model's own is untrained"
 _OPTIONAL = ("embedding.task.weight", *_POOLER)
 _MAX_LISTED = 12
 _LAYER = re.compile(r"layers?[._](\d+)[._/]")  # the number of a layer in all formats
@@ -52,7 +55,7 @@ class LoadedCheckpoint:
 
 
 def load(folder: Path, model_class: type[ErnieModel]) -> ErnieModel:
-    """Load a published checkpoint; warnings report missing and unused weights.
+    """Load a checkpoint of any known format; warnings report missing and unused weights.
 
     Raises UserError when the folder's format is unknown, or its weights are not those of a BERT or ERNIE encoder.
     """
@@ -104,12 +107,22 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
 
 
 def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
-    """Read a model of this library, with its remarks as notes."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = model_class.from_pretrained(folder)
-    notes = tuple(NO_POOLER for warning in caught if str(warning.message).endswith(NO_POOLER))
-    return LoadedCheckpoint(model, "ernie", notes, pooler=not notes)
+    """Read a model of this library."""
+    weights = read_arrays(folder / WEIGHTS_FILE)
+    pooler = any(name in weights for name in _POOLER)  # a model converted from one without has none
+    model = model_class(EncoderConfig.read(folder / CONFIG_FILE), initialize=not pooler)
+    set_weights(model, weights if pooler else {**arrays(model), **weights}, str(folder / WEIGHTS_FILE))
+    if (folder / MASKED_HEAD_FILE).is_file():
+        model.masked_head = MaskedTokenHead.read(model, folder / MASKED_HEAD_FILE)
+    if (folder / TOKENIZER_FOLDER).is_dir():
+        model.tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        if model.tokenizer.vocab_size > model.config.vocab_size:
+            raise UserError(
+                f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model only "
+                f"{model.config.vocab_size}: they do not belong together"
+            )
+    model.eval()
+    return LoadedCheckpoint(model, "ernie", () if pooler else (_NO_POOLER,), pooler)
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:
@@ -148,7 +161,7 @@ def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], f
 def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
     notes = []
     if not _has_pooler(ours):
-        notes.append(NO_POOLER)
+        notes.append(_NO_POOLER)
     if tasks and "embedding.task.weight" not in ours:
         notes.append("has no task embeddings, though its settings speak of them; the model has none")
     return notes
