@@ -7,6 +7,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ import paddle.nn.functional as F
 from ernie.data.batch import Packed
 from ernie.data.document import IGNORE, Sample
 from ernie.data.shards import Corpus
-from ernie.data.stream import Source
+from ernie.data.stream import Feed, Source
 from ernie.errors import UserError
 from ernie.kernels.precision import computing
 from ernie.model.heads import MaskedTokenHead
@@ -57,16 +58,19 @@ def check(config: PretrainConfig, corpus: Corpus) -> Iterator[str]:
     probe = Probe(config, corpus)
     trainer = Trainer(model, config.train.adam, clip=config.train.clip, patience=2, seed=config.seed)
     held_out = {source.name: source.items for source in sources(config, corpus, held_out=True)}
-    for step, source in enumerate(sources(config, corpus, held_out=False)):
-        yield f"{source.name}:"
-        if _same_items(source.items, held_out[source.name]):
-            yield "  note: its `items` gives the same items held out and not, so it is measured on its training data"
-        yield from (f"  {line}" for line in _check_samples(source, model))
-        batch = _small_batch(source, model.objectives[source.name])
-        yield f"  {_try_step(config, source.name, batch, step, model, trainer)}"
-        measured = probe.measure(model, source.name, most=1)
-        _check_loss(config, source.name, batch, model)
-        yield f"  ok: measured on held-out documents by {', '.join(measured)}"
+    to_learn = sources(config, corpus, held_out=False)
+    with closing(Feed(to_learn, processes=1)) as another_process:
+        for step, source in enumerate(to_learn):
+            yield f"{source.name}:"
+            if _same_items(source.items, held_out[source.name]):
+                yield "  note: its `items` gives the same items held out and not: it is measured on its training data"
+            yield from (f"  {line}" for line in _check_samples(source, model))
+            _check_process(source, another_process)
+            batch = _small_batch(source, model.objectives[source.name])
+            yield f"  {_try_step(config, source.name, batch, step, model, trainer)}"
+            measured = probe.measure(model, source.name, most=1)
+            yield from (f"  {line}" for line in _check_loss(config, source.name, batch, model))
+            yield f"  ok: measured on held-out documents by {', '.join(measured)}"
 
 
 def _same_items(items: Sequence[Any], held_out: Sequence[Any]) -> bool:
@@ -119,6 +123,24 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
     predicts_tokens = isinstance(model.heads[task.head_of or source.name], MaskedTokenHead)
     typical = next(sample for sample in samples if len(sample) >= np.mean(lengths))
     yield f"  {_formatted(typical, source, predicts_tokens)}"
+
+
+def _check_process(source: Source, another_process: Feed) -> None:
+    """Check that another process makes the same batches of the first block."""
+    stream = another_process.stream(source.name)
+    for batch in source.batches(0, 0, source.items_per_block()):
+        theirs = next(stream)
+        if theirs is None or not np.array_equal(theirs.ids, batch.ids) or _labels(theirs) != _labels(batch):
+            raise UserError(
+                f"task '{source.name}': its samples differ when another process makes them from the same documents, so "
+                "no run could be repeated or resumed. hash() of a text and the order of a set of texts are not the "
+                "same in two processes (sort such sets, and use hashlib)"
+            )
+
+
+def _labels(batch: Packed) -> dict[str, bytes]:
+    """Serialize the labels of a batch for comparison."""
+    return {name: np.asarray(labels.values).tobytes() for name, labels in batch.labels.items()}
 
 
 def _bytes(sample: Sample) -> list[bytes]:
@@ -200,9 +222,12 @@ def _try_step(
     )
 
 
-def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTaskModel) -> None:
-    """Raise UserError for a loss that uses vectors that are zero because `reads` leaves them out, or that is the mean
-    over its targets instead of the sum: neither would raise an error in training."""
+def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTaskModel) -> Iterator[str]:
+    """Check a loss for mistakes that raise no error in training.
+
+    Raises UserError if it uses vectors that are zero because `reads` leaves them out, or is the mean over its targets
+    instead of the sum.  Yields a note if the encoder learns nothing from it.
+    """
 
     def compute(only_read: bool) -> Loss:
         paddle.seed(config.seed)  # a loss may use random numbers
@@ -223,3 +248,9 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
             f"task '{name}': the total of its loss is the mean over its targets; expected the sum, which the run "
             'divides by their number (reduction="sum")'
         )
+    with computing("fp32"):
+        model.loss(name, batch).total.backward()
+    reached = any(weight.grad is not None and bool((weight.grad != 0).any()) for weight in model.ernie.parameters())
+    model.clear_gradients()
+    if not reached:
+        yield "note: no gradient of its loss reaches the encoder: it trains its head only (is there a `detach()`?)"

@@ -58,6 +58,11 @@ def check_edited_task(
     ("line", "replacement", "message"),
     [
         ("rng.random(len(ids))", "np.random.random(len(ids))", "its samples differ when they are made twice"),
+        (
+            "rng.random(len(ids))",
+            "rng.random(len(ids)) * (hash('a word') % 1009 / 500)",
+            "when another process makes them",
+        ),
         ("rng.random(len(ids))", "rng.normally(len(ids))", "failed at item"),
         ("astype(np.int64))", "astype(np.float64))", "labels are of the type float64; expected integers"),
         ("label=", "lable=", "a sample has no label called 'label' (it has: lable)"),
@@ -164,7 +169,13 @@ def test_errors_in_a_custom_task_are_reported(
             "astype(np.int64))\n\n    def items(self, documents, *, held_out):\n"
             "        flags, ends = np.zeros(40, np.uint8), np.array([40])\n"
             "        return [Document(0, np.arange(10, 50), flags, ends, np.zeros(1, np.uint8))] * 99",
-            "note: its `items` gives the same items held out and not, so it is measured on its training data",
+            "note: its `items` gives the same items held out and not: it is measured on its training data",
+        ),
+        (
+            "astype(np.int64))",
+            "astype(np.int64))\n\n    def loss(self, head, hidden_TD, batch):\n"
+            "        return super().loss(head, hidden_TD.detach(), batch)",
+            "note: no gradient of its loss reaches the encoder",
         ),
         ("in stretches(", "in () if items[0].index % 3 else stretches(", "of these documents give none"),
     ],
