@@ -33,10 +33,11 @@ _ORIGIN_KEYS = {
     "versions": (dict,),
     "machine": (str,),
 }
-# Keys that affect neither training nor measurement: a resumed run may change them.
+# Keys that affect neither training nor measurement: a resumed run may change them.  A corpus is known by its
+# fingerprint, wherever it lies.
 _PLUGINS, _OWN_PACKAGE = "plugins", "tasks"
 _NEVER = ("data.lanes",)  # a key that no run may change, see Run
-_FREE = ("output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
+_FREE = ("corpus", "output", "tensorboard", "save", "probe.every", "data.workers", _PLUGINS, "parallel")
 
 
 @contextmanager
@@ -154,8 +155,8 @@ def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> No
     record = read_origin(folder)
     if corpus.fingerprint != record["corpus"]:
         raise UserError(
-            f"{config.corpus}: is not the corpus that the run in {folder} was trained on, it was rebuilt since; "
-            "choose another --output"
+            f"{config.corpus}: is not the corpus that the run in {folder} was trained on: another one, or rebuilt "
+            "since; choose another --output"
         )
     found, known = label_files(config), record.get("files", {})
     for file, checksum in found.items():
@@ -222,6 +223,7 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
 
     With None for `may_change` no key may differ, and the message does not offer to allow it.
     """
+    _check_unchanged(config, corpus, folder)
     offered = may_change is not None
     may_change = may_change or ()
     if changed := _changed_keys(config, folder, may_change):
@@ -237,7 +239,6 @@ def check_same(config: PretrainConfig, corpus: Corpus, folder: Path, may_change:
             "would go on training with other code; restore it, or choose another --output"
             + (f", or resume with --allow-change {_PLUGINS}" if offered else "")
         )
-    _check_unchanged(config, corpus, folder)
 
 
 def _changed_plugins(config: PretrainConfig, record: Mapping[str, Any]) -> list[str]:

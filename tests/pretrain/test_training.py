@@ -698,6 +698,25 @@ def test_a_corpus_damaged_since_the_run_is_detected_on_resume_and_verify(
         assert f"{ids}: is not what was written (its SHA-256 differs)" in capsys.readouterr().err
 
 
+def test_a_run_resumes_with_its_corpus_in_another_folder_and_not_with_another_corpus(
+    finished: tuple[Path, Path], corpus: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    moved, shorter = shutil.copytree(corpus, tmp_path / "moved"), tmp_path / text.name
+    shorter.write_text("".join(text.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
+    other = build_corpus(shorter, tmp_path)
+    assert pretrain(config, run, "--set", f"corpus={moved}", "--set", "train.clip=0.5") == 2
+    assert "corpus: was" not in capsys.readouterr().err
+    longer = ["--set", "schedule.steps_per_task=9", "--allow-change", "schedule"]
+    assert pretrain(config, run, *longer, "--set", f"corpus={other}", "--allow-change", "corpus") == 2
+    error = capsys.readouterr().err
+    assert f"{other}: is not the corpus that the run in {run} was trained on" in error
+    assert "--allow-change" not in error
+    assert pretrain(config, run, *longer, "--set", f"corpus={moved}") == 0
+    assert load(run / "config.yaml").corpus == moved
+    assert folder.read_origin(run)["resumed"][-1]["changed"] == ["schedule.steps_per_task"]
+
+
 def test_a_changed_label_file_is_detected_on_resume(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
