@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def _describe(name: str, listed: Any) -> str:
 
     task = listed[name]
     hints = typing.get_type_hints(task)
-    lines = [name, *(f"  {line}".rstrip() for line in inspect.getdoc(task).splitlines()), ""]  # type: ignore[union-attr]
+    text = "\n\n".join([inspect.getdoc(task) or "", *_on_inherited_fields(task)])
+    lines = [name, *(f"  {line}".rstrip() for line in text.splitlines()), ""]
     for item in dataclasses.fields(task):
         hint = hints[item.name]
         plain = isinstance(hint, type) and typing.get_origin(hint) is None
@@ -77,6 +79,15 @@ def _describe(name: str, listed: Any) -> str:
         lines.append(f"    {item.name}: {kind}" + (", required" if required else f" = {shown}"))
     lines += [*_metrics(task), f"    defined in {listed.place(name)}"]
     return "\n".join(lines)
+
+
+def _on_inherited_fields(task: Any) -> Iterator[str]:
+    """Yield the paragraphs on fields in the documentation of the classes that the task inherits them from."""
+    for base in task.__mro__[1:]:
+        names = vars(base).get("__annotations__", {})
+        for paragraph in inspect.cleandoc(vars(base).get("__doc__") or "").split("\n\n"):
+            if any(paragraph.startswith(f"`{name}`") for name in names):
+                yield paragraph
 
 
 def _metrics(task: Any) -> list[str]:

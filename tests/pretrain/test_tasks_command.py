@@ -26,9 +26,14 @@ def test_the_list_has_a_line_for_each_task(capsys: pytest.CaptureFixture[str]) -
     assert "ernie tasks TASK" in shown.err
 
 
-def test_a_description_lists_fields_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_description_lists_fields_and_defaults_and_explains_those_of_every_task(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["tasks", "sentence_reordering"]) == 0
-    assert "    segments: int = 3\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "    segments: int = 3\n" in shown
+    assert "by default the run's `data.max_len`" in shown
+    assert "base class" not in shown
 
 
 @pytest.mark.parametrize(("name", "meant"), [("clasify", "classify"), ("capitalisation", "capitalization")])
