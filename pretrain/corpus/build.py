@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from ernie.data.raw import Dropped, RawDocument, ReadOptions
 from ernie.data.read import Input, find_inputs, read_input
 from ernie.data.shard_writer import CorpusWriter, check_output
@@ -19,7 +21,7 @@ from ernie.errors import UserError
 from ernie.text.load import load_tokenizer
 from ernie.text.segment import default_segmenters
 from ernie.text.tokenizer import Tokenizer
-from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules
+from pretrain.corpus.chunk import HASHES, Chunk, Encoder, Rules, text_hash
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport, Counts
 from pretrain.corpus.sample import fit, sample, sample_language
@@ -58,10 +60,12 @@ def build_corpus(
         shared = workers.share(encoder)
 
         def write(hold_out_below: int) -> CorpusReport:
-            chunks = workers.map(partial(_encode, shared, hold_out_below), _batches(inputs, config.read))
+            batches = _batches(inputs, config.read, config.drop_repeated)
+            chunks = workers.map(partial(_encode, shared, hold_out_below), batches)
             with CorpusWriter(output, tokenizer, shard_tokens=config.shard_tokens, overwrite=overwrite) as writer:
                 counts, hashes = _fill(writer, chunks, progress, _size(inputs))
                 _check_splits(counts, hashes, hold_out=hold_out_below > 0)
+                counts.repeated = len(hashes) - len(np.unique(hashes))
                 report = CorpusReport(counts, language, time.perf_counter() - started)
                 writer.finish([source.name for source in inputs], language=language, report=report.to_dict())
             return report
@@ -74,18 +78,18 @@ def build_corpus(
 
 def _fill(
     writer: CorpusWriter, chunks: Iterator[tuple[int, Chunk]], progress: Progress | None, size: int
-) -> tuple[Counts, range]:
-    """Write the chunks; return their counts, and the range of the documents' hashes, both ends inclusive."""
+) -> tuple[Counts, np.ndarray]:
+    """Write the chunks; return their counts, and the hashes of the documents' texts."""
     counts = Counts()
-    hashes = range(HASHES, -1)
+    hashes = [np.zeros(0, np.uint64)]
     for done, chunk in chunks:
         writer.write("train", chunk.train)
         writer.write("held_out", chunk.held_out)
         counts.add(chunk.counts)
-        hashes = range(min([hashes.start, *chunk.hashes]), max([hashes.stop, *chunk.hashes]))
+        hashes.append(chunk.hashes)
         if progress is not None:
             progress(done, size, counts)
-    return counts, hashes
+    return counts, np.concatenate(hashes)
 
 
 def _size(inputs: Sequence[Input]) -> int:
@@ -109,9 +113,10 @@ def _encode(encoder: Shared[Encoder], hold_out_below: int, batch: _Batch) -> tup
     return batch.bytes_read, encoder.value(batch.items, hold_out_below)
 
 
-def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
+def _batches(inputs: Sequence[Input], options: ReadOptions, drop_repeated: bool) -> Iterator[_Batch]:
     items: list[tuple[int, RawDocument | Dropped]] = []
     size = before = current = 0
+    seen: set[int] = set()  # the hashes of texts so far
 
     def note(bytes_read: int) -> None:
         nonlocal current
@@ -119,6 +124,11 @@ def _batches(inputs: Sequence[Input], options: ReadOptions) -> Iterator[_Batch]:
 
     for number, source in enumerate(inputs):
         for item in read_input(source, options, note):
+            if drop_repeated and not isinstance(item, Dropped):
+                found = text_hash(item)
+                if found in seen:
+                    item = Dropped(item.place, "repeated", "an earlier document has this text")
+                seen.add(found)
             items.append((number, item))
             size += item.size
             if size >= _CHUNK:
@@ -137,7 +147,7 @@ class _NoneHeldOut(Exception):
         self.least_hash = least_hash
 
 
-def _check_splits(counts: Counts, hashes: range, hold_out: bool) -> None:
+def _check_splits(counts: Counts, hashes: np.ndarray, hold_out: bool) -> None:
     """Raise UserError if there is nothing to train on, _NoneHeldOut if a higher threshold could hold some out."""
     documents = counts.total("documents")
     if not documents:
@@ -149,5 +159,5 @@ def _check_splits(counts: Counts, hashes: range, hold_out: bool) -> None:
             f"held_out: all of the {documents:,} documents that are kept would be held out. Give more text, or hold "
             "out fewer, for instance none: --set held_out=0"
         )
-    if hold_out and not counts.splits["held_out"]["documents"] and hashes:  # an empty range: all texts are equal
-        raise _NoneHeldOut(hashes.start)
+    if hold_out and not counts.splits["held_out"]["documents"] and hashes.min() < hashes.max():
+        raise _NoneHeldOut(int(hashes.min()))

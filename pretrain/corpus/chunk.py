@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -42,11 +42,11 @@ class Rules:
 
 
 class Chunk(NamedTuple):
-    """An encoded chunk: the documents of each split, the text hashes of both, and the counts for the report."""
+    """An encoded chunk: the documents of each split, the text hash of each (d,), and the counts for the report."""
 
     train: Documents
     held_out: Documents
-    hashes: set[int]
+    hashes: np.ndarray
     counts: Counts
 
 
@@ -74,13 +74,13 @@ class Encoder:
             if dropped := item if isinstance(item, Dropped) else next(remaining):
                 counts.drop(dropped)
         keep = np.array([reason is None for reason in reasons], bool)
-        hashes = [text_hash(document) for document in documents]
-        held_out = np.fromiter((value < hold_out_below for value in hashes), bool, len(hashes))
+        hashes = np.array([text_hash(document) for document in documents], np.uint64)
+        held_out = hashes < hold_out_below
         train, kept_out = arrays.take(keep & ~held_out), arrays.take(keep & held_out)
         counts.keep("train", train, self._tokenizer.unk_id)
         counts.keep("held_out", kept_out, self._tokenizer.unk_id)
         counts.bytes += sum(len(document.text.encode()) for document in documents)
-        return Chunk(train, kept_out, set(compress(hashes, keep)), counts)
+        return Chunk(train, kept_out, hashes[keep], counts)
 
     def _encode(self, documents: Sequence[RawDocument], sources: Sequence[tuple[int, int]]) -> Documents:
         cut = [cut_sentences(document, self._rules.language) for document in documents]

@@ -23,7 +23,7 @@ class CorpusConfig:
     segmenters are the default.  `segmenters` mark words, phrases and entities, in order of precedence; those that need
     fitting are fitted on about `sample_mb` MB of the text.  `held_out` is the share of documents kept for evaluation,
     chosen by the hash of their text: at least one document, unless it is 0 or all texts are equal.  Documents with less
-    than `min_sentences` or `min_tokens` are dropped.
+    than `min_sentences` or `min_tokens` are dropped, with `drop_repeated` also those with the text of an earlier one.
     """
 
     input: list[str]
@@ -34,6 +34,7 @@ class CorpusConfig:
     held_out: float = 0.02
     min_sentences: int = 1
     min_tokens: int = 1
+    drop_repeated: bool = False
     shard_tokens: int = DEFAULT_SHARD_TOKENS
     read: ReadOptions = field(default_factory=ReadOptions)
     plugins: list[str] = field(default_factory=list)

@@ -15,6 +15,7 @@ from ernie.data.shard_writer import Documents
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
 _MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
+_MANY_REPEATED = 0.01  # of the documents
 
 _SHARES = {  # shares of tokens in the report: a name, and the flags that count towards it
     "continue a word": Flag.CONTINUES_WORD,
@@ -28,7 +29,8 @@ _SHARES = {  # shares of tokens in the report: a name, and the flags that count 
 class Counts:
     """Sums over documents; `bytes` of their text in UTF-8.  `splits` holds the documents, sentences, tokens of each.
 
-    `longest` is the number of tokens of the longest document.
+    `longest` is the number of tokens of the longest document, `repeated` of documents with the text of an earlier one;
+    it is set at the end.
     """
 
     bytes: int = 0
@@ -37,6 +39,7 @@ class Counts:
     splits: dict[str, Counter[str]] = field(default_factory=lambda: {"train": Counter(), "held_out": Counter()})
     one_sentence: int = 0
     longest: int = 0
+    repeated: int = 0
     tokens: Counter[str] = field(default_factory=Counter)
 
     def drop(self, item: Dropped) -> None:
@@ -93,6 +96,7 @@ class CorpusReport:
             ("  kept for training", _sizes(counts.splits["train"])),
             ("  kept held out", _sizes(counts.splits["held_out"])),
             ("  kept with only one sentence", f"{counts.one_sentence:,}"),
+            ("  kept with an earlier text", f"{counts.repeated:,}"),
             ("  dropped", f"{dropped:,}"),
             *((f"    {reason}", f"{number:,}") for reason, number in sorted(counts.dropped.items())),
             ("language", self.language),
@@ -117,6 +121,11 @@ class CorpusReport:
                 f"{unknown:.0%} of the tokens are unknown: the tokenizer lacks characters of this text, or a script "
                 "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "
                 "helps"
+            )
+        if counts.repeated > _MANY_REPEATED * kept:
+            lines.append(
+                f"{counts.repeated / kept:.0%} of the documents have the text of an earlier one, and are learned more "
+                "often than others: --set drop_repeated=true keeps the first of each"
             )
         if counts.examples:
             lines += ["dropped, for instance:", *(f"  {example}" for example in counts.examples)]

@@ -346,6 +346,28 @@ class TestReport:
         assert report["dropped"]["too few sentences"] == 1
         assert report["splits"]["train"]["documents"] + report["dropped"].get("too few tokens", 0) == 2
 
+    def test_repeated_texts_are_counted_and_dropped_on_request(self, corpus_from, monkeypatch):
+        monkeypatch.setattr(build, "_CHUNK", 2_000)  # some documents each
+        texts = [story(seed % 7) for seed in range(20)]
+        assert corpus_from("\n\n".join(texts)).report["repeated"] == 13
+
+        def splits(corpus: Corpus) -> list[list[list[int]]]:
+            return [[document.ids.tolist() for document in split] for split in (corpus.train, corpus.held_out)]
+
+        corpus = corpus_from("\n\n".join(texts), drop_repeated=True, held_out=0.3)
+        assert (corpus.report["repeated"], corpus.report["dropped"]) == (0, {"repeated": 13})
+        assert any(": repeated: an earlier document has this text" in each for each in corpus.report["examples"])
+        assert splits(corpus) == splits(corpus_from("\n\n".join(texts[:7]), held_out=0.3))
+
+    def test_many_repeated_texts_are_noted(self):
+        counts = Counts(repeated=3)
+        counts.splits["train"].update(documents=100, sentences=200, tokens=2000)
+        assert "3% of the documents have the text of an earlier one" in CorpusReport(counts, "en", 2.0).table()
+        counts.repeated = 1
+        shown = CorpusReport(counts, "en", 2.0).table()
+        assert "kept with an earlier text    1\n" in shown
+        assert "drop_repeated" not in shown
+
     def test_a_document_with_only_a_title_is_empty(self, corpus_from):
         rows = [{"text": "", "title": "The River"}, {"text": "It runs."}]
         report = corpus_from("\n".join(map(json.dumps, rows)), "in.jsonl").report
