@@ -71,6 +71,7 @@ def about(place: object) -> Iterator[None]:
     """Prefix the message of any UserError raised inside with `place` (a file, a key)."""
     try:
         yield
+    except (TrainingFailed, NotFinite) as error:  # kinds that some callers treat otherwise
+        raise type(error)(f"{place}: {error}") from None
     except UserError as error:
-        kind = TrainingFailed if isinstance(error, TrainingFailed) else UserError
-        raise kind(f"{place}: {error}") from None
+        raise UserError(f"{place}: {error}") from None

@@ -16,6 +16,7 @@ from ernie.errors import UserError, nearest
 Metric = Callable[[np.ndarray, np.ndarray, np.ndarray], float]
 LOWER_IS_BETTER = frozenset({"perplexity", "mean_squared_error", "wer", "cer", "mcd"})  # others: higher is better
 _RESAMPLES = 200
+_LARGEST_LOSS = 700.0  # whose exponential is finite
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ def score(
 
     `items` (P,) are the ids of the items, such as documents, that the targets belong to.  Targets of the same item are
     correlated, so the bootstrap resamples items with all their targets; without `items`, or with only one, it resamples
-    targets.
+    targets.  Raises UserError for an unknown metric, and when there are no targets.
     """
     if name not in METRICS:
         raise UserError(f"there is no metric '{name}'.{nearest(name, METRICS)}")
+    if not len(labels):
+        raise UserError(f"{name}: there are no targets to score")
     metric = METRICS[name]
     draws = [metric(predicted[draw], labels[draw], losses[draw]) for draw in _draws(items, len(labels))]
     values = sorted(draws)
@@ -109,8 +112,8 @@ def macro_f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> f
 
 
 def perplexity(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """Return the exponential of the mean cross entropy."""
-    return float(np.exp(np.mean(losses)))
+    """Return the exponential of the mean cross entropy, at most e^700: a larger one would be infinite."""
+    return float(np.exp(min(np.mean(losses, dtype=np.float64), _LARGEST_LOSS)))
 
 
 METRICS: dict[str, Metric] = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "perplexity": perplexity}

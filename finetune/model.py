@@ -17,6 +17,7 @@ from paddle import nn
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
+from ernie.data.raw import Place
 from ernie.errors import Remark, UserError, check_iterable
 from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
@@ -93,7 +94,7 @@ class FinetunedModel(nn.Layer):
             try:
                 examples.append(self.task.example(row, tokenizer))
             except UserError as error:
-                fault = FaultyRow(f"{row.place}: {error}" if row.place.file else str(error))
+                fault = FaultyRow(f"{row.place}: {error}")
                 break
         self._warn_truncated(rows, examples)
         yield from self.answers(examples, batch_tokens)
@@ -105,9 +106,8 @@ class FinetunedModel(nn.Layer):
         for row, example in zip(rows, examples, strict=False):
             if example.cut and not self._warned_truncated:
                 self._warned_truncated = True
-                where = f"{row.place}: " if row.place.file else ""
-                message = f"{where}is longer than max_len {self.task.max_len} and was truncated, as is every longer row"
-                warnings.warn(message, Remark, stacklevel=4)
+                message = f"is longer than max_len {self.task.max_len} and was truncated, as is every longer row"
+                warnings.warn(f"{row.place}: {message}", Remark, stacklevel=4)
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""
@@ -147,10 +147,10 @@ def _without_labels(example: Example) -> Example:
 
 
 def _as_row(row: Any, number: int, column: str) -> Row:
-    if isinstance(row, Row):
+    if isinstance(row, Row) and row.place.file:
         return row
     if isinstance(row, str):
-        return Row({column: row})
+        row = {column: row}
     if not isinstance(row, Mapping):
         raise UserError(f"row {number}: expected its cells by column, such as {{'{column}': ...}}, found {row!r:.60}")
-    return Row(row)
+    return Row(row, Place("", number))

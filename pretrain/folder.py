@@ -108,6 +108,7 @@ def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: 
     extended, its encoder and card are outdated: they are moved aside, into the folder that is returned.
     """
     before = read_config(folder)
+    aside = _move_model_aside(folder, len(Schedule(before.schedule)))  # before its schedule is overwritten
     changed = sorted(_changed_keys(config, folder, ()))
     record = read_origin(folder)
     if _changed_plugins(config, record):
@@ -118,7 +119,7 @@ def record_resume(config: PretrainConfig, corpus: Corpus, folder: Path, layout: 
     put_text(folder / CONFIG, dump(config))
     record["resumed"] = [*record.get("resumed", []), {**origin(), "changed": changed, "layout": layout}]
     put_text(folder / ORIGIN, json.dumps(record, indent=2) + "\n")
-    return _move_model_aside(folder, len(Schedule(before.schedule)))
+    return aside
 
 
 def _move_model_aside(folder: Path, steps: int) -> Path | None:

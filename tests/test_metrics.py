@@ -16,6 +16,20 @@ LABELS = np.array([1, 0, 0, 1, 1, 2])
 LOSSES = np.log(np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0]))
 
 
+def test_a_perplexity_is_finite_however_large_the_losses_are() -> None:
+    losses = np.array([200.0, 300.0, 9_000.0], np.float32)  # the exponential of 89 overflows in float32
+    found = score("perplexity", np.zeros(3, int), np.zeros(3, int), losses)
+    assert np.isfinite([found.value, found.low, found.high, *found.draws]).all()
+    assert found.value == pytest.approx(np.exp(700.0))
+    assert score("perplexity", np.zeros(1, int), np.zeros(1, int), losses[:1]).value == pytest.approx(np.exp(200.0))
+
+
+def test_a_score_without_targets_is_refused() -> None:
+    nothing = np.zeros(0)
+    with pytest.raises(UserError, match="accuracy: there are no targets to score"):
+        score("accuracy", nothing, nothing, nothing)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

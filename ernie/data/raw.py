@@ -15,12 +15,17 @@ _OVERHEAD = 256  # memory of a document besides its text, in characters
 
 
 class Place(NamedTuple):
-    """The source of a document: a file (or data set) and the line (or row) it begins at, counted from 1."""
+    """The source of a document: a file (or data set) and the line (or row) it begins at, counted from 1.
+
+    An item that is from no file, but from Python, has none, and its number there, from 0.
+    """
 
     file: str
     line: int
 
     def __str__(self) -> str:
+        if not self.file:
+            return f"row {self.line}"
         return printable(f"{self.file}:{self.line}")  # a file's name need not be UTF-8
 
 

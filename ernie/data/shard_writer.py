@@ -110,7 +110,7 @@ class CorpusWriter:
         """Close the files, write the index and rename the folder to `output`.
 
         `sources` are the names that the documents' source numbers refer to.  Raises UserError when `output` may no
-        longer be replaced; the corpus is then kept in the temporary folder.
+        longer be replaced; the corpus is then moved to an unused name beside it, which the message gives.
         """
         for split in self._splits.values():
             split.close()

@@ -3,7 +3,7 @@
 A delay is how much of the source had been read before a target token was written, in tokens or in seconds; with the
 computing time added to the seconds, the same metrics are computation-aware.  All need a sentence's delays and the
 length of its source in the same unit, and most the length of a reference translation in tokens.  All raise ValueError
-for a translation without tokens.
+for a translation without tokens, and for a source or reference without length.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def average_proportion(delays: Sequence[float], source: float) -> float:
     Cho and Esipova, 2016 (arXiv 1606.02012), section 3.  Dividing by the length of the reference, as AL does, would not
     give a share: it would exceed 1 for longer translations.
     """
-    _check(delays)
+    _check(delays, source)
     return sum(delays) / (source * len(delays))
 
 
@@ -44,7 +44,7 @@ def differentiable_average_lagging(delays: Sequence[float], source: float) -> fl
 
     Cherry and Foster, 2019 (arXiv 1906.00048), section 3.
     """
-    _check(delays)
+    _check(delays, source)
     pace = source / len(delays)
     total, last = 0.0, -pace
     for written, delay in enumerate(delays):
@@ -99,13 +99,15 @@ MEASURES = (
 )
 
 
-def _check(delays: Sequence[float]) -> None:
+def _check(delays: Sequence[float], source: float, target: int = 1) -> None:
     if not len(delays):
         raise ValueError("the lag of a translation that has no token")
+    if source <= 0 or target < 1:
+        raise ValueError(f"the lag behind a source of length {source:g} and a reference of {target} tokens")
 
 
 def _lagging(delays: Sequence[float], source: float, target: int) -> float:
-    _check(delays)
+    _check(delays, source, target)
     pace = source / target
     total = 0.0
     for written, delay in enumerate(delays):

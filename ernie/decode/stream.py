@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from ernie.atomic import PARTIAL
 from ernie.errors import UserError
 from ernie.report.words import plural
 
@@ -99,10 +100,12 @@ class Stream(Generic[S, In, Out]):
 
 
 def save_state(state: State, path: str | Path) -> None:
-    """Write a state to an .npz file."""
-    arrays = state.arrays()
-    with Path(path).open("wb") as file:
+    """Write a state to an .npz file; an older one there is replaced once the new one is complete."""
+    path, arrays = Path(path), state.arrays()
+    partial = path.with_name(f"{path.name}{PARTIAL}")
+    with partial.open("wb") as file:
         np.savez(file, **{_NAMES: np.array(sorted(arrays))}, **arrays)  # type: ignore[arg-type]
+    partial.replace(path)
 
 
 class Restorable(Protocol[T_co]):

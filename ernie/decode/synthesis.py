@@ -14,6 +14,7 @@ import paddle
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
 from ernie.kernels.precision import to_numpy
+from ernie.model.inference import finite
 from ernie.model.voice import FramePrediction, Text, VoiceHead
 from ernie.model.wavenet import Flow, WaveNet
 
@@ -66,7 +67,10 @@ class FlowVocoder:
 
 
 def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
-    """Yield the decoder's predictions for one text, step by step, until it stops."""
+    """Yield the decoder's predictions for one text, step by step, until it stops.
+
+    Raises NotFinite when they are not finite.
+    """
     tokens = int(text.lengths[0])
     max_steps = max(_MIN_LIMIT, round(_LIMIT_FACTOR * text.letters[0] / head.decoder.pace))
     before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
@@ -74,6 +78,7 @@ def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
     for _ in range(max_steps):
         with paddle.no_grad():
             prediction, cache = head.decoder.forward_cached(before, text, cache)
+        finite(to_numpy(paddle.concat([prediction.frames.flatten(), prediction.stop_logits.flatten()])))
         before = prediction.frames
         yield prediction
         if (
@@ -85,7 +90,10 @@ def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
 def speak(
     head: VoiceHead, encoded_LD: paddle.Tensor, ids_L: np.ndarray, vocoder: Vocoder, chunk: int
 ) -> Iterator[np.ndarray]:
-    """Yield the samples of one text, `chunk` steps at a time, as soon as their receptive field is complete."""
+    """Yield the samples of one text, `chunk` steps at a time, as soon as their receptive field is complete.
+
+    Raises NotFinite when the model's outputs are not finite.
+    """
     with paddle.no_grad():
         text = head.decoder.read(encoded_LD, ids_L, Layout.of_lengths([len(ids_L)]))
     states: list[paddle.Tensor] = []
@@ -93,10 +101,10 @@ def speak(
     for prediction in steps_of(head, text):
         states.append(prediction.states)
         if len(states) >= done + chunk + head.bridge.reach:
-            yield vocoder.more(_conditioner(head, states, done, done + chunk))
+            yield finite(vocoder.more(_conditioner(head, states, done, done + chunk)))
             done += chunk
     if done < len(states):
-        yield vocoder.more(_conditioner(head, states, done, len(states)))
+        yield finite(vocoder.more(_conditioner(head, states, done, len(states))))
 
 
 def _conditioner(head: VoiceHead, states: list[paddle.Tensor], first: int, stop: int) -> np.ndarray:
@@ -106,4 +114,4 @@ def _conditioner(head: VoiceHead, states: list[paddle.Tensor], first: int, stop:
     padded = [*silence, *states, *silence][first : stop + 2 * reach]
     with paddle.no_grad():
         conditioner_NSH = head.bridge(paddle.concat(padded, axis=1))
-    return to_numpy(conditioner_NSH)[0, reach * unit : (reach + stop - first) * unit]
+    return finite(to_numpy(conditioner_NSH)[0, reach * unit : (reach + stop - first) * unit])

@@ -20,6 +20,7 @@ from ernie.kernels.precision import to_numpy
 from ernie.kernels.vocabulary import vocabulary_cross_entropy
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Decoder, Source
+from ernie.model.inference import finite
 from ernie.model.losses import Loss
 
 if TYPE_CHECKING:
@@ -102,10 +103,10 @@ class TranslationHead(nn.Layer):
         return Loss(total, len(labels_U), None, labels_U)
 
     def scores(self, x_ND: Tensor) -> np.ndarray:
-        """Return the log probability of each next token, (N, V)."""
+        """Return the log probability of each next token, (N, V).  Raises NotFinite for logits that are not finite."""
         logits_NV = paddle.matmul(x_ND, self._whole_matrix(), transpose_y=True) + self.bias
         # In NumPy: on CPU, Paddle's log_softmax takes a hundred times as long, more than the rest of a decoding step.
-        scores_NV = to_numpy(logits_NV)
+        scores_NV = finite(to_numpy(logits_NV))
         scores_NV -= scores_NV.max(1, keepdims=True)
         scores_NV -= np.log(np.exp(scores_NV).sum(1, keepdims=True))
         return scores_NV

@@ -57,12 +57,6 @@ class Timeline:
         """The time at which the last stage is done."""
         return max((end for spans in self.spans for _, _, end in spans), default=0.0)
 
-    @property
-    def idle(self) -> float:
-        """The fraction of time that the stages are idle: the pipeline bubble."""
-        busy = sum(end - start for spans in self.spans for _, start, end in spans)
-        return 1 - busy / (self.end * len(self.spans)) if self.end else 0.0
-
 
 class Deadlock(Exception):
     """Raised when the stages wait for each other; the message names the action that each is blocked on."""

@@ -33,10 +33,15 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _find(folder: Path) -> Path:
-    """Return the vocabulary or model file in a folder or, if it has neither, the `tokenizers` library's file."""
-    for name in (VOCABULARY_FILE, MODEL_FILE):
-        if (folder / name).is_file():
-            return folder / name
+    """Return the vocabulary or model file in a folder or, if it has neither, the `tokenizers` library's file.
+
+    If it has both, as when one tokenizer was saved over another, it is the file of the last one.
+    """
+    found = [folder / name for name in (VOCABULARY_FILE, MODEL_FILE) if (folder / name).is_file()]
+    if len(found) == 2 and _read_settings(folder).get("kind") == SentencePiece.kind:
+        return found[1]
+    if found:
+        return found[0]
     models = sorted(folder.glob("*.model"))
     if len(models) == 1:
         return models[0]
@@ -46,11 +51,15 @@ def _find(folder: Path) -> Path:
     raise UserError(f"{folder}: holds no tokenizer: there is {names} in it")
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def _read_settings(folder: Path) -> dict[str, Any]:
     path = folder / SETTINGS_FILE
     if not path.is_file():
         return {}
-    settings = read_json(path, {}, "The tokenizer's folder is damaged; fetch it or train it again.")
+    return read_json(path, {}, "The tokenizer's folder is damaged; fetch it or train it again.")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path, settings = folder / SETTINGS_FILE, _read_settings(folder)
     if not isinstance(settings.get("do_lower_case", True), bool):
         raise UserError(f"{path}: do_lower_case: expected true or false")
     if settings.get("strip_accents") not in (None, settings.get("do_lower_case", True)):

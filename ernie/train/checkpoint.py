@@ -22,7 +22,8 @@ from ernie.errors import UserError
 from ernie.saved import read_json
 
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"step-(\d{8})")
+_OLD = f".old{PARTIAL}"  # suffix of one that is being replaced by another of the same step
+_NAME = re.compile(rf"step-(\d{{8}})(?:{re.escape(_OLD)})?")
 
 
 class Checkpoints:
@@ -40,17 +41,22 @@ class Checkpoints:
         """Return the steps that have a checkpoint, oldest first."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(match[1]) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name)))
+        return sorted({int(match[1]) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))})
 
     def path(self, step: int) -> Path:
         """Return the folder of a step's checkpoint."""
-        return self.folder / f"step-{step:08d}"
+        path = self.folder / f"step-{step:08d}"
+        replaced = path.with_name(path.name + _OLD)
+        return replaced if replaced.exists() and not path.exists() else path
 
     def save(self, step: int, write: Callable[[Path], None], score: float | None = None) -> Path:
         """Have `write(folder)` fill a new checkpoint, move it into place, and delete the ones no longer kept.
 
         Raises UserError when the disk is full; the earlier checkpoints are then untouched.
         """
+        for replaced in self.folder.glob(f"*{_OLD}"):  # by a process that was killed before its own was in place
+            if not (place := replaced.with_name(replaced.name.removesuffix(_OLD))).exists():
+                replaced.rename(place)
         target = self.path(step)
         partial = target.with_name(target.name + PARTIAL)
         for leftover in self.folder.glob(f"*{PARTIAL}"):  # left by a killed process
@@ -66,7 +72,7 @@ class Checkpoints:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
         if target.exists():  # the same step written again, for instance after an earlier one was deleted
-            replaced = target.rename(target.with_name(f"{target.name}.old{PARTIAL}"))
+            replaced = target.rename(target.with_name(target.name + _OLD))
             partial.rename(target)
             shutil.rmtree(replaced, ignore_errors=True)
         else:

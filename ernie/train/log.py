@@ -141,6 +141,8 @@ def _plain(value: Any) -> Any:
     """Replace non-finite numbers, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     page = write_report(evidence, arguments.output, downstream)
     write_card(evidence, downstream)
     save_downstream(evidence, downstream)
-    print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history, evidence.schedule)}")
+    print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history)}")
     print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:
         print(markdown(evidence.ledger.rows()), end="\n\n")

@@ -39,7 +39,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         "## Training data",
         _data(evidence),
         "## Training",
-        f"{sentences(history, schedule)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
+        f"{sentences(history)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
         f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_reproducibility(evidence.origin)}",
         f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",

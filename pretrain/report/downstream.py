@@ -58,7 +58,7 @@ def read_downstream(run: Path, folders: Sequence[Path]) -> list[Downstream]:
 
 def save_downstream(evidence: Evidence, runs: Sequence[Downstream]) -> None:
     """Write the scores into the run's report folder, for the next report of the same encoder."""
-    data = {"step": evidence.history.done, "runs": {run.name: run.scores for run in runs}}
+    data = {"step": evidence.history.done, "runs": [[run.name, run.scores] for run in runs]}
     put_text(evidence.folder / FOLDER / _FILE, json.dumps(data, indent=2) + "\n")
 
 
@@ -67,8 +67,9 @@ def saved_downstream(evidence: Evidence) -> list[Downstream]:
     path = evidence.folder / FOLDER / _FILE
     if not path.is_file():
         return []
-    data = read_json(path, {"step": (int,), "runs": (dict,)}, "Give --downstream again.")
-    return [Downstream(*run) for run in data["runs"].items()] if data["step"] == evidence.history.done else []
+    data = read_json(path, {"step": (int,), "runs": (dict, list)}, "Give --downstream again.")
+    runs = data["runs"].items() if isinstance(data["runs"], dict) else data["runs"]  # by name until two could share one
+    return [Downstream(*run) for run in runs] if data["step"] == evidence.history.done else []
 
 
 def downstream_rows(runs: Sequence[Downstream]) -> list[list[str]]:

@@ -44,7 +44,7 @@ def _listed(names: list[str]) -> str:
     return " and ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
 
 
-def sentences(history: History, schedule: Schedule) -> str:
+def sentences(history: History) -> str:
     """What the run did and what it cost, in two sentences."""
     if not history.done:
         return "The run has not done a step yet."

@@ -42,7 +42,7 @@ def _page(evidence: Evidence, sections: list[str], downstream: Sequence[Downstre
     history, schedule = evidence.history, evidence.schedule
     parts = [
         page.paragraph(verdict(history, evidence.ledger, schedule)),
-        page.paragraph(sentences(history, schedule)),
+        page.paragraph(sentences(history)),
         table("Tasks", task_rows(history, schedule)),
         page.paragraph(TASKS_NOTE, "note"),
         *_downstream_section(downstream),

@@ -316,6 +316,11 @@ class TextTask(LogitsTask):
     def logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
         return head(hidden_TD, layout)
 
+    def loss(self, logits: Tensor, batch: Packed) -> Loss:
+        from ernie.model.losses import cross_entropy
+
+        return cross_entropy(logits, batch.labels["label"].values)
+
 
 finetune_tasks: Registry[type[FinetuneTask]] = Registry(
     "kind of fine-tuning task", "ernie.finetune_tasks", FinetuneTask

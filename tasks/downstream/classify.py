@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
@@ -16,9 +15,7 @@ from tasks.downstream.labels import check_labels, collected, found_in, index_of,
 from tasks.downstream.measures import accuracy, f1, label_scores, macro_f1, matthews
 
 if TYPE_CHECKING:
-    from paddle import Tensor
-
-    from ernie.model.losses import Loss
+    pass
 
 
 @finetune_task("classify")
@@ -56,11 +53,6 @@ class Classify(TextTask):
 
     def outputs(self) -> int:
         return len(self.labels)
-
-    def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import cross_entropy
-
-        return cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(logits[0])

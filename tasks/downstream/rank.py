@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
@@ -16,9 +15,7 @@ from tasks.downstream.labels import label_in
 from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
 
 if TYPE_CHECKING:
-    from paddle import Tensor
-
-    from ernie.model.losses import Loss
+    pass
 
 
 @finetune_task("rank")
@@ -68,11 +65,6 @@ class Rank(TextTask):
 
     def outputs(self) -> int:
         return 2
-
-    def loss(self, logits: Tensor, batch: Packed) -> Loss:
-        from ernie.model.losses import cross_entropy
-
-        return cross_entropy(logits, batch.labels["label"].values)
 
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         # Not rounded: a confident model would give many ties.

@@ -270,6 +270,7 @@ class Transcribe(SoundTask):
         labels = _labels(batch)
         label_layout = Layout.of_lengths([len(own) for own in labels])
         ctc = ctc_loss(head(hidden_TD), batch.layout, np.concatenate(labels), label_layout, head.blank)
+        ctc = replace(ctc, count=batch.targets)  # with the end of each sound
         if self.decoder == "ctc":
             return ctc
         from ernie.decode.global_attention import global_attention_loss

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from toys import PLUGIN, PLUGIN_MODULE, TOKENIZER, TOYS, Toy, plugin_toy, tiny_encoder
 
@@ -22,7 +23,7 @@ from ernie.data.batch import pack
 from ernie.data.document import Sample
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import NotFinite, UserError
 from ernie.metrics import LOWER_IS_BETTER
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
@@ -251,6 +252,7 @@ def test_the_loss_of_a_batch_is_the_sum_of_its_parts(toy: Toy, fresh: FinetunedM
     whole = fresh.loss(pack(labeled_samples(toy, rows)))
     parts = [fresh.loss(pack(labeled_samples(toy, rows[i : i + 5]))) for i in (0, 5, 10)]
     assert whole.count == sum(part.count for part in parts) >= len(rows)
+    assert whole.count == pack(labeled_samples(toy, rows)).targets  # by whose number the trainer divides
     assert float(whole.total) == pytest.approx(sum(float(part.total) for part in parts), rel=1e-4)
 
 
@@ -303,6 +305,14 @@ def test_rows_without_content_are_flagged_and_still_get_a_prediction(toy: Toy, t
     assert example.empty or example.odd == ("sound that is silent",)
     (answer,) = trained.model.answers([example])
     assert answer.keys() >= toy.perfect(toy.rows(1)[0]).keys()
+
+
+def test_a_head_of_weights_that_are_not_finite_raises_an_error(toy: Toy, trained: Trained) -> None:
+    model = copy.deepcopy(trained.model)
+    for weight in model.head.parameters():
+        weight.set_value(np.full(weight.shape, np.nan, np.float32))
+    with pytest.raises(NotFinite, match="the model's outputs are not finite"):
+        list(model.predict([unlabeled(toy, toy.rows(1, seed=2)[0])]))
 
 
 def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Trained, tmp_path: Path) -> None:

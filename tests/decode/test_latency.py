@@ -74,6 +74,15 @@ def test_invalid_policies_and_empty_delays_are_refused() -> None:
             measure([], 3)
 
 
+def test_a_source_or_reference_without_length_is_refused() -> None:
+    for source, reference in ((0, 3), (3, 0), (-1, 3)):
+        with pytest.raises(ValueError, match=f"a source of length {source} and a reference of {reference} tokens"):
+            latency.average_lagging([1, 2], source, reference)
+    for measure in (latency.differentiable_average_lagging, latency.average_proportion):
+        with pytest.raises(ValueError, match="a source of length 0"):
+            measure([1, 2], 0)
+
+
 def test_delays_may_be_an_array_and_each_measure_is_averaged() -> None:
     found = [latency.Latency.of(WaitK(k).reads(np.arange(4), np.full(4, 4)), 4, 4) for k in (1, 1, 3)]
     assert [each.lagging for each in found] == [1, 1, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import paddle
@@ -226,6 +227,22 @@ def test_streams_can_be_joined_split_and_saved(tmp_path: Path, kind: str) -> Non
     state_b, (second,) = decoder.push(state_b, [b[1111:]])
     assert pairs(early + more + decoder.finish(state_a)[1][0]) == pairs(in_pieces([a], kind=kind))
     assert pairs(first + second + decoder.finish(state_b)[1][0]) == pairs(in_pieces([b], kind=kind))
+
+
+def test_an_interrupted_save_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = recognizer()
+    state, _ = decoder.push(decoder.begin(), [sound(3000)])
+    save_state(state, tmp_path / "kept.npz")
+    before = (tmp_path / "kept.npz").read_bytes()
+
+    def interrupted(file: BinaryIO, **arrays: np.ndarray) -> None:
+        file.write(b"half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "savez", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_state(decoder.begin(), tmp_path / "kept.npz")
+    assert (tmp_path / "kept.npz").read_bytes() == before
 
 
 def test_the_state_of_another_model_raises_a_user_error(tmp_path: Path) -> None:

@@ -201,6 +201,9 @@ def test_an_invalid_row_is_an_error_after_the_predictions_for_earlier_rows() -> 
     assert len([next(answers), next(answers)]) == 2
     with pytest.raises(UserError, match=r"^row 2: expected its cells by column, such as \{'text': ...\}, found 3$"):
         next(answers)
+    given = [{"text": "red"}, {"text": "blue"}, {"txt": "x"}]
+    with pytest.raises(UserError, match=r"^row 2: there is no column 'text'\. Did you mean 'txt'\?$"):
+        list(FinetunedModel(encoder(), TASK).predict(given))
 
 
 def test_a_text_stands_for_a_row_with_only_the_input_column() -> None:

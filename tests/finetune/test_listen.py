@@ -327,10 +327,12 @@ def test_a_model_of_whole_recordings_does_not_stream() -> None:
         SpeechRecognizer(model)
 
 
-@pytest.mark.parametrize("decoder", ["ctc", "attention"])
-def test_nan_weights_raise_an_error_instead_of_an_empty_transcript(decoder: str) -> None:
+@pytest.mark.parametrize(
+    ("decoder", "name"), [("ctc", "out.weight"), ("attention", "out.weight"), ("attention", "writer.bias")]
+)
+def test_nan_weights_raise_an_error_instead_of_an_empty_transcript(decoder: str, name: str) -> None:
     model = deepcopy(trained_recognizer(decoder))
-    weight = model.head.out.weight
+    weight = dict(model.head.named_parameters())[name]
     weight.set_value(np.full(weight.shape, np.nan, np.float32))
     with pytest.raises(NotFinite, match="weights are damaged"):
         list(model.predict([{"audio": tones(WORDS, np.random.default_rng(5))}]))

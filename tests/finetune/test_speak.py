@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -24,7 +25,7 @@ from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.data.read_lines import Line
 from ernie.decode.stream import Stream, load_state, save_state
-from ernie.errors import Remark, UserError
+from ernie.errors import NotFinite, Remark, UserError
 from ernie.model.voice_loss import frame_loss
 from ernie.model.weights import arrays, set_weights
 from ernie.train.settings import RateConfig
@@ -73,6 +74,15 @@ def test_a_voice_says_the_colors_of_the_text(text: str) -> None:
     sound = np.concatenate(list(TextSpeaker(trained_voice()).speak(text)))
     assert len(sound) == pytest.approx(800, abs=160)
     assert heard_colors(sound) == text.split()
+
+
+@pytest.mark.parametrize("name", ["decoder.last.bias", "decoder.frames.bias", "wavenet.out.bias"])
+def test_nan_weights_raise_an_error_instead_of_a_noise(name: str) -> None:
+    model = deepcopy(trained_voice())
+    weight = dict(model.head.named_parameters())[name]
+    weight.set_value(np.full(weight.shape, np.nan, np.float32))
+    with pytest.raises(NotFinite, match="weights are damaged"):
+        list(model.predict(["red"]))
 
 
 def test_a_file_is_written_and_the_speed_is_reported(tmp_path: Path) -> None:

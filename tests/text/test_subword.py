@@ -159,6 +159,15 @@ def test_missing_special_tokens_get_ids_after_those_of_the_model(tmp_path: Path)
     assert load_tokenizer(tmp_path / "saved").fingerprint == tokenizer.fingerprint
 
 
+def test_a_tokenizer_saved_over_one_of_another_kind_is_the_one_that_is_loaded(
+    model: SentencePiece, tmp_path: Path
+) -> None:
+    other = train_wordpiece(TEXTS, vocab_size=100, lowercase=True, folder=tmp_path / "other")
+    for tokenizer in (other, model, other, model):
+        tokenizer.save(tmp_path)
+        assert load_tokenizer(tmp_path).fingerprint == tokenizer.fingerprint
+
+
 def test_a_tokenizer_can_be_pickled(model: SentencePiece) -> None:
     copy = pickle.loads(pickle.dumps(model))
     assert copy.encode("the cat").ids.tolist() == model.encode("the cat").ids.tolist()

@@ -142,7 +142,7 @@ def dies_at(moment: int, action: Callable[[], object]) -> bool:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize(
     ("before", "step", "keep_last"),
-    [((1,), 2, 1), ((1, 2), 3, 2), ((1, 2), 2, 2)],  # the last case rewrites an existing step
+    [((1,), 2, 1), ((1, 2), 3, 2), ((1, 2), 2, 2), ((2,), 2, 1)],  # the last two rewrite an existing step
 )
 def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(
     tmp_path: Path, before: tuple[int, ...], step: int, keep_last: int

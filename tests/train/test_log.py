@@ -24,6 +24,14 @@ def test_records_can_be_read_while_the_log_is_open(tmp_path: Path) -> None:
     log.close()
 
 
+def test_numbers_that_are_not_finite_are_null_wherever_they_are(tmp_path: Path) -> None:
+    log = Log(tmp_path, 10, quiet=True)
+    log.record("probe", 0, scores={"value": float("nan"), "draws": (1.0, float("inf"), [2.0, float("nan")])})
+    log.close()
+    text = (tmp_path / METRICS_FILE).read_text()
+    assert json.loads(text)["scores"] == {"value": None, "draws": [1.0, None, [2.0, None]]}
+
+
 def test_a_resumed_run_drops_the_records_that_it_rewrites(tmp_path: Path) -> None:
     log = Log(tmp_path, 10, quiet=True)
     for step in range(6):

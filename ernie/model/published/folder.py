@@ -75,7 +75,7 @@ def read_settings(folder: Path, kind: Kind) -> tuple[Path, dict[str, Any]]:
     return path, settings
 
 
-def read_weights(folder: Path, kind: Kind) -> tuple[Path, Weights]:
+def read_weights(folder: Path) -> tuple[Path, Weights]:
     """Read the weights of a checkpoint, by their original names; return their file or folder and them."""
     readers: dict[str, Callable[[Path], Weights]] = {
         "params": read_fluid,

@@ -74,7 +74,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
         return _read_own(folder, model_class)
     path, settings = read_settings(folder, kind)
     check_supported(settings, path)
-    file, weights = read_weights(folder, kind)
+    file, weights = read_weights(folder)
     table, prefix = _table(kind, weights, file)
     original_names = table.normalize_spelling(weights)
     wanted = table.of_encoder(layers_of(settings, path), prefix) | table.of_head()
@@ -87,7 +87,7 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     config, notes = shape_of(settings, ours, kind, path)
     unused = [name for current, name in original_names.items() if current not in {*wanted.values(), *table.copies}]
     tasks = settings.get("task_type_vocab_size") if settings.get("use_task_id", True) else None
-    notes += _unused(unused, config.layers) + _missing(wanted, ours, tasks)
+    notes += _unused(unused, config.layers) + _missing(ours, tasks)
     encoder_weights = {name: array for name, array in ours.items() if not name.startswith(HEAD)}
     pooler = _has_pooler(ours)
     model = model_class(config, initialize=not pooler)
@@ -158,7 +158,7 @@ def _check_complete(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], f
         raise UserError(f"{file}: lacks {summarize_names(missing)}")
 
 
-def _missing(wanted: Mapping[str, str], ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
+def _missing(ours: Mapping[str, np.ndarray], tasks: int | None) -> list[str]:
     notes = []
     if not _has_pooler(ours):
         notes.append(_NO_POOLER)

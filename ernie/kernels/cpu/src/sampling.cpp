@@ -57,12 +57,12 @@ void draw(const Network& net, long S, float last, const float* conditioning, con
             small_product<float>(total.data(), C, 1, inner.data(), W, W, C, hidden.data(), W, false);
             float mean = net.out_bias[0], log_scale = net.out_bias[1];
             for (long i = 0; i < C; i++) {
-                const float h = std::max(0.f, hidden[i] + bias[i]);
+                const float h = std::max(hidden[i] + bias[i], 0.f);  // in this order NaN stays NaN
                 mean += h * net.out[2 * i];
                 log_scale += h * net.out[2 * i + 1];
             }
             const float drawn = net.loudness * (mean + std::exp(log_scale) * noise[s]);
-            samples[s] = std::min(1.f, std::max(-1.f, drawn));
+            samples[s] = std::min(std::max(drawn, -1.f), 1.f);  // as above
         }
         last = samples[s];
     }
