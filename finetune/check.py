@@ -40,16 +40,16 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     if labels:
         yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
-    yield from _show_example(splits["train"], tokenizer)
+    yield from _show_example(splits["train"], tokenizer, spoken=task.answer_field == "audio")
     yield _try_step(config, ernie, task, splits)
 
 
-def _show_example(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield lines that show the first example as the model sees it."""
+def _show_example(split: Prepared, tokenizer: Tokenizer, spoken: bool) -> Iterator[str]:
+    """Yield lines that show the first example as the model sees it; its sound is the target if it is `spoken`."""
     example = split.examples[0]
     yield f"the first row of train, {split.rows[0].place}, as the model sees it:"
     for number, sample in enumerate(example.samples[:2]):
-        if sample.sound is not None:
+        if sample.sound is not None and not spoken:
             yield f"  {len(sample.sound()):,} samples of sound, {len(sample)} vectors for the encoder"
         else:
             described = ", ".join([plural(len(sample), "token"), *_describe_labels(sample)])
@@ -57,6 +57,8 @@ def _show_example(split: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
             yield f"    {_shown(sample.ids, tokenizer)}"
         if sample.decoder_ids is not None:
             yield f"  to be generated: {_shown(sample.decoder_ids, tokenizer)}"
+        if sample.sound is not None and spoken:
+            yield f"  to be spoken: {plural(len(sample.sound()), 'sample')} of sound"
 
 
 def _shown(ids: np.ndarray, tokenizer: Tokenizer) -> str:

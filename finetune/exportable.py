@@ -66,8 +66,8 @@ class ExportableTask(Exportable):
         head, task = self._model.head, self._model.task
         if not isinstance(task, LogitsTask) or not isinstance(head, SequenceHead | TokenHead):
             raise UserError(
-                f"{run}: the kind {task.variant_name} has a head that is no SequenceHead or TokenHead of this library, "
-                "and only those can be exported"
+                f"{run}: a model of the kind {task.variant_name} cannot be exported: its head is neither a "
+                "SequenceHead nor a TokenHead. Use it in Python by FinetunedModel.load"
             )
         self._task = task
         self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)

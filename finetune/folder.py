@@ -24,16 +24,20 @@ from ernie.model.weights import arrays
 from ernie.parallel.launch import LOGS_FOLDER
 from ernie.registry import plugin_sources
 from ernie.saved import read_json
+from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.origin import origin
+from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.config import FinetuneConfig, load
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import check_finished
 
 CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
+_WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
 _UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "published", "submission", "local", "parallel")
 
@@ -42,10 +46,13 @@ _UNRELATED_KEYS = ("output", "seeds", "save_minutes", "grid", "plugins", "publis
 def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path) -> Iterator[None]:
     """Assign the folder to this run and lock it; `inputs` are the fingerprints of the run's training inputs.
 
-    Raises UserError when it holds something else, when another process is using it, or when it has finished trials of
-    another configuration or of other inputs.
+    Raises UserError when it holds something else, when another process is using it, or when it has finished trials, or
+    checkpoints of unfinished ones, of another configuration or of other inputs.
     """
-    if any((folder / TRIALS_FOLDER).glob(f"*/{SCORES_FILE}")):
+    trials = folder / TRIALS_FOLDER
+    if any(trials.glob(f"*/{SCORES_FILE}")) or any(
+        Checkpoints(place).latest() for place in trials.glob(f"*/{CHECKPOINTS}")
+    ):
         _check_same(config, inputs, folder)
     check_folder(folder)
     (folder / TRIALS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -76,12 +83,12 @@ def _check_same(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path)
     }
     if changed:
         lines = "\n".join(f"  {key}: was {old}, is {new}" for key, (old, new) in changed.items())
-        raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\nChoose another --output.")
+        raise UserError(f"{folder}: holds a run of another configuration:\n{lines}\n{_WAYS_OUT}")
     changed_inputs = differences(read_inputs(folder), dict(inputs))
     if changed_inputs:
         raise UserError(
             f"{folder}: holds a run trained on other inputs under the same name: {', '.join(changed_inputs)} changed "
-            "since. Choose another --output."
+            f"since. {_WAYS_OUT}"
         )
 
 
@@ -154,6 +161,7 @@ def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> In
 def read_run(folder: Path) -> FinetuneConfig:
     """Return the configuration of a finished run.  Raises UserError when the folder is not one."""
     check_exists(folder)
+    check_finished(folder)
     if not (folder / CONFIG_FILE).is_file() or not (folder / MODEL_FOLDER / TASK_FILE).is_file():
         raise UserError(f"{folder}: is not the folder of a finished fine-tuning run")
     return replace(load(folder / CONFIG_FILE, saved=True), output=folder)

@@ -12,6 +12,7 @@ from ernie.data.read_lines import Line
 from ernie.decode.latency import MEASURES, Latency, average_lagging
 from ernie.decode.stream import Stream
 from ernie.errors import UserError
+from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.incoming import has_no_spaces, is_space
 from ernie.text.scripts import words_in
@@ -42,7 +43,7 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
         out.write(new + "\n" * ended)
         out.flush()
         if isinstance(word, UserError):
-            left_out.add(number, word)
+            left_out.add(f"line {number}: {word}")
             usable = False
         if ended:
             if usable:
@@ -63,13 +64,14 @@ def by_line(translator: TextTranslator, lines: Iterable[Line], out: TextIO, late
         problems = {row.place.line: row["problem"] or translator.problem(row["text"]) for row in batch}
         usable = [row for row in batch if not problems[row.place.line]]
         began = time.perf_counter()
-        translations = iter(translator.translate([row["text"] for row in usable]))
+        names = [f"line {row.place.line}" for row in usable]
+        translations = iter(translator.translate([row["text"] for row in usable], names))
         seconds = (time.perf_counter() - began) / max(1, len(usable))
         for row in batch:
             number = row.place.line or 0
             if problem := problems[number]:
                 out.write("\n")
-                left_out.add(number, problem)
+                left_out.add(f"line {number}: {problem}")
                 continue
             text, progress = next(translations)
             out.write(text + "\n")
@@ -173,7 +175,8 @@ class _Report:
         if self._out is not None and self._lines:
             lagging = self._aware_lagging
             aware = f"; computation-aware AL {statistics.mean(lagging):.3f} s" if lagging else ""
-            self._out.write(f"mean of {len(self._lines):,} lines: {self._format(Latency.mean(self._lines))}{aware}\n")
+            lines, means = plural(len(self._lines), "line"), self._format(Latency.mean(self._lines))
+            self._out.write(f"mean of {lines}: {means}{aware}\n")
 
     def _format(self, latency: Latency) -> str:
         measures = ", ".join(f"{short} {getattr(latency, name):.2f}" for short, name in MEASURES)

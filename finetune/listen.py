@@ -9,13 +9,15 @@ from typing import BinaryIO, TextIO
 import numpy as np
 
 from ernie.audio.wave import Loudness, is_sound_file, read_wave, require_file
+from ernie.data.labeled.row import Row
 from ernie.decode.stream import Stream
 from ernie.decode.words import Words, words_of
-from ernie.errors import UserError, about
+from ernie.errors import NotFinite, UserError, about
 from ernie.text.incoming import has_no_spaces
 from ernie.text.scripts import words_in
 from finetune.model import FinetunedModel
 from finetune.recognizer import SpeechRecognizer, SpeechRecognizerState, hears_chunks, transcribe_task
+from finetune.rows import LeftOut
 
 _PIECE = 0.1  # seconds of audio that are read at a time
 _LONG = 60.0  # seconds of audio that are transcribed at once
@@ -25,21 +27,31 @@ _SEPARATOR = "  "  # between words with times
 def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: TextIO, log: TextIO | None) -> None:
     """Transcribe files, one line each; with `times` each word follows its start time in seconds.
 
-    Raises UserError for missing files at once, and for one that cannot be read after the transcripts of those before.
+    A file that cannot be transcribed is noted and its line left empty.  Raises UserError for missing files at once, and
+    for such files at the end.
     """
     for name in names:
         require_file(name)
     task = transcribe_task(model)
-    rate = task.features.rate
+    rate, left_out = task.features.rate, LeftOut("could not be transcribed", "file")
     for name in names:
-        wave = read_wave(name, rate)
-        began = time.perf_counter()
-        with about(name):
-            if wave.seconds > _LONG and hears_chunks(task):
-                text, seconds = _transcribe_long(model, wave.samples)
-            else:
-                (answer,) = model.predict([{task.audio: {"array": wave.samples, "sampling_rate": rate}}])
-                text, seconds = answer["transcript"], answer["seconds"]
+        try:
+            wave = read_wave(name, rate)
+            began = time.perf_counter()
+            with about(name):
+                if wave.seconds > _LONG and hears_chunks(task):
+                    text, seconds = _transcribe_long(model, wave.samples)
+                else:
+                    row = Row({task.audio: {"array": wave.samples, "sampling_rate": rate}})
+                    (answer,) = model.answers([task.example(row, model.tokenizer)])
+                    text, seconds = answer["transcript"], answer["seconds"]
+        except NotFinite:
+            raise
+        except UserError as error:
+            out.write("\n")
+            out.flush()
+            left_out.add(str(error))
+            continue
         seconds_spent = time.perf_counter() - began
         if times:
             timed = zip(seconds, words_in(text), strict=True)
@@ -49,6 +61,7 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
         for remark in wave.remarks if log is not None else ():
             print(f"note: {name}: the sound {remark}", file=log)
         _log_speed(log, name, wave.seconds, seconds_spent)
+    left_out.raise_if_any()
 
 
 def _transcribe_long(model: FinetunedModel, samples: np.ndarray) -> tuple[str, list[float]]:

@@ -43,7 +43,7 @@ class FinetunedModel(nn.Layer):
     def __init__(self, ernie: ErnieModel, task: FinetuneTask, task_id: int = 0):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
-        self._warned_truncated = False
+        self._warned: set[str] = set()  # remarks on rows
         self.head = task.head(ernie)
         initialize(self.head, ernie.config.initializer_range)
 
@@ -96,18 +96,21 @@ class FinetunedModel(nn.Layer):
             except UserError as error:
                 fault = FaultyRow(f"{row.place}: {error}")
                 break
-        self._warn_truncated(rows, examples)
+        self._warn(rows, examples)
         yield from self.answers(examples, batch_tokens)
         if fault is not None:
             raise fault
 
-    def _warn_truncated(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
-        """Warn once that rows are longer than the model's limit."""
+    def _warn(self, rows: Sequence[Row], examples: Sequence[Example]) -> None:
+        """Warn of the first row that is longer than the model's limit, and of the first with each other oddity."""
         for row, example in zip(rows, examples, strict=False):
-            if example.cut and not self._warned_truncated:
-                self._warned_truncated = True
-                message = f"is longer than max_len {self.task.max_len} and was truncated, as is every longer row"
-                warnings.warn(f"{row.place}: {message}", Remark, stacklevel=4)
+            remarks = [f"has {what}; later rows with such are not noted" for what in example.odd]
+            if example.cut:
+                remarks.append(f"is longer than max_len {self.task.max_len} and was truncated, as is every longer row")
+            for remark in remarks:
+                if remark not in self._warned:
+                    self._warned.add(remark)
+                    warnings.warn(f"{row.place}: {remark}", Remark, stacklevel=4)
 
     def answers(self, examples: Sequence[Example], batch_tokens: int = BATCH_TOKENS) -> list[Answer]:
         """Return the predictions for examples, in order.  Dropout is off; each layer's mode is restored afterwards."""

@@ -187,7 +187,7 @@ def standard_lines() -> Iterator[Line]:
 def standard_input() -> BinaryIO:
     """Return standard input as a binary stream.  Raises UserError when it is closed."""
     if sys.stdin is None:
-        raise UserError("standard input is closed; give a file")
+        raise UserError("standard input is closed; redirect a file to it (< FILE)")
     # A separate file object: Python aborts at exit if a thread still waits for input from sys.stdin's own.
     return open(sys.stdin.fileno(), "rb", closefd=False)
 
@@ -198,26 +198,25 @@ def standard_characters() -> TextIO:
 
 
 class LeftOut:
-    """The lines of a stream that cannot be used: noted as they come, and an error once the stream is over.
+    """The lines of a stream, or files, that cannot be used: noted as they come, and an error once all are read.
 
-    The lines after them are not lost: whoever writes to a stream cannot write them again.
+    Those after them are not lost: whoever writes to a stream cannot write them again.
     """
 
-    def __init__(self, what: str):
-        self._what = what  # after the number of lines: "could not be spoken"
+    def __init__(self, what: str, unit: str = "line"):
+        self._what, self._unit = what, unit  # `what` follows their number: "could not be spoken"
         self._count, self._first = 0, ""
 
-    def add(self, line: int, reason: object) -> None:
-        """Note that a line cannot be used, and why."""
-        message = f"line {line}: {reason}"
+    def add(self, message: str) -> None:
+        """Note which one cannot be used, and why."""
         self._count += 1
         self._first = self._first or message
         warnings.warn(message, Remark, stacklevel=2)
 
     def raise_if_any(self) -> None:
-        """Raise UserError that counts the lines and repeats the first message."""
+        """Raise UserError that counts them and repeats the first message."""
         if self._count:
-            raise UserError(f"{plural(self._count, 'line')} {self._what}; the first: {self._first}")
+            raise UserError(f"{plural(self._count, self._unit)} {self._what}; the first: {self._first}")
 
 
 def _usable(

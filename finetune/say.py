@@ -27,6 +27,10 @@ def into_file(speaker: TextSpeaker, lines: Iterable[Line], file: Path, log: Text
     soundfile = require("soundfile")
     if not file.absolute().parent.is_dir():
         raise UserError(f"{file}: cannot be written: there is no folder {file.parent}")
+    if file.is_dir():
+        raise UserError(f"{file}: is a folder; give a file, such as {file / 'spoken.wav'}")
+    if file.suffix[1:].upper() not in soundfile.available_formats():
+        raise UserError(f"{file}: its ending names no format of sound; choose another, such as .wav, .flac or .ogg")
     with ExitStack() as stack:
         opened: list[Any] = []
 
@@ -62,7 +66,7 @@ def _say(
         if line.text is not None and is_blank(text):
             continue
         if problem := line.problem or speaker.problem(text):
-            left_out.add(line.number, problem)
+            left_out.add(f"line {line.number}: {problem}")
             continue
         began = time.perf_counter()
         for piece in speaker.speak(text):

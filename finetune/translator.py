@@ -89,8 +89,8 @@ class TextTranslator:
             raise UserError(f"expected several texts, such as a list, found {texts!r:.60}")
         check_iterable(texts, "texts")
         ids = [self._ids(text) for text in texts]
-        for text, text_ids in zip(texts, ids, strict=True):
-            self._note_unknown(text, text_ids)
+        for i, (text, text_ids) in enumerate(zip(texts, ids, strict=True)):
+            self._note_unknown(text, text_ids, names[i] if names else "")
         translations: dict[int, tuple[str, Progress]] = {}
         for chosen in plan_by_length([len(text_ids) + 2 for text_ids in ids], BATCH_TOKENS):
             longest = max(chosen, key=lambda i: len(ids[i]))
@@ -104,12 +104,13 @@ class TextTranslator:
         """Return why a whole text cannot be translated, "" if it can."""
         return self._tokens.problem(len(self._ids(text)))
 
-    def _note_unknown(self, text: str, ids: Sequence[int] | np.ndarray) -> None:
+    def _note_unknown(self, text: str, ids: Sequence[int] | np.ndarray, name: str = "") -> None:
         """Warn of the first text with characters that the vocabulary lacks."""
         if not self._noted_unknown and self._tokenizer.unk_id in ids:
             self._noted_unknown = True
-            message = f"'{text.strip():.40}' has characters that the vocabulary lacks: they are read as unknown"
-            warnings.warn(message, Remark, stacklevel=3)
+            message = f"'{text.strip():.40}' has characters that the vocabulary lacks"
+            where = f"{name}: " if name else ""
+            warnings.warn(f"{where}{message}: here and in later texts they are read as unknown", Remark, stacklevel=3)
 
     def _ids(self, text: str) -> np.ndarray:
         """Return the tokens of a whole text, none if it has no visible character."""

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -59,6 +60,8 @@ def require_file(file: str | os.PathLike[str]) -> None:
     """Raise UserError for a file that is missing, and for what is no file name."""
     if not os.path.exists(file):  # noqa: PTH110 - never raises
         raise UserError(f"{file}: there is no such file")
+    if os.path.isdir(file):  # noqa: PTH112 - as above
+        raise UserError(f"{file}: is a folder; give its files, such as {Path(file) / '*.wav'}")
 
 
 def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = "") -> Wave:

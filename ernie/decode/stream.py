@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
@@ -100,8 +100,13 @@ class Stream(Generic[S, In, Out]):
 
 
 def save_state(state: State, path: str | Path) -> None:
-    """Write a state to an .npz file; an older one there is replaced once the new one is complete."""
+    """Write a state to an .npz file; an older one there is replaced once the new one is complete.
+
+    Raises UserError when there is no such folder.
+    """
     path, arrays = Path(path), state.arrays()
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
     partial = path.with_name(f"{path.name}{PARTIAL}")
     with partial.open("wb") as file:
         np.savez(file, **{_NAMES: np.array(sorted(arrays))}, **arrays)  # type: ignore[arg-type]
@@ -127,7 +132,11 @@ def load_state(decoder: Any, path: str | Path) -> Any:
     Raises UserError when the file is missing or damaged, lacks a part of the state, or holds another kind of state; a
     decoder of another model raises it when it is to continue the state.
     """
+    if isinstance(decoder, str | Path):
+        check_decoder(decoder)
     kind = restorable(decoder)
+    if Path(path).is_file() and not is_zipfile(path):
+        raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}

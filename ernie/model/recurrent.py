@@ -75,6 +75,14 @@ class RecurrentEncoder(nn.Layer):
         return F.relu(total_TH)
 
 
+class _BatchNorm(nn.BatchNorm1D):
+    """Paddle's, without its warning in training that it tracks mean and variance."""
+
+    def forward(self, x_TG: Tensor) -> Tensor:
+        statistics = self._mean, self._variance, self.weight, self.bias
+        return F.batch_norm(x_TG, *statistics, training=self.training, momentum=self._momentum, epsilon=self._epsilon)
+
+
 class _Layer(nn.Layer):
     """Gated units in one or both directions, with sequence-wise batch normalization (section 3.2).
 
@@ -86,7 +94,7 @@ class _Layer(nn.Layer):
         super().__init__()
         self.units = units
         self.inputs = nn.LayerList([nn.Linear(width, 3 * units, bias_attr=False) for _ in range(directions)])
-        self.norms = nn.LayerList([nn.BatchNorm1D(3 * units) for _ in range(directions)])
+        self.norms = nn.LayerList([_BatchNorm(3 * units) for _ in range(directions)])
         self.states = nn.LayerList([nn.Linear(units, 3 * units) for _ in range(directions)])
 
     def forward(self, x_TD: Tensor, layout: Layout, initial_NH: Tensor) -> Tensor:

@@ -56,8 +56,11 @@ def main(arguments: argparse.Namespace) -> int:
     from finetune.model import FinetunedModel
     from finetune.output import as_json
     from finetune.prepare import describe, prepare
+    from tasks.downstream.base import FinetuneTask
 
     model = FinetunedModel.load(arguments.run)
+    if arguments.by_label and type(model.task).scores_by_label is FinetuneTask.scores_by_label:
+        raise UserError(f"--by-label: a model of the kind {model.task.variant_name} has no labels to score one by one")
     # Not the split's own name: the rows of `train` are evaluated here, not trained on.
     name = "the rows" if arguments.input else f"split {arguments.split}"
     rows = read_split(name, sources, config.data.options(arguments.split))

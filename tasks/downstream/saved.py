@@ -29,8 +29,15 @@ def model_of(path: Path) -> Path:
     folder = find_model(path)
     if folder is None:
         check_exists(path)
+        check_finished(path)
         raise UserError(f"{path}: holds no fine-tuned model: there is no {TASK_FILE} or model/{TASK_FILE} in it")
     return folder
+
+
+def check_finished(path: Path) -> None:
+    """Raise UserError for the folder of a run that has no model yet."""
+    if find_model(path) is None and (path / "trials").is_dir():
+        raise UserError(f"{path}: the run in it is not finished; the same 'ernie finetune' command resumes it")
 
 
 def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:

@@ -92,7 +92,10 @@ class Translate(FinetuneTask):
         text = row.text(self.text)
         ids = tokenizer.encode("" if is_blank(text) else text).ids
         return Example(
-            (single(tokenizer, ids[: self.max_len - 2]),), cut=_excess(ids, self.max_len), empty=not len(ids)
+            (single(tokenizer, ids[: self.max_len - 2]),),
+            cut=_excess(ids, self.max_len),
+            empty=not len(ids),
+            odd=("a text that the vocabulary lacks characters of",) if (ids == tokenizer.unk_id).any() else (),
         )
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
@@ -109,23 +112,23 @@ class Translate(FinetuneTask):
             given,
             samples=(replace(given.samples[0], decoder_ids=written),),
             cut=given.cut + _excess(ids, self.max_len),
-            odd=tuple(odd),
+            odd=(*given.odd, *odd),
         )
 
     def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
-        written = [
-            sample.decoder_ids[1:-1]
-            for example in examples
-            for sample in example.samples
-            if sample.decoder_ids is not None
-        ]
-        tokens = sum(map(len, written))
-        unknown = sum(int((ids == tokenizer.unk_id).sum()) for ids in written)
-        if 2 * unknown > tokens:
-            raise UserError(
-                f"of the {plural(tokens, 'token')} of the column '{self.label}' the vocabulary does not know "
-                f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
-            )
+        samples = [sample for example in examples for sample in example.samples]
+        columns = {
+            self.text: [sample.ids for sample in samples],
+            self.label: [sample.decoder_ids for sample in samples if sample.decoder_ids is not None],
+        }
+        for column, rows in columns.items():
+            tokens = sum(len(ids) - 2 for ids in rows)  # all but the special ones
+            unknown = sum(int((ids == tokenizer.unk_id).sum()) for ids in rows)
+            if 2 * unknown > tokens:
+                raise UserError(
+                    f"of the {plural(tokens, 'token')} of the column '{column}' the vocabulary does not know "
+                    f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
+                )
 
     def truth(self, row: Row) -> str:
         text = row.text(self.label)

@@ -255,12 +255,18 @@ def test_of_a_row_of_several_samples_the_first_has_the_label_and_a_target_text_i
         toy = TOYS[kind]
         [row] = toy.rows(1)
         split = SimpleNamespace(examples=[toy.task.training_example(row, TOKENIZER)], rows=[row])
-        return list(_show_example(split, TOKENIZER))[1:]  # type: ignore[arg-type]
+        spoken = kind == "synthesize"
+        return list(_show_example(split, TOKENIZER, spoken))[1:]  # type: ignore[arg-type]
 
     samples = [line for line in described("choose") if "sample" in line]
     assert re.fullmatch(r"  sample 1 of \d: \d+ tokens, choice \d", samples[0])
     assert re.fullmatch(r"  sample 2 of \d: \d+ tokens", samples[1])
     assert described("translate")[-1].startswith("  to be generated: [CLS] ")
+    counted, tokens, spoken = described("synthesize")
+    assert re.fullmatch(r"  sample 1 of 1: \d+ tokens, steps \d+", counted)
+    assert tokens.startswith("    [CLS] ")
+    assert re.fullmatch(r"  to be spoken: [\d,]+ samples of sound", spoken)
+    assert re.fullmatch(r"  [\d,]+ samples of sound, \d+ vectors for the encoder", described("transcribe")[0])
 
 
 def test_a_line_of_text_is_not_taken_for_the_other_column_of_a_task(tmp_path: Path) -> None:

@@ -90,22 +90,36 @@ def test_a_finished_trial_keeps_no_checkpoint_and_a_short_one_writes_none(work: 
     assert not list((work / "done").rglob("checkpoints"))
 
 
-@pytest.mark.parametrize("change", [["--set", "train.rate.peak=1e-3"], "train.tsv"])
-def test_a_checkpoint_of_another_configuration_or_other_rows_is_not_resumed(
-    work: Path, change: list[str] | str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--set", "train.rate.peak=1e-3"], "train.rate.peak: was "),
+        ("train.tsv", "holds a run trained on other inputs under the same name: data.train changed since"),
+    ],
+)
+def test_a_checkpoint_of_another_configuration_or_other_rows_is_neither_resumed_nor_lost(
+    work: Path,
+    change: list[str] | str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    assert finetune("whole", "--quiet") == 0
     killed_after(2, monkeypatch)("run")
+    before = (work / "train.tsv").read_text()
     if isinstance(change, str):
-        lines = (work / change).read_text().splitlines(keepends=True)
+        lines = before.splitlines(keepends=True)
         (work / change).write_text("".join([lines[0], *lines[2:], lines[1]]))
     more = [] if isinstance(change, str) else change
     capsys.readouterr()
-    assert finetune("run", *more) == 0
-    assert (
-        "seed=0: starts over: the saved checkpoint is of another configuration or other rows" in capsys.readouterr().err
-    )
-    assert finetune("fresh", "--quiet", *more) == 0
-    assert outcome(work / "run") == outcome(work / "fresh")
+    assert finetune("run", *more) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Choose another --output, or delete the folder to start over." in error
+    (work / "train.tsv").write_text(before)
+    assert finetune("run") == 0
+    assert "seed=0: resumes after step 2" in capsys.readouterr().err
+    assert outcome(work / "run") == outcome(work / "whole")
 
 
 def test_a_damaged_checkpoint_is_an_error_and_training_starts_over_without_it(

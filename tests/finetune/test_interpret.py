@@ -126,9 +126,18 @@ def test_input_that_is_not_a_list_of_texts_is_an_error(translator: TextTranslato
 def test_a_file_without_a_state_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("no state\n")
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
-    for name in ("text.npz", "other.npz", "missing.npz"):
+    for name in ("other.npz", "missing.npz"):
         with pytest.raises(UserError, match=f"{name}: holds no state of the kind TextTranslatorState"):
             load_state(TextTranslatorState, tmp_path / name)
+    with pytest.raises(UserError, match=r"text\.npz: is no file that save_state wrote, or was damaged since$"):
+        load_state(TextTranslatorState, tmp_path / "text.npz")
+    with pytest.raises(UserError, match=r"expected a decoder, such as TextTranslator\.load\(RUN\), found 'runs/it'"):
+        load_state("runs/it", tmp_path / "other.npz")
+
+
+def test_a_state_is_not_saved_to_a_folder_that_is_not_there(translator: TextTranslator, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no folder .*/nowhere$"):
+        save_state(translator.begin(), tmp_path / "nowhere" / "kept.npz")
 
 
 def test_a_state_file_with_a_missing_array_is_refused(translator: TextTranslator, tmp_path: Path) -> None:

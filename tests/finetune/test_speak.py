@@ -145,7 +145,8 @@ def test_text_that_cannot_be_spoken_is_an_error_and_nothing_is_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("none/a.wav", "there is no folder"), ("a.sound", "cannot be written as sound")]
+    ("name", "message"),
+    [("none/a.wav", "there is no folder"), ("a.sound", "its ending names no format of sound"), ("", "is a folder")],
 )
 def test_an_unwritable_output_file_is_reported(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
