@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded, softmax
 from tasks.downstream.labels import check_labels, collected, found_in, index_of, label_in
 from tasks.downstream.measures import accuracy, f1, label_scores, macro_f1, matthews
-
-if TYPE_CHECKING:
-    pass
 
 
 @finetune_task("classify")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from ernie.errors import UserError
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task, softmax
 from tasks.downstream.labels import label_in
 from tasks.downstream.measures import mean_average_precision, mean_reciprocal_rank, ranked_accuracy, ranked_f1
-
-if TYPE_CHECKING:
-    pass
 
 
 @finetune_task("rank")
