@@ -118,6 +118,9 @@ def test_a_vocabulary_of_a_different_script_than_the_translations_is_refused(
     captured = capsys.readouterr()
     assert "data.train: of the 5 tokens of the column 'target' the vocabulary does not know 4: it was" in captured.err
     assert "note: train: 1 row with a translation that the vocabulary lacks characters of" in captured.out
+    (work / "pairs.tsv").write_text("source\ttarget\n影片\ta film\n", encoding="utf-8")
+    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 2
+    assert "tokens of the column 'source' the vocabulary does not know" in capsys.readouterr().err
 
 
 def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(

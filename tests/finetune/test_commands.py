@@ -155,6 +155,17 @@ def test_a_folder_that_is_not_a_fine_tuning_run_is_a_one_line_error(
     assert capsys.readouterr().err == f"ernie: error: {folder}: {message}\n"
 
 
+@pytest.mark.parametrize("words", [["evaluate", "cut"], ["predict", "cut", "--split", "dev"], ["translate", "cut"]])
+def test_a_run_that_is_not_finished_is_called_so(
+    work: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (work / "cut" / "trials" / "seed=0").mkdir(parents=True)
+    (work / "cut" / "config.yaml").write_text("seeds: 1\n", encoding="utf-8")
+    assert main(words) == 2
+    message = "the run in it is not finished; the same 'ernie finetune' command resumes it"
+    assert capsys.readouterr().err == f"ernie: error: cut: {message}\n"
+
+
 class TestReport:
     def test_the_report_path_of_a_fine_tuning_run_is_printed_or_the_report_copied(
         self, work: Path, capsys: pytest.CaptureFixture[str]

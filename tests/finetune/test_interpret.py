@@ -303,6 +303,10 @@ def test_characters_that_the_vocabulary_lacks_are_noted_once(translator: TextTra
         fresh.translate(["blue", "red ☂ blue", "☂"])
         fresh.translate(["☂"])
     assert len(notes) == 1
+    with pytest.warns(Remark, match="^line 2: 'red ☂' has characters that the vocabulary lacks: here and in later"):
+        by_line(TextTranslator(trained_translator(), WaitK(1)), numbered(["blue", "red ☂"]), io.StringIO())
+    with pytest.warns(Remark, match="^row 1: has a text that the vocabulary lacks characters of; later rows"):
+        list(trained_translator().predict(["blue", "red ☂", "☂"]))
     with pytest.warns(Remark, match="'red ☂' has characters that the vocabulary lacks"):
         Stream(TextTranslator(trained_translator(), WaitK(1))).push("red ☂")
 

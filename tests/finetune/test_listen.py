@@ -88,9 +88,27 @@ def test_a_long_file_is_read_in_pieces_with_the_same_transcript(
     whole, in_pieces = io.StringIO(), io.StringIO()
     from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, whole, None)
     monkeypatch.setattr(listen, "_LONG", 0.1)
-    monkeypatch.setattr(FinetunedModel, "predict", None)
+    monkeypatch.setattr(FinetunedModel, "answers", None)
     from_files(trained_recognizer(), [str(tmp_path / "a.wav")], True, in_pieces, None)
     assert in_pieces.getvalue() == whole.getvalue() != "\n"
+
+
+def test_the_files_after_one_that_cannot_be_transcribed_are_transcribed(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("text.wav", "tiny.wav", "a.wav")]
+    files[0].write_text("no sound")
+    soundfile.write(files[1], speech()[:50], 8000)
+    soundfile.write(files[2], speech(), 8000)
+    out = io.StringIO()
+    with (
+        pytest.warns(Remark, match=r"tiny\.wav: column 'audio': the sound is 0\.006 s long, less than one window"),
+        pytest.raises(
+            UserError, match=r"^2 files could not be transcribed; the first: .*text\.wav: cannot be read as s"
+        ),
+    ):
+        from_files(trained_recognizer(), list(map(str, files)), False, out, None)
+    assert out.getvalue() == "\n\nblue red green\n"
+    with pytest.raises(UserError, match=r"is a folder; give its files, such as .*/\*\.wav$"):
+        from_files(trained_recognizer(), [str(files[2]), str(tmp_path)], False, out, None)
 
 
 def test_another_sampling_rate_is_resampled_and_reported(tmp_path: Path) -> None:
