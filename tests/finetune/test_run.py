@@ -146,7 +146,7 @@ class TestRunAgain:
         err = capsys.readouterr().err
         assert "  train.epochs: was 5, is 9\n" in err
         assert "  task.max_len: was 16, is 12\n" in err
-        assert "Choose another --output." in err
+        assert "Choose another --output, or delete the folder to start over." in err
         assert (work / "done" / "config.yaml").read_bytes() == before
 
     def test_other_rows_under_the_same_name_are_noticed(self, work: Path, capsys: pytest.CaptureFixture[str]) -> None:

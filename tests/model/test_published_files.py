@@ -205,7 +205,7 @@ def test_bfloat16_of_safetensors_is_widened(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     header = json.dumps({"x": {"dtype": "BF16", "shape": [2, 2], "data_offsets": [0, 8]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + BITS.tobytes())
-    _, found = read_weights(tmp_path, "hf")
+    _, found = read_weights(tmp_path)
     assert found["x"].tolist() == VALUES.reshape(2, 2).tolist()
 
 

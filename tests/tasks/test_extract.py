@@ -220,7 +220,7 @@ class TestTargets:
     def test_an_answer_longer_than_max_answer_is_counted(self) -> None:
         split = Split("train", [row("the capital of France is it", ("capital of France is it", 4))])
         assert prepare(TASK, split, TOKENIZER).remarks == [
-            "train: 1 row with an answer of more than max_answer 4 tokens, which cannot be given, the first at :0"
+            "train: 1 row with an answer of more than max_answer 4 tokens, which cannot be given, the first at row 0"
         ]
 
 
