@@ -117,9 +117,19 @@ def disk_full(error: BaseException) -> bool:
 
 
 def put_text(path: Path, text: str) -> None:
-    """Write a text file atomically, as UTF-8: after a kill at any moment it has either the old or the new content."""
+    """Write a text file atomically, as UTF-8; see `replacing`."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the temporary path of a file to write, which then replaces `path`.
+
+    After an exception, or a kill at any moment, `path` has either the old or the new content.
+    """
     partial = path.with_name(f"{path.name}{PARTIAL}")
-    partial.write_text(text, encoding="utf-8")
+    yield partial
     partial.replace(path)
 
 

@@ -33,9 +33,9 @@ from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
-from tasks.downstream.saved import check_finished
+from tasks.downstream.saved import TRIALS_FOLDER, check_finished
 
-CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER, TRIALS_FOLDER = "config.yaml", "origin.json", "model", "trials"
+CONFIG_FILE, ORIGIN_FILE, MODEL_FOLDER = "config.yaml", "origin.json", "model"
 _TRIAL_FILE = "trial.txt"  # in the model's folder: the name of the trial that produced it
 _WAYS_OUT = "Choose another --output, or delete the folder to start over."
 # Keys that do not affect a single fine-tuning: finished trials remain valid when they change.
@@ -55,7 +55,7 @@ def claim_folder(config: FinetuneConfig, inputs: Mapping[str, str], folder: Path
     ):
         _check_same(config, inputs, folder)
     check_folder(folder)
-    (folder / TRIALS_FOLDER).mkdir(parents=True, exist_ok=True)
+    trials.mkdir(parents=True, exist_ok=True)
     with run_lock(folder):
         put_text(folder / CONFIG_FILE, dump(config))
         put_text(folder / ORIGIN_FILE, json.dumps({"inputs": inputs, **origin()}, indent=2) + "\n")

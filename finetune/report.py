@@ -20,11 +20,11 @@ from ernie.report.words import duration, percent, plural
 from ernie.train.log import METRICS_FILE, read_records
 from finetune.answers import confusion, read_dev_answers, surest_mistakes
 from finetune.config import FinetuneConfig
-from finetune.folder import TRIALS_FOLDER
 from finetune.latency import Point
 from finetune.prepare import Prepared, describe
 from finetune.trial import Result, Trial, best_point, spreads
 from tasks.downstream.classify import Classify
+from tasks.downstream.saved import TRIALS_FOLDER
 
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores

@@ -37,21 +37,14 @@ from finetune.card import write_card
 from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
-from finetune.folder import (
-    TRIALS_FOLDER,
-    claim_folder,
-    encoder_fingerprint,
-    identity,
-    inputs_of,
-    keep_model,
-    kept_trial,
-)
+from finetune.folder import claim_folder, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
 from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
+from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.translate import Translate
 
 

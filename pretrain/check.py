@@ -6,7 +6,7 @@ import math
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -92,7 +92,8 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
     count = min(_DOCUMENTS, len(source.items))
     source.items_per_block()  # raises if there are too few documents, or none gives a sample
     named, again = (list(source.named_samples(0, 0, count)) for _ in range(2))
-    if [_bytes(sample) for _, sample in named] != [_bytes(sample) for _, sample in again]:
+    first, second = ([_bytes(one.ids, one.segments, one.labels) for _, one in made] for made in (named, again))
+    if first != second:
         raise UserError(
             f"task '{source.name}': its samples differ when they are made twice from the same documents, so no run "
             "could be repeated or resumed. All randomness has to come from the generator that `samples` is given, "
@@ -130,7 +131,7 @@ def _check_process(source: Source, another_process: Feed) -> None:
     stream = another_process.stream(source.name)
     for batch in source.batches(0, 0, source.items_per_block()):
         theirs = next(stream)
-        if theirs is None or not np.array_equal(theirs.ids, batch.ids) or _labels(theirs) != _labels(batch):
+        if theirs is None or _batch_bytes(theirs) != _batch_bytes(batch):
             raise UserError(
                 f"task '{source.name}': its samples differ when another process makes them from the same documents, so "
                 "no run could be repeated or resumed. hash() of a text and the order of a set of texts are not the "
@@ -138,15 +139,18 @@ def _check_process(source: Source, another_process: Feed) -> None:
             )
 
 
-def _labels(batch: Packed) -> dict[str, bytes]:
-    """Serialize the labels of a batch for comparison."""
-    return {name: np.asarray(labels.values).tobytes() for name, labels in batch.labels.items()}
+def _batch_bytes(batch: Packed) -> list[bytes]:
+    """Serialize a batch for comparison."""
+    return _bytes(batch.ids, batch.segments, {name: labels.values for name, labels in batch.labels.items()})
 
 
-def _bytes(sample: Sample) -> list[bytes]:
-    """Serialize a sample for comparison."""
-    labels = [name.encode() + np.asarray(sample.labels[name]).tobytes() for name in sorted(sample.labels)]
-    return [sample.ids.tobytes(), sample.segments.tobytes(), *labels]
+def _bytes(ids: np.ndarray, segments: np.ndarray, labels: Mapping[str, Any]) -> list[bytes]:
+    """Serialize tokens and labels for comparison."""
+    return [
+        ids.tobytes(),
+        segments.tobytes(),
+        *(name.encode() + np.asarray(labels[name]).tobytes() for name in sorted(labels)),
+    ]
 
 
 def _check_classes(samples: list[Sample], count: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from zipfile import BadZipFile, is_zipfile
 
 import numpy as np
 
-from ernie.atomic import PARTIAL
+from ernie.atomic import replacing
 from ernie.errors import UserError
 from ernie.report.words import plural
 
@@ -107,10 +107,8 @@ def save_state(state: State, path: str | Path) -> None:
     path, arrays = Path(path), state.arrays()
     if not path.absolute().parent.is_dir():
         raise UserError(f"{path}: cannot be written: there is no folder {path.parent}")
-    partial = path.with_name(f"{path.name}{PARTIAL}")
-    with partial.open("wb") as file:
+    with replacing(path) as partial, partial.open("wb") as file:
         np.savez(file, **{_NAMES: np.array(sorted(arrays))}, **arrays)  # type: ignore[arg-type]
-    partial.replace(path)
 
 
 class Restorable(Protocol[T_co]):
@@ -121,8 +119,14 @@ class Restorable(Protocol[T_co]):
 
 
 def restorable(decoder: Any) -> Restorable[Any]:
-    """Return what restores the states of a decoder: their class, or the decoder if it does so itself."""
-    found: Any = decoder if hasattr(decoder, "of_arrays") else type(decoder.begin())
+    """Return what restores the states of a decoder: their class, or the decoder if it does so itself.
+
+    Raises UserError for what is no decoder.
+    """
+    found: Any = decoder
+    if not hasattr(decoder, "of_arrays"):
+        check_decoder(decoder)
+        found = type(decoder.begin())
     return found
 
 
@@ -132,8 +136,6 @@ def load_state(decoder: Any, path: str | Path) -> Any:
     Raises UserError when the file is missing or damaged, lacks a part of the state, or holds another kind of state; a
     decoder of another model raises it when it is to continue the state.
     """
-    if isinstance(decoder, str | Path):
-        check_decoder(decoder)
     kind = restorable(decoder)
     if Path(path).is_file() and not is_zipfile(path):
         raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")

@@ -1,4 +1,4 @@
-"""Cross entropy over the vocabulary at masked positions.  Legend: P positions, D width, V vocabulary."""
+"""Logits of a vocabulary and their cross entropy.  Legend: P positions, D width, V vocabulary."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
 
 
+def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
+    """Return x table^T + bias, (P, V).  Raises UserError if the shapes do not fit."""
+    sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
+    tensors = (x_PD, table_VD, bias_V)
+    return choose(tensors, reference_logits, cpu.vocabulary.vocabulary_logits, reference_logits)(*tensors)
+
+
+def reference_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
+    """Reference implementation of `vocabulary_logits` in plain Paddle."""
+    return paddle.matmul(x_PD, table_VD, transpose_y=True) + bias_V
+
+
 def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """Return the summed cross entropy of softmax(x table^T + bias) against integer labels.
 
@@ -23,6 +35,5 @@ def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, lab
 
 
 def reference(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
-    """Reference implementation in plain Paddle."""
-    logits_PV = paddle.matmul(x_PD, table_VD, transpose_y=True) + bias_V
-    return F.cross_entropy(logits_PV, paddle.to_tensor(labels_P), reduction="sum")
+    """Reference implementation of `vocabulary_cross_entropy` in plain Paddle."""
+    return F.cross_entropy(reference_logits(x_PD, table_VD, bias_V), paddle.to_tensor(labels_P), reduction="sum")

@@ -15,7 +15,7 @@ from paddle import Tensor, nn
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.linear import linear
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.config import EncoderConfig
 from ernie.model.losses import Loss, cross_entropy
 from ernie.model.weights import arrays, read_arrays, save_arrays, set_weights
@@ -104,9 +104,7 @@ class MaskedTokenHead(nn.Layer):
         self.bias.set_value(paddle.to_tensor(np.log(frequencies_V).astype("float32")))
 
     def forward(self, hidden_TD: Tensor, positions: np.ndarray) -> Tensor:
-        return (
-            paddle.matmul(self._transformed(hidden_TD, positions), self.embedding_matrix, transpose_y=True) + self.bias
-        )
+        return vocabulary_logits(self._transformed(hidden_TD, positions), self.embedding_matrix, self.bias)
 
     def loss(self, hidden_TD: Tensor, positions: np.ndarray, labels: np.ndarray) -> Loss:
         """Return the cross entropy of `labels` (P,), the original tokens at `positions` (P,).

@@ -17,7 +17,7 @@ from paddle import Tensor, nn
 from ernie.data.batch import Layout
 from ernie.kernels.embedding import embed
 from ernie.kernels.precision import to_numpy
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 from ernie.model.cache import KeyValueCache
 from ernie.model.decoder import Decoder, Source
 from ernie.model.inference import finite
@@ -104,7 +104,7 @@ class TranslationHead(nn.Layer):
 
     def scores(self, x_ND: Tensor) -> np.ndarray:
         """Return the log probability of each next token, (N, V).  Raises NotFinite for logits that are not finite."""
-        logits_NV = paddle.matmul(x_ND, self._whole_matrix(), transpose_y=True) + self.bias
+        logits_NV = vocabulary_logits(x_ND, self._whole_matrix(), self.bias)
         # In NumPy: on CPU, Paddle's log_softmax takes a hundred times as long, more than the rest of a decoding step.
         scores_NV = finite(to_numpy(logits_NV))
         scores_NV -= scores_NV.max(1, keepdims=True)

@@ -43,6 +43,7 @@ from ernie.kernels.attention import attention
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm, layer_norm
+from ernie.kernels.vocabulary import vocabulary_logits
 from ernie.model.embeddings import TextEmbedding
 from ernie.model.encoder import EncoderLayer
 from ernie.model.heads import MaskedTokenHead
@@ -267,4 +268,4 @@ class SplitMaskedHead(nn.Layer):
         x_PD = paddle.gather(hidden_TD, paddle.to_tensor(positions))
         x_PD = self.norm(linear(x_PD, self.transform.weight, self.transform.bias, self._activation))
         x_PD = mp_ops._c_identity(x_PD, group=self._group)
-        return paddle.matmul(x_PD, self._matrix[0], transpose_y=True) + self.bias
+        return vocabulary_logits(x_PD, self._matrix[0], self.bias)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from unicodedata import category
+from unicodedata import category, normalize
 
 from ernie.text.scripts import NO_SPACES
 from ernie.text.tokenizer import Tokenizer
@@ -79,13 +79,21 @@ def _may_grow(tokenizer: Tokenizer, unit: str) -> bool:
 
 
 def _last_letter(tokenizer: Tokenizer, text: str) -> str:
-    """Return the last character that the tokenizer keeps, or the letter before its accents if they merge into it."""
-    kept = [letter for letter in text[-_TAIL:] if not letter.isspace() and tokenizer.split(letter)]
+    """Return the last character that the tokenizer keeps, composed with its accents if they merge into it."""
+    kept = [letter for letter in text[-_TAIL:].rstrip() if is_space(letter) or tokenizer.split(letter)]
+    while kept and is_space(kept[-1]):  # before characters that the tokenizer drops
+        kept.pop()
+    if not kept:
+        return INITIAL_HELD
     accents = 0
     while accents < len(kept) and category(kept[-1 - accents]).startswith("M"):
         accents += 1
-    merges = accents < len(kept) and len(tokenizer.split("".join(kept[-1 - accents :]))) == 1
-    return kept[-1 - accents * merges] if kept else INITIAL_HELD
+    if accents < len(kept) and not is_space(kept[-1 - accents]):
+        accented = "".join(kept[-1 - accents :])
+        if len(tokenizer.split(accented)) == 1:
+            composed = normalize("NFKC", accented)
+            return composed if len(composed) == 1 else kept[-1 - accents]
+    return kept[-1]
 
 
 def _ids(tokenizer: Tokenizer, units: list[str]) -> list[int]:

@@ -16,6 +16,7 @@ from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
 
 HEAD_FILE = "head.safetensors"
+TRIALS_FOLDER = "trials"  # in the folder of a run, from its start
 _SCHEMA: Any = FinetuneTask  # abstract: its `variant` says which kind is built
 
 
@@ -36,7 +37,7 @@ def model_of(path: Path) -> Path:
 
 def check_finished(path: Path) -> None:
     """Raise UserError for the folder of a run that has no model yet."""
-    if find_model(path) is None and (path / "trials").is_dir():
+    if find_model(path) is None and (path / TRIALS_FOLDER).is_dir():
         raise UserError(f"{path}: the run in it is not finished; the same 'ernie finetune' command resumes it")
 
 

@@ -22,7 +22,7 @@ from ernie.kernels.linear import linear
 from ernie.kernels.norm import add_norm
 from ernie.kernels.precision import precision
 from ernie.kernels.recurrent import gated_recurrent
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 
 pytestmark = needs_kernels
 
@@ -65,6 +65,11 @@ def run_vocabulary() -> Results:
     return run(lambda *given: vocabulary_cross_entropy(*given, labels), values, 0.1)
 
 
+def run_vocabulary_logits() -> Results:
+    *values, upstream = normal((T, D), (V, D), (V,), (T, V))
+    return run(vocabulary_logits, values, upstream)
+
+
 def run_linear_gelu() -> Results:
     *values, upstream = normal((T, D), (D, F), (F,), (T, F))
     return run(lambda *given: linear(*given, "gelu"), values, upstream)
@@ -102,7 +107,7 @@ def result_bytes(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untype
 
 
 @pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16)])
-@pytest.mark.parametrize("kernel", [run_attention, run_layer, run_embedding, run_vocabulary])
+@pytest.mark.parametrize("kernel", [run_attention, run_layer, run_embedding, run_vocabulary, run_vocabulary_logits])
 def test_results_are_bit_identical_with_any_number_of_threads(kernel, name) -> None:  # type: ignore[no-untyped-def]
     with precision(name):
         first = result_bytes(kernel, 1)
@@ -117,6 +122,7 @@ def test_results_are_bit_identical_with_any_number_of_threads(kernel, name) -> N
         run_layer,
         run_embedding,
         run_vocabulary,
+        run_vocabulary_logits,
         run_linear_gelu,
         run_linear,
         run_norm,

@@ -1,4 +1,4 @@
-"""Cross entropy over the vocabulary, against its definition in float64."""
+"""Logits of a vocabulary and their cross entropy, against their definitions in float64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels.precision import precision
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 
 positions = st.integers(1, 80)
 vocabularies = st.one_of(st.integers(1, 40), st.integers(1, 400).map(lambda half: 2 * half + 1))
@@ -56,6 +56,14 @@ def defined(values: list[np.ndarray], labels: np.ndarray) -> Results:
 def test_the_loss_equals_its_definition_forward_and_backward(P: int, D: int, V: int, scale: float) -> None:
     inputs = random_inputs(P, D, V, scale)
     assert_close(loss(*inputs), defined(*inputs), 5e-5)
+
+
+@quick
+@given(positions, st.integers(1, 70), vocabularies)
+def test_the_logits_equal_their_definition_forward_and_backward(P: int, D: int, V: int) -> None:
+    *values, upstream = normal((P, D), (V, D), (V,), (P, V), seed=(P, D, V))
+    found = run(vocabulary_logits, values, upstream)
+    assert_close(found, run(lambda x, table, bias: x @ table.T + bias, values, upstream, "float64"))
 
 
 @pytest.mark.parametrize("P", [1023, 1024, 1025, 2500])

@@ -28,6 +28,7 @@ from ernie.cli import main
 from ernie.data.batch import Packed
 from ernie.data.shards import Corpus, file_sha256
 from ernie.errors import UserError
+from ernie.kernels.cpu.library import library
 from ernie.model.losses import Loss, cross_entropy
 from ernie.parallel.layout import ParallelConfig
 from ernie.parallel.world import World
@@ -88,10 +89,7 @@ def outcome(output: Path) -> tuple[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A configuration and the folder of its uninterrupted run, by a process of its own.
-
-    Measurements depend in their last bits on the number of threads, which other tests in this process may change.
-    """
+    """A configuration and the folder of its uninterrupted run, by a process of its own."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     assert start_process(config, folder).wait() == 0
     return config, folder
@@ -164,6 +162,17 @@ def test_a_killed_run_with_moments_per_task_resumes_bit_for_bit(finished: tuple[
     assert pretrain(config, tmp_path / "run", *options) == 0
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     assert outcome(tmp_path / "run")[0] != outcome(finished[1])[0]
+
+
+@pytest.mark.skipif(library() is None, reason="there are no kernels in C++ here")
+def test_the_number_of_threads_changes_nothing(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, uninterrupted = finished
+    for threads in ("1", "3"):
+        monkeypatch.setenv("MKL_NUM_THREADS", threads)
+        assert start_process(config, tmp_path / threads).wait() == 0
+        assert outcome(tmp_path / threads) == outcome(uninterrupted)
 
 
 def test_worker_processes_change_nothing(finished: tuple[Path, Path], tmp_path: Path) -> None:

@@ -66,8 +66,9 @@ def read(kind: str, parts: list[str]) -> list[int]:
     return ids + stable_tokens(tokenizer(kind), held, "", ended=True).ids
 
 
+ACCENTED = "\u304b\u3099\u304c 天"  # letters and an accent that may merge, written in one character or two
 LETTERS = "我们今天去北京，。！你好\u3000 ab Paddle.,3\u3007\uff11\uff12\uff21\u30c6\u30b9\u304b\u3099\u304c"
-mixed = st.text(st.sampled_from(LETTERS), max_size=25)
+mixed = st.one_of(st.text(st.sampled_from(alphabet), max_size=25) for alphabet in (LETTERS, ACCENTED))
 
 
 @settings(max_examples=400)

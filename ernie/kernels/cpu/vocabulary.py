@@ -16,6 +16,31 @@ from ernie.kernels.precision import is_low
 _ROWS = 1024  # positions whose float32 logits are in memory at a time
 
 
+def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
+    """As ernie.kernels.vocabulary.reference_logits: in float32 also where training computes in bfloat16."""
+    logits: Tensor = _Logits.apply(x_PD, table_VD, bias_V)
+    return logits
+
+
+class _Logits(PyLayer):
+    @staticmethod
+    def forward(ctx, x, table, bias):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x, table)
+        ctx.frozen = [tensor.stop_gradient for tensor in (x, table, bias)]
+        return product(x, table, bias, transpose_right=True)
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        x, table = ctx.saved_tensor()
+        frozen_x, frozen_table, frozen_bias = ctx.frozen
+        invalidate([] if frozen_table else [table])
+        return (
+            None if frozen_x else product(grad, table),
+            None if frozen_table else product(grad, x, transpose_left=True),
+            None if frozen_bias else column_sum(grad),
+        )
+
+
 def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """As ernie.kernels.vocabulary.reference; of the logits, only the gradient is kept."""
     return _CrossEntropy.apply(x_PD, table_VD, bias_V, labels_P)
