@@ -12,7 +12,7 @@ import pickle
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -320,18 +320,35 @@ def torch_legacy(w: Weights) -> bytes:
     return b"".join([*head, _torch_pickle(w, legacy=True), keys, *storages])
 
 
+# The operations of a pickle, for those that cannot be written by pickling objects.
+
+
+def number(n: int) -> bytes:
+    return b"J" + struct.pack("<i", n)
+
+
+def text(s: str) -> bytes:
+    return b"X" + struct.pack("<I", len(s)) + s.encode()
+
+
+def row(*items: bytes) -> bytes:
+    return b"(" + b"".join(items) + b"t"
+
+
+def call(function: str, *arguments: bytes) -> bytes:
+    """A call of `module name`."""
+    return b"c" + function.replace(" ", "\n").encode() + b"\n" + row(*arguments) + b"R"
+
+
+def torch_tensor(storage: bytes, offset: int, shape: Sequence[int], strides: Sequence[int]) -> bytes:
+    """A tensor of a storage, which is a pickled persistent id."""
+    sizes, steps = (row(*(number(n) for n in numbers)) for numbers in (shape, strides))
+    hooks = call("collections OrderedDict")
+    return call("torch._utils _rebuild_tensor_v2", storage, number(offset), sizes, steps, b"\x89", hooks)
+
+
 def _torch_pickle(w: Weights, legacy: bool, under: tuple[str, ...] = ()) -> bytes:
-    """The pickle, written opcode by opcode, since pickling needs the classes of PyTorch."""
-
-    def number(n: int) -> bytes:
-        return b"J" + struct.pack("<i", n)
-
-    def text(s: str) -> bytes:
-        return b"X" + struct.pack("<I", len(s)) + s.encode()
-
-    def row(*items: bytes) -> bytes:
-        return b"(" + b"".join(items) + b"t"
-
+    """The pickle, written operation by operation, since pickling needs the classes of PyTorch."""
     kinds = {
         "float32": b"FloatStorage",
         "float16": b"HalfStorage",
@@ -342,11 +359,8 @@ def _torch_pickle(w: Weights, legacy: bool, under: tuple[str, ...] = ()) -> byte
     for i, (name, value) in enumerate(w.items()):
         kind = b"ctorch\n" + kinds[value.dtype.name] + b"\n"
         storage = [text("storage"), kind, text(str(i)), text("cpu"), number(value.size)] + [b"N"] * legacy
-        shape = row(*(number(n) for n in value.shape))
-        strides = row(*(number(n // value.itemsize) for n in value.strides))
-        hooks = b"ccollections\nOrderedDict\n)R"
-        arguments = row(row(*storage) + b"Q", number(0), shape, strides, b"\x89", hooks)
-        body += text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n" + arguments + b"R"
+        strides = [n // value.itemsize for n in value.strides]
+        body += text(name) + torch_tensor(row(*storage) + b"Q", 0, value.shape, strides)
     if under:
         body = text("epoch") + number(3) + b"".join(text(key) + b"}(" + body + b"u" for key in under)
     return b"\x80\x02}(" + body + b"u."
@@ -373,12 +387,19 @@ def bundle(prefix: Path, w: Weights, block_entries: int = 7) -> None:
     for name in sorted(w):
         value = w[name]
         kind = {"float32": 1, "int64": 9, "float16": 19}[value.dtype.name]
-        sizes = b"".join(_field(2, b"\x08" + _varint(n)) for n in value.shape)
-        entry = (
-            b"\x08" + _varint(kind) + _field(2, sizes) + b"\x20" + _varint(len(data)) + b"\x28" + _varint(value.nbytes)
-        )
-        entries.append((name.encode(), entry))
+        position = b"\x20" + _varint(len(data)) + b"\x28" + _varint(value.nbytes)
+        entries.append((name.encode(), b"\x08" + _varint(kind) + bundle_shape(*value.shape) + position))
         data += value.tobytes()
+    bundle_of(prefix, entries, data, block_entries)
+
+
+def bundle_shape(*sizes: int) -> bytes:
+    """The shape of a tensor in its entry in the index."""
+    return _field(2, b"".join(_field(2, b"\x08" + _varint(n)) for n in sizes))
+
+
+def bundle_of(prefix: Path, entries: list[tuple[bytes, bytes]], data: bytes, block_entries: int = 7) -> None:
+    """Write a checkpoint of TensorFlow with these entries in its index, by key, and these values."""
     index, handles = b"", []
     for start in range(0, len(entries), block_entries):
         part = entries[start : start + block_entries]

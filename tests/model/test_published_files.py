@@ -6,13 +6,27 @@ import json
 import pickle
 import shutil
 import struct
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from checkpoints import bundle, fluid_variable, pdparams, torch_archive, torch_legacy
+from checkpoints import (
+    bundle,
+    bundle_of,
+    bundle_shape,
+    call,
+    fluid_variable,
+    number,
+    pdparams,
+    row,
+    text,
+    torch_archive,
+    torch_legacy,
+    torch_tensor,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -231,6 +245,114 @@ def test_a_pickle_that_calls_a_function_is_refused_and_not_run(file: str, reader
     with pytest.raises(UserError, match="which is no part of a file of weights; it was not run"):
         reader(tmp_path / file)
     assert not made.exists()
+
+
+def pickled_array(code: str, order: str, flags: int, shape: bytes, content: bytes, fortran: bytes = b"\x89") -> bytes:
+    """A pickled array of NumPy's whose type and content are as given."""
+    kind = call("numpy dtype", text(code), b"\x89", b"\x88")
+    kind += row(number(3), text(order), b"NNN", number(-1), number(-1), number(flags)) + b"b"
+    array = call("numpy.core.multiarray _reconstruct", b"cnumpy\nndarray\n", row(number(0)), text("b"))
+    return array + row(number(1), shape, kind, fortran, content) + b"b"
+
+
+def as_pdparams(value: bytes, folder: Path) -> Path:
+    path = folder / "model_state.pdparams"
+    path.write_bytes(b"\x80\x03}" + text("w") + value + b"s.")
+    return path
+
+
+EIGHT_BYTES = b"B" + struct.pack("<I", 8) + b"A" * 8
+
+
+def test_a_pickle_cannot_give_numpy_addresses_as_objects(tmp_path: Path) -> None:
+    for value in (
+        *(pickled_array("O8", "|", flags, row(number(1)), EIGHT_BYTES) for flags in (0, 1, 63)),
+        call("numpy ndarray", row(number(1)), text("O"), EIGHT_BYTES),
+    ):
+        assert read_pdparams(as_pdparams(value, tmp_path)) == {}
+
+
+def test_the_bytes_of_an_array_have_to_be_as_many_as_its_shape_needs(tmp_path: Path) -> None:
+    for shape, message in (
+        (row(number(3)), r"'w' of shape \[3\] has 8 bytes"),
+        (row(number(-2)), "'w' is no array"),
+        (number(2), "'w' is no array"),
+        (row(number(1 << 30), number(1 << 30), number(1 << 30)), "has 8 bytes"),
+    ):
+        path = as_pdparams(pickled_array("f4", "<", 0, shape, EIGHT_BYTES), tmp_path)
+        with pytest.raises(UserError, match=message):
+            read_pdparams(path)
+    huge = row(number(0), number(1 << 30), number(1 << 30), number(1 << 30))
+    path = as_pdparams(pickled_array("f4", "<", 0, huge, b"B" + bytes(4)), tmp_path)
+    with pytest.raises(UserError, match="is damaged: an array of 0 values cannot be"):
+        read_pdparams(path)
+
+
+def test_arrays_in_fortrans_order_and_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    path = tmp_path / "model_state.pdparams"
+    path.write_bytes(pickle.dumps({"fortran": np.asfortranarray(values), "big": values.astype(">f4")}, protocol=2))
+    found = read_pdparams(path)
+    assert np.array_equal(found["fortran"], values)
+    assert np.array_equal(found["big"], values)
+
+
+def test_a_pickle_cannot_change_the_functions_that_it_may_call(tmp_path: Path) -> None:
+    named = b"ctorch._utils\n_rebuild_parameter\n"
+    state = b"N}" + text("__defaults__") + b"Ns\x86"  # sets attributes
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"\x80\x02" + named + state + b"b.")
+    with pytest.raises(UserError, match="AttributeError: __defaults__"):
+        read_torch(path)
+
+
+STORAGE = row(text("storage"), b"ctorch\nFloatStorage\n", text("0"), text("cpu"), number(2)) + b"Q"
+UNKNOWN = row(text("storage"), text("Storage"), text("0"), text("cpu"), number(2)) + b"Q"
+
+
+@pytest.mark.parametrize(
+    ("storage", "offset", "shape", "strides", "message"),
+    [
+        (STORAGE, 0, (-1, 2), (1, 1), "a tensor without a storage, a shape and strides"),
+        (STORAGE, 0, (2,), (1, 1), "a tensor without a storage, a shape and strides"),
+        (STORAGE, 0, (2,), (-1,), "a tensor without a storage, a shape and strides"),
+        (STORAGE, -1, (2,), (1,), "a tensor without a storage, a shape and strides"),
+        (text("a"), 0, (2,), (1,), "a tensor without a storage, a shape and strides"),
+        (UNKNOWN, 0, (2,), (1,), "a storage of unknown type"),
+        (STORAGE, 0, (3,), (1,), r"shape \[3\] extends past its storage"),
+        (STORAGE, 1 << 20, (2,), (1,), r"shape \[2\] extends past its storage"),
+        (STORAGE, 0, (1 << 20, 1 << 20), (0, 0), "is larger than its storage; save a copy of it"),
+        (STORAGE, 0, (0, 1 << 30, 1 << 30, 1 << 30), (1, 1, 1, 1), "an array of 0 values cannot be"),
+    ],
+)
+def test_a_tensor_that_its_storage_cannot_hold_is_refused(
+    storage: bytes, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as archive:
+        tensor = torch_tensor(storage, offset, shape, strides)
+        archive.writestr("archive/data.pkl", b"\x80\x02}" + text("w") + tensor + b"s.")
+        archive.writestr("archive/data/0", bytes(8))
+    with pytest.raises(UserError, match=rf"pytorch_model.bin: .*{message}"):
+        read_torch(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "entry", "message"),
+    [
+        (b"\x08\x01\x10\x01", b"", "was written on a big-endian machine"),
+        (b"\x08" + b"\x80" * 8 + b"\x10", b"", r"its data file bert_model\.ckpt\.data-00000-of-\d+ is missing"),
+        (b"\x08\x01", b"\x18\x07", r"is damaged: 'w' is in data file 7 of 1"),
+        (b"\x08\x01", bundle_shape(1 << 32, 1 << 32), r"is cut off: a tensor of shape \[4294967296, 4294967296\]"),
+        (b"\x08\x01", bundle_shape(0, 1 << 62, 1 << 62), "an array of 0 values cannot be"),
+    ],
+)
+def test_a_tensorflow_index_with_wrong_numbers_is_refused(
+    header: bytes, entry: bytes, message: str, tmp_path: Path
+) -> None:
+    bundle_of(tmp_path / "bert_model.ckpt", [(b"", header), (b"w", b"\x08\x01" + entry)], b"")
+    with pytest.raises(UserError, match=message):
+        read_tensor_bundle(tmp_path / "bert_model.ckpt.index")
 
 
 def test_an_index_that_points_outside_its_folder_is_refused(tmp_path: Path) -> None:

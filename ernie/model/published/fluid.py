@@ -19,6 +19,8 @@ _TYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20
 
 def read_fluid(folder: Path) -> dict[str, np.ndarray]:
     """Read the variables of a folder by name.  Raises UserError for a file that is not a variable."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: expected a folder with one file for each variable")
     return {path.name: _read_variable(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
@@ -26,7 +28,7 @@ def _read_variable(path: Path) -> np.ndarray:
     data = path.read_bytes()
     try:
         return _parse(data)
-    except (ValueError, IndexError, KeyError) as error:
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
         raise UserError(
             f"{path}: is no variable of Paddle 1.x, or it is cut off ({type(error).__name__}: {error})"
         ) from None

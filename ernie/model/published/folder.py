@@ -10,7 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import bfloat16_to_float32
+from ernie.model.published.arrays import bfloat16_to_float32
 from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle

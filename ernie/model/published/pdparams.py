@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _codecs
+import math
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,47 @@ from typing import Any
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import bfloat16_to_float32
+from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.pickles import SafeUnpickler, unpickle
 
-_RECONSTRUCT = np.empty(0).__reduce__()[0]  # the function in pickles of NumPy arrays; its module depends on the version
+_NUMBERS = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"})
+
+
+class _Type:
+    """A pickled numpy.dtype: its code and byte order."""
+
+    def __init__(self, code: Any):
+        self.code, self.order = code, "<"
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.order = state[1]
+
+
+class _Array:
+    """A pickled numpy.ndarray: its shape, type, order (Fortran's or not) and bytes."""
+
+    shape: Any = ()
+    kind: Any = None
+    fortran: Any = False
+    content: Any = b""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, self.shape, self.kind, self.fortran, self.content = state
+
+
+def _type(code: Any, *_: Any) -> _Type:
+    return _Type(code)
+
+
+def _array(*_: Any) -> _Array:
+    return _Array()
+
+
 _KNOWN: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): _array,
+    ("numpy", "dtype"): _type,
+    ("numpy.core.multiarray", "_reconstruct"): _array,  # the module depends on NumPy's version
+    ("numpy._core.multiarray", "_reconstruct"): _array,
     ("collections", "OrderedDict"): OrderedDict,
     ("_codecs", "encode"): _codecs.encode,  # bytes, as pickled by Python 2's protocol
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (tuple, bytes)},
@@ -36,6 +69,24 @@ def read_pdparams(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path}: expected weights by name, found {type(content).__name__}")
     # Paddle 2.1 and later store a tensor as (variable name, array), or sometimes as the array alone.
     items = {name: item[1] if isinstance(item, tuple) and len(item) == 2 else item for name, item in content.items()}
-    arrays = {name: item for name, item in items.items() if isinstance(item, np.ndarray) and item.dtype != object}
+    found = {name: item for name, item in items.items() if isinstance(item, _Array) and _is_numeric(item)}
+    arrays = {name: _values(item, name, path) for name, item in found.items()}
     # Paddle stores bfloat16 as uint16, which no weight is otherwise.
     return {name: bfloat16_to_float32(item) if item.dtype == np.uint16 else item for name, item in arrays.items()}
+
+
+def _is_numeric(array: _Array) -> bool:
+    return isinstance(array.kind, _Type) and isinstance(array.kind.code, str) and array.kind.code in _NUMBERS
+
+
+def _values(array: _Array, name: Any, path: Path) -> np.ndarray:
+    """Return the array that was pickled.  Raises UserError unless its bytes are as many as its shape and type need."""
+    content = array.content.encode("latin1") if isinstance(array.content, str) else array.content  # str: by Python 2
+    shape, order = array.shape, array.kind.order
+    sizes = shape if isinstance(shape, tuple) and all(isinstance(size, int) and size >= 0 for size in shape) else None
+    if sizes is None or not isinstance(content, bytes) or order not in ("<", ">", "|", "="):
+        raise UserError(f"{path}: is damaged: what it holds of '{name}' is no array")
+    kind = np.dtype(f"{order}{array.kind.code}")
+    if len(content) != math.prod(sizes) * kind.itemsize:
+        raise UserError(f"{path}: is damaged: '{name}' of shape {list(sizes)} has {len(content):,} bytes")
+    return shaped(np.frombuffer(content, kind), sizes, path, "F" if array.fortran else "C")

@@ -1,17 +1,34 @@
 """Reading untrusted pickles without executing their code.
 
-A pickle is a program.  This reader allows only a few functions, those that create arrays, and refuses all others.
+A pickle is a program.  This reader allows only a few functions, which record what arrays consist of, and refuses all
+others.  NumPy's own are not among them: they trust the state that a pickle gives them, even as memory addresses.
 """
 
 from __future__ import annotations
 
 import pickle
 import pickletools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import IO, Any
 
 from ernie.errors import UserError
+
+
+class _Callable:
+    """A function without attributes that a pickle could replace."""
+
+    __slots__ = ("__call",)
+
+    def __init__(self, function: Callable[..., Any]):
+        object.__setattr__(self, "_Callable__call", function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.__call(*arguments)  # type: ignore[attr-defined]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(name)
 
 
 class SafeUnpickler(pickle.Unpickler):
@@ -32,7 +49,8 @@ class SafeUnpickler(pickle.Unpickler):
                 f"{self._path}: asks for {module}.{name}, which is no part of a file of weights; it was not run. "
                 "Take the file from its publisher again, or a safetensors version of it"
             )
-        return self._known[module, name]
+        found = self._known[module, name]
+        return _Callable(found) if isinstance(found, FunctionType) else found
 
 
 def _check_memo(stream: IO[bytes], path: Path) -> None:

@@ -7,6 +7,7 @@ bytes in the file `NAME.data-*`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import bfloat16_to_float32
+from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.protobuf import fields, varint
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 14: "<u2", 19: "<f2"}
 _BFLOAT16 = 14
+_SHARDS, _ENDIANNESS = 1, 2  # fields of the header
 
 
 @dataclass
@@ -41,27 +43,33 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
     """
     try:
         entries = {key.decode(): value for key, value in _table(index.read_bytes())}
-        shards = sum(value for number, value in fields(entries.pop("")) if number == 1 and isinstance(value, int))
+        header = {number: value for number, value in fields(entries.pop("")) if isinstance(value, int)}
         tensors = {name: _entry(value) for name, value in entries.items()}
     except (ValueError, IndexError, KeyError) as error:
         raise UserError(f"{index}: is no index of a TensorFlow checkpoint, or it is damaged ({error})") from None
-    files = [index.with_name(f"{index.stem}.data-{shard:05d}-of-{shards:05d}") for shard in range(shards)]
-    for file in files:
-        if not file.is_file():
-            raise UserError(f"{index}: its data file {file.name} is missing; it belongs beside the index")
+    if header.get(_ENDIANNESS, 0) != 0:
+        raise UserError(f"{index}: was written on a big-endian machine; only little-endian files can be read")
+    shards, files = header.get(_SHARDS, 0), list[Path]()
+    for shard in range(shards):
+        files.append(index.with_name(f"{index.stem}.data-{shard:05d}-of-{shards:05d}"))
+        if not files[-1].is_file():
+            raise UserError(f"{index}: its data file {files[-1].name} is missing; it belongs beside the index")
+    for name, entry in tensors.items():
+        if entry.shard >= shards:
+            raise UserError(f"{index}: is damaged: '{name}' is in data file {entry.shard} of {shards}")
     numeric = {name: entry for name, entry in tensors.items() if entry.kind in _TYPES}
     return {name: _values(entry, files[entry.shard]) for name, entry in numeric.items()}
 
 
 def _values(entry: _Entry, file: Path) -> np.ndarray:
     kind = np.dtype(_TYPES[entry.kind])
-    count, end = entry.size // kind.itemsize, entry.offset + entry.size
-    if end > file.stat().st_size or count != int(np.prod(entry.shape, dtype=np.int64)):
+    count, end = math.prod(entry.shape), entry.offset + entry.size
+    if end > file.stat().st_size or entry.size != count * kind.itemsize:
         raise UserError(f"{file}: is cut off: a tensor of shape {entry.shape} should stand at byte {entry.offset}")
     values: np.ndarray = np.fromfile(file, kind, count, offset=entry.offset)
     if entry.kind == _BFLOAT16:
         values = bfloat16_to_float32(values)
-    return values.reshape(entry.shape)
+    return shaped(values, entry.shape, file)
 
 
 def _entry(message: bytes) -> _Entry:

@@ -6,6 +6,7 @@ consecutive pickles, followed by the storages' bytes.  In both, a tensor is a vi
 
 from __future__ import annotations
 
+import math
 import sys
 import zipfile
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from ernie.errors import UserError
-from ernie.model.published.bfloat16 import bfloat16_to_float32
+from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.pickles import SafeUnpickler, unpickle
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -40,7 +41,6 @@ class _Storage:
     """A storage; `bytes_` is filled in after unpickling."""
 
     kind: str
-    length: int
     bytes_: bytes = b""
 
 
@@ -57,7 +57,12 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 
     bfloat16 is converted to float32.  Raises UserError when the file is damaged or holds anything but weights.
     """
-    content = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    try:
+        content = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    except UserError:
+        raise
+    except Exception as error:  # a damaged file can raise any exception
+        raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
     if isinstance(content, dict) and not _holds_tensors(content):  # the weights lie in a training checkpoint
         inner = [part for part in content.values() if isinstance(part, dict) and _holds_tensors(part)]
         if len(inner) == 1:
@@ -75,13 +80,8 @@ def _holds_tensors(content: dict[Any, Any]) -> bool:
 
 
 def _read_archive(path: Path) -> Any:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return _unpickle_archive(archive, path)
-    except UserError:
-        raise
-    except Exception as error:  # a damaged archive can raise any exception
-        raise UserError(f"{path}: is damaged ({error}); fetch it again") from None
+    with zipfile.ZipFile(path) as archive:
+        return _unpickle_archive(archive, path)
 
 
 def _unpickle_archive(archive: zipfile.ZipFile, path: Path) -> Any:
@@ -98,6 +98,8 @@ def _unpickle_archive(archive: zipfile.ZipFile, path: Path) -> Any:
     for key, storage in storages.items():
         if f"{root}data/{key}" not in names:
             raise UserError(f"{path}: is damaged: the storage {key} is missing")
+        if archive.getinfo(f"{root}data/{key}").file_size > path.stat().st_size:
+            raise UserError(f"{path}: is damaged: the storage {key} is longer than the file")
         storage.bytes_ = archive.read(f"{root}data/{key}")
     return content
 
@@ -127,14 +129,23 @@ class _Unpickler(SafeUnpickler):
 
     def persistent_load(self, pid: Any) -> _Storage:
         """Return the storage for a persistent id: ("storage", type, key, device, length, ...)."""
-        _, kind, key, _, length = pid[:5]
-        return self._storages.setdefault(key, _Storage(kind, length))
+        _, kind, key, *_ = pid
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise ValueError("a storage of unknown type")
+        return self._storages.setdefault(key, _Storage(kind))
 
 
 def _rebuild_tensor(
     storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any
 ) -> _Tensor:
+    numbers = (offset, *shape, *strides)
+    if not isinstance(storage, _Storage) or len(shape) != len(strides) or not all(map(_is_size, numbers)):
+        raise ValueError("a tensor without a storage, a shape and strides")
     return _Tensor(storage, offset, tuple(shape), tuple(strides))
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def _rebuild_parameter(tensor: _Tensor, *_: Any) -> _Tensor:
@@ -155,8 +166,12 @@ def _values(tensor: _Tensor, path: Path) -> np.ndarray:
     available = len(tensor.storage.bytes_) // kind.itemsize
     flat = np.frombuffer(tensor.storage.bytes_, kind, available)
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))
-    if 0 not in tensor.shape and (tensor.offset < 0 or min(tensor.strides, default=0) < 0 or last >= len(flat)):
+    if 0 in tensor.shape:
+        return shaped(np.empty(0, np.float32 if tensor.storage.kind == "BFloat16Storage" else kind), tensor.shape, path)
+    if last >= len(flat):
         raise UserError(f"{path}: is cut off: a tensor of shape {list(tensor.shape)} extends past its storage")
+    if math.prod(tensor.shape) > len(flat):  # of a view that repeats its elements
+        raise UserError(f"{path}: a tensor of shape {list(tensor.shape)} is larger than its storage; save a copy of it")
     strides = [stride * kind.itemsize for stride in tensor.strides]
     view = np.lib.stride_tricks.as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=False)
     values: np.ndarray = np.ascontiguousarray(view).reshape(tensor.shape)
