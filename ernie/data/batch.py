@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ernie.data.document import IGNORE, Sample
+from ernie.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +21,12 @@ class Layout:
     """The sequence boundaries of a packed batch: start offsets (N + 1,), of which the last is T."""
 
     offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Raise UserError for offsets that do not rise from 0: the kernels read and write between them."""
+        offsets = self.offsets
+        if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or (offsets[1:] < offsets[:-1]).any():
+            raise UserError(f"offsets of a layout: expected numbers that rise from 0, found {offsets!s:.80}")
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | np.ndarray) -> Layout:

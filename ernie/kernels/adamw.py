@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import paddle
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.choose import choose
 
@@ -30,9 +31,13 @@ def adamw(step: AdamStep, weight: Tensor, moment1: Tensor, moment2: Tensor) -> N
     """Update a weight from its gradient, and both moments, in place.
 
     Loshchilov and Hutter (2019, arXiv 1711.05101), algorithm 2.  If the kernels keep a lower-precision copy of the
-    weight, it is updated too.
+    weight, it is updated too.  Raises UserError if the shapes do not fit.
     """
-    impl = choose((weight, moment1, moment2), reference, cpu.adamw.adamw, reference)
+    tensors = {"gradient": weight.grad, "moment1": moment1, "moment2": moment2}
+    for name, tensor in tensors.items():
+        if tensor.shape != weight.shape:
+            raise UserError(f"{name} has the shape {tuple(tensor.shape)}: expected {tuple(weight.shape)}, the weight's")
+    impl = choose((weight, *tensors.values()), reference, cpu.adamw.adamw, reference)
     impl(step, weight, moment1, moment2)
 
 

@@ -17,7 +17,7 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import check_attention, check_layout, sizes
+from ernie.kernels.check import check_attention, check_dropout, check_layout, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.mask import Mask
 
@@ -50,6 +50,7 @@ def attention(
     if keys.sequences != layout.sequences:
         raise UserError(f"keys has {keys.sequences} sequences: expected {layout.sequences}, as in layout")
     check_attention(layout, size["D"], heads, mask)
+    check_dropout(dropout)
     on_gpu = gpu.attention.attention if gpu.attention.supports(q_TD, heads, layout, keys, mask) else reference
     impl = choose((q_TD, k_SD, v_SD), reference, cpu.attention.attention, on_gpu)
     return impl(q_TD, k_SD, v_SD, layout, heads, dropout, keys, mask)

@@ -14,6 +14,7 @@ from ernie.data.batch import Layout
 from ernie.errors import UserError
 from ernie.kernels.mask import Mask
 
+ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in cpu/src/rows.h
 # The fields of ernie.kernels.layer.LayerWeights with their axes, in the same order.
 _LAYER_WEIGHTS = (
     *("q_DD", "k_DD", "v_DD", "out_DD", "inner_DF", "outer_FD"),
@@ -44,6 +45,18 @@ def check_layout(layout: Layout, rows: int, name: str = "layout") -> None:
     """Raise UserError unless the layout has `rows` tokens."""
     if layout.tokens != rows:
         raise UserError(f"{name} has {layout.tokens} tokens: expected {rows}, one for each row")
+
+
+def check_activation(name: str) -> None:
+    """Raise UserError for an unknown activation."""
+    if name not in ACTIVATIONS:
+        raise UserError(f"activation: '{name}': expected one of {', '.join(ACTIVATIONS)}")
+
+
+def check_dropout(value: float) -> None:
+    """Raise UserError unless `value` is the probability of dropping an element."""
+    if not 0 <= value < 1:
+        raise UserError(f"dropout: {value}: expected a probability from 0 to below 1")
 
 
 def check_attention(layout: Layout, width: int, heads: int, mask: Mask | None) -> None:

@@ -22,7 +22,8 @@ class GatedLayer(NamedTuple):
     """The weights of a layer.
 
     `mix` (taps C + H, 2 C), with its bias, is the dilated convolution: the oldest tap first, the conditioner last.
-    `skip` (C, K) projects to the output of the stack; `residual` (C, C), with its bias, to the next layer, if any.
+    `skip` (C, K) projects to the output of the stack; `residual` (C, C), with its bias, to the next layer, so that the
+    last layer has none.
     """
 
     mix: Tensor
@@ -44,6 +45,16 @@ def gated_stack(
 
     Raises UserError if the shapes do not fit, ValueError if no output sample remains.
     """
+    if not layers or len(layers) != len(dilations) or min(dilations) < 1:
+        raise UserError(
+            f"dilations: {tuple(dilations)}: expected a number of at least 1 for each of {len(layers)} layers"
+        )
+    for number, layer in enumerate(layers, 1):
+        needed = number < len(layers)
+        if any((weight is not None) != needed for weight in (layer.residual, layer.residual_bias)):
+            raise UserError(
+                f"layers[{number - 1}]: all layers but the last, and only they, have a residual and its bias"
+            )
     tensors = {"x_NSC": x_NSC, "conditioner_NSH": conditioner_NSH}
     for number, layer in enumerate(layers):
         weights = zip(_NAMES, layer, strict=True)

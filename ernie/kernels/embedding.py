@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ernie.errors import UserError
 from ernie.kernels import cpu
-from ernie.kernels.check import sizes
+from ernie.kernels.check import check_dropout, sizes
 from ernie.kernels.choose import choose
 from ernie.kernels.cpu.call import row_indices
 from ernie.kernels.norm import layer_norm
@@ -33,9 +33,13 @@ def embed(
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.2.
     """
+    check_dropout(dropout)
     for table in tables:
         sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)
     impl = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
+    for ids_T in ids:
+        if ids_T.ndim != 1 or ids_T.dtype.kind not in "iu":
+            raise UserError(f"ids of the shape {ids_T.shape}, type {ids_T.dtype}: expected integers of the shape (T,)")
     lengths = [len(ids_T) for ids_T in ids]
     if len(set(lengths)) > 1:
         raise UserError(f"{lengths[0]} token ids, but {', '.join(map(str, lengths[1:]))} ids for the other tables")

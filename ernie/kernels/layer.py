@@ -15,8 +15,9 @@ from paddle import Tensor
 from ernie.data.batch import Layout
 from ernie.kernels import cpu
 from ernie.kernels.attention import attention
-from ernie.kernels.check import check_attention, check_layer, check_layout
+from ernie.kernels.check import check_activation, check_attention, check_dropout, check_layer, check_layout
 from ernie.kernels.choose import choose
+from ernie.kernels.cpu.call import output_rows
 from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
@@ -66,11 +67,15 @@ def transformer_layer(
 
     Devlin et al. (2019, arXiv 1810.04805), section 3.  Input and output are float32 in every precision, except on a
     GPU at level O2.  With `rows`, in ascending order, the output is computed at those tokens and is zero elsewhere.
-    Raises UserError if the shapes do not fit.
+    Raises UserError if the shapes or settings do not fit.
     """
     check_layer(x_TD, weights)
     check_layout(layout, x_TD.shape[0])
     check_attention(layout, x_TD.shape[1], settings.heads, mask)
+    check_activation(settings.activation)
+    for dropout in (settings.dropout, settings.attention_dropout):
+        check_dropout(dropout)
+    rows = None if rows is None else output_rows(rows, layout.tokens)
     impl = choose((x_TD, *weights), reference, cpu.layer.transformer_layer, reference)
     return impl(x_TD, layout, weights, settings, mask, rows)
 

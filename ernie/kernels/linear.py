@@ -10,18 +10,19 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import sizes
+from ernie.kernels.check import check_activation, sizes
 from ernie.kernels.choose import choose
 
 Activation = Literal["none", "gelu", "relu"]
 
 
 def linear(x_TD: Tensor, weight_DE: Tensor, bias_E: Tensor, activation: Activation = "none") -> Tensor:
-    """f(x W + b), (T, D) -> (T, E).  Raises UserError if the shapes do not fit.
+    """f(x W + b), (T, D) -> (T, E).  Raises UserError if the shapes do not fit, or for an unknown activation.
 
     GELU is exact, not the tanh approximation (Hendrycks and Gimpel, 2016, arXiv 1606.08415).
     """
     sizes(x_TD=x_TD, weight_DE=weight_DE, bias_E=bias_E)
+    check_activation(activation)
     impl = choose((x_TD, weight_DE, bias_E), reference, cpu.linear.linear, gpu.linear.linear)
     return impl(x_TD, weight_DE, bias_E, activation)
 

@@ -22,6 +22,11 @@ class Mask:
     first: np.ndarray
     last: np.ndarray
 
+    def __post_init__(self) -> None:
+        for name in ("first", "last"):  # int32 is what the kernels read
+            within = np.clip(getattr(self, name), 0, np.iinfo(np.int32).max).astype(np.int32)
+            object.__setattr__(self, name, within)
+
     @classmethod
     def causal(cls, layout: Layout) -> Mask:
         """Each token sees itself and all tokens before it."""
@@ -30,19 +35,19 @@ class Mask:
     @classmethod
     def window(cls, layout: Layout, before: int, after: int) -> Mask:
         """Each token sees itself, `before` tokens before it and `after` tokens after it."""
-        return cls.between(layout.positions - before, layout.positions + after + 1)
+        return cls(layout.positions - before, layout.positions + after + 1)
 
     @classmethod
     def chunk(cls, layout: Layout, size: int, before: int = 0) -> Mask:
         """Each token sees its own chunk of `size` tokens and the `before` chunks before that."""
         chunk_T = layout.positions // size
-        return cls.between((chunk_T - before) * size, (chunk_T + 1) * size)
+        return cls((chunk_T - before) * size, (chunk_T + 1) * size)
 
     @classmethod
     def prefix(cls, layout: Layout, lengths: np.ndarray) -> Mask:
         """Causal, except that the first `lengths` (N,) tokens of each sequence see one another."""
         last_T = np.maximum(layout.positions + 1, np.repeat(lengths, layout.lengths))
-        return cls.between(np.zeros_like(last_T), last_T)
+        return cls(np.zeros_like(last_T), last_T)
 
     @classmethod
     def wait(cls, layout: Layout, k: int) -> Mask:
@@ -52,9 +57,4 @@ class Mask:
     @classmethod
     def until(cls, last: np.ndarray) -> Mask:
         """Each token sees the first `last` (T,) keys."""
-        return cls.between(np.zeros_like(last), last)
-
-    @classmethod
-    def between(cls, first: np.ndarray, last: np.ndarray) -> Mask:
-        """Each token sees the keys from `first` (T,) up to, not including, `last` (T,), within its sequence."""
-        return cls(np.maximum(first, 0).astype(np.int32), np.maximum(last, 0).astype(np.int32))
+        return cls(np.zeros_like(last), last)

@@ -6,7 +6,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ernie.kernels import cpu, gpu
-from ernie.kernels.check import sizes
+from ernie.kernels.check import check_dropout, sizes
 from ernie.kernels.choose import choose
 
 
@@ -18,6 +18,7 @@ def add_norm(
     Raises UserError if the shapes do not fit.
     """
     sizes(x_TD=x_TD, residual_TD=residual_TD, gain_D=gain_D, offset_D=offset_D)
+    check_dropout(dropout)
     impl = choose((x_TD, residual_TD, gain_D, offset_D), reference, cpu.norm.add_norm, gpu.norm.add_norm)
     return impl(residual_TD, x_TD, gain_D, offset_D, epsilon, dropout)
 

@@ -41,6 +41,8 @@ def gated_recurrent(
     check_layout(layout, size["T"])
     if size.get("N", layout.sequences) != layout.sequences:
         raise UserError(f"initial_NH has {size['N']} sequences: expected {layout.sequences}, as in layout")
+    if not size["T"]:
+        return x_TG[:, : size["H"]]
     impl = choose((x_TG, weight_HG, bias_G, *initial.values()), reference, cpu.recurrent.gated_recurrent, reference)
     return impl(x_TG, layout, weight_HG, bias_G, initial_NH, backward)
 

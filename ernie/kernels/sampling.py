@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.cpu.library import library
 
@@ -53,10 +54,40 @@ def draw(
     """Draw the samples that follow `last` from white noise or, without noise, process the samples given.
 
     `rows` are the vectors (P + S, C) of each layer, of which the first P are given; `conditioning` (S, L, 2 C) is what
-    the conditioner adds to each matrix product.  The other rows and the samples are written in place.
+    the conditioner adds to each matrix product.  The other rows and the samples are written in place: both have to be
+    contiguous float32.  Raises UserError if the shapes or types do not fit.
     """
+    (C, L), S = (network.first.shape[1], len(network.dilations)), len(samples_S)
+    shapes = {
+        "first": (2, C),
+        "mix": (L, network.taps * C, 2 * C),
+        "skip_residual": (L, C, 2 * C),
+        "residual_bias": (L, C),
+        "inner": (C, C),
+        "inner_bias": (C,),
+        "out": (C, 2),
+        "out_bias": (2,),
+    }
+    for name, shape in shapes.items():
+        _check(f"network.{name}", getattr(network, name), shape)
+    if len(rows) != L:
+        raise UserError(f"rows of {len(rows)} layers: expected {L}, one for each dilation")
+    for number, (layer_rows, dilation) in enumerate(zip(rows, network.dilations, strict=True)):
+        _check(f"rows[{number}]", layer_rows, ((network.taps - 1) * dilation + S, C), written=True)
+    _check("conditioning", conditioning_SLC, (S, L, 2 * C))
+    _check("samples", samples_S, (S,), written=True)
+    if noise_S is not None:
+        _check("noise", noise_S, (S,))
     impl = reference if library() is None else cpu.sampling.draw
     impl(network, rows, conditioning_SLC, last, noise_S, samples_S)
+
+
+def _check(name: str, array: np.ndarray, shape: tuple[int, ...], written: bool = False) -> None:
+    """Raise UserError unless an array has this shape and, if it is written in place, allows that."""
+    if array.shape != shape:
+        raise UserError(f"{name} has the shape {array.shape}: expected {shape}")
+    if written and not (array.dtype == np.float32 and array.flags.carray):
+        raise UserError(f"{name}: expected a contiguous array of float32, which can be written to")
 
 
 def reference(

@@ -8,6 +8,7 @@ import numpy as np
 from paddle import Tensor
 
 from ernie.data.batch import Layout
+from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 
@@ -30,7 +31,12 @@ class TransformerStack:
         settings: LayerSettings,
         rows: np.ndarray | None = None,
     ) -> Tensor:
-        """Return the output of the last layer, (T, D) -> (T, D); with `rows` (ascending), zero but at those tokens."""
+        """Return the output of the last layer, (T, D) -> (T, D); with `rows` (ascending), zero but at those tokens.
+
+        Raises UserError if the shapes do not fit.
+        """
+        if not layers:
+            raise UserError("layers: expected at least one layer")
         impl = self._packed if cpu.supports(x_TD) else reference
         return impl(x_TD, layout, layers, settings, rows)
 

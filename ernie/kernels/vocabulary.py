@@ -7,9 +7,11 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels import cpu
 from ernie.kernels.check import sizes
 from ernie.kernels.choose import choose
+from ernie.kernels.cpu.call import row_indices
 
 
 def vocabulary_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
@@ -27,9 +29,12 @@ def reference_logits(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
 def vocabulary_cross_entropy(x_PD: Tensor, table_VD: Tensor, bias_V: Tensor, labels_P: np.ndarray) -> Tensor:
     """Return the summed cross entropy of softmax(x table^T + bias) against integer labels.
 
-    Raises UserError if the shapes do not fit.
+    Raises UserError if the shapes do not fit or a label is out of range: none is ignored.
     """
-    sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
+    size = sizes(x_PD=x_PD, table_VD=table_VD, bias_V=bias_V)
+    if labels_P.shape != (size["P"],):
+        raise UserError(f"labels of the shape {labels_P.shape}: expected {size['P']}, one for each position")
+    labels_P = row_indices(labels_P, size["V"], "label")
     impl = choose((x_PD, table_VD, bias_V), reference, cpu.vocabulary.vocabulary_cross_entropy, reference)
     return impl(x_PD, table_VD, bias_V, labels_P)
 

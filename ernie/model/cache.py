@@ -106,7 +106,7 @@ class ExtendedCache:
         self.layout = cache.layout.followed_by(more)
         seen_of_new = np.repeat(more.lengths, more.lengths) if within_chunk else more.positions + 1
         end = seen_of_new + np.repeat(cache.layout.lengths, more.lengths)
-        self.mask = Mask.until(end) if window is None else Mask.between(end - window, end)
+        self.mask = Mask.until(end) if window is None else Mask(end - window, end)
         # Sort keys: by sequence, old tokens before new ones.
         old, new = (2 * np.repeat(np.arange(part.sequences), part.lengths) for part in (cache.layout, more))
         self._order = np.argsort(np.concatenate([old, new + 1]), kind="stable")

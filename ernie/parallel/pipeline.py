@@ -132,11 +132,13 @@ class _Step:
     """The micro-batches of a step, and the number of rows of each message; 0 for as many as the micro-batch has."""
 
     def __init__(self) -> None:
+        self.number = 0  # of steps that have begun
         self._micro_batches: list[_Input] = []
         self._rows = 0
 
     def begin(self, micro_batches: list[_Input], rows: int) -> None:
         self._micro_batches, self._rows = micro_batches, rows
+        self.number += 1
 
     def __len__(self) -> int:
         return len(self._micro_batches)
@@ -154,11 +156,11 @@ class _Counter:
     """Cycles through the micro-batches of a step."""
 
     def __init__(self, step: _Step):
-        self._step, self._calls = step, 0
+        self._step, self._calls, self._number = step, 0, 0
 
     def next(self) -> _Input:
-        if self._calls >= len(self._step):
-            self._calls = 0
+        if self._number != self._step.number or self._calls == len(self._step):
+            self._calls, self._number = 0, self._step.number
         self._calls += 1
         return self._step[self._calls - 1]
 

@@ -166,7 +166,7 @@ def in_seconds(value: float) -> str:
 def in_bytes(value: float) -> str:
     """A number of bytes with its unit, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
+        if value < 999.5:  # more would be rounded to 1e+03
             return f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.3g} TB"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ernie.data.batch import Labels, Layout, pack, plan, plan_by_length
 from ernie.data.document import IGNORE, Sample
+from ernie.errors import UserError
 
 lengths = st.lists(st.integers(min_value=1, max_value=40), min_size=1, max_size=60)
 seeds = st.integers(min_value=0, max_value=2**32)
@@ -91,6 +92,12 @@ def test_batches_by_length_hold_neighbors_in_length_and_each_sample_once(sizes: 
     assert sorted(order.tolist()) == list(range(len(sizes)))
     assert (np.diff(np.asarray(sizes)[order]) <= 0).all()
     assert all(len(batch) == 1 or count <= budget for batch, count in zip(batches, tokens(batches, sizes), strict=True))
+
+
+@pytest.mark.parametrize("offsets", [[], [1, 3], [0, 5, 3], [0, -1], [[0, 1]]])
+def test_offsets_that_do_not_rise_from_0_are_refused(offsets: list[int]) -> None:
+    with pytest.raises(UserError, match="offsets of a layout: expected numbers that rise from 0"):
+        Layout(np.array(offsets, np.int64))
 
 
 def test_no_samples_make_no_batches() -> None:

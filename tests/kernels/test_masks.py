@@ -14,6 +14,7 @@ from ernie.kernels.mask import Mask
 
 LENGTHS = [1, 6, 3]
 LAYOUT = Layout.of_lengths(LENGTHS)
+EVERY = "xxxxxx xxxxxx xxxxxx xxxxxx xxxxxx xxxxxx"
 
 
 def drawing(mask: Mask, sequence: int = 1) -> list[str]:
@@ -33,6 +34,8 @@ def drawing(mask: Mask, sequence: int = 1) -> list[str]:
         (Mask.prefix(LAYOUT, np.array([1, 3, 0])), "xxx... xxx... xxx... xxxx.. xxxxx. xxxxxx"),
         (Mask.prefix(LAYOUT, np.array([0, 0, 0])), "x..... xx.... xxx... xxxx.. xxxxx. xxxxxx"),
         (Mask.wait(LAYOUT, 2), "xx.... xxx... xxxx.. xxxxx. xxxxxx xxxxxx"),
+        (Mask.window(LAYOUT, 1 << 31, 1 << 31), EVERY),
+        (Mask.wait(LAYOUT, (1 << 31) - 2), EVERY),
         (Mask.wait(LAYOUT, 0), "...... x..... xx.... xxx... xxxx.. xxxxx."),
     ],
 )

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import paddle
 import pytest
-from judging import needs_kernels
+from judging import needs_kernels, normal
 from paddle import Tensor, ones
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
+from ernie.kernels.adamw import AdamStep, adamw
 from ernie.kernels.attention import attention
 from ernie.kernels.check import sizes
 from ernie.kernels.dilated import GatedLayer, gated_stack
@@ -21,8 +22,9 @@ from ernie.kernels.linear import linear
 from ernie.kernels.mask import Mask
 from ernie.kernels.norm import add_norm
 from ernie.kernels.recurrent import gated_recurrent
+from ernie.kernels.sampling import Network, draw
 from ernie.kernels.stack import TransformerStack
-from ernie.kernels.vocabulary import vocabulary_cross_entropy
+from ernie.kernels.vocabulary import vocabulary_cross_entropy, vocabulary_logits
 
 T, D, F = 8, 6, 10
 LAYOUT = Layout.of_lengths([3, 5])
@@ -41,9 +43,55 @@ def stacked(x: Tensor, layout: Layout = LAYOUT, heads: int = 2, **replaced: Tens
 
 
 def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor:
-    layers = [GatedLayer(ones([11, 8]), ones([8]), ones([4, 5]), ones([4, 4]), ones([4]))]
-    layers += [GatedLayer(ones(mix), ones(mix[1:]), ones(skip))]
+    layers = [INNER_LAYER, GatedLayer(ones(mix), ones(mix[1:]), ones(skip))]
     return gated_stack(ones([2, 9, 4]), ones(conditioner), layers, (1, 2))
+
+
+INNER_LAYER = GatedLayer(ones([11, 8]), ones([8]), ones([4, 5]), ones([4, 4]), ones([4]))
+LAST_LAYER = INNER_LAYER._replace(residual=None, residual_bias=None)
+
+
+def of_layers(layers: list[GatedLayer], dilations: tuple[int, ...]) -> Tensor:
+    return gated_stack(ones([2, 9, 4]), ones([2, 9, 3]), layers, dilations)
+
+
+def drawn(**replaced: object) -> None:
+    """Sample with a WaveNet of one layer, 4 channels and 2 taps, some arguments replaced."""
+    network = Network((2,), 1.0, *(np.zeros(shape, np.float32) for shape in NETWORK.values()))
+    arguments: dict[str, object] = {
+        "network": network,
+        "rows": [np.zeros((2 + 5, 4), np.float32)],
+        "conditioning_SLC": np.zeros((5, 1, 8), np.float32),
+        "last": 0.0,
+        "noise_S": np.zeros(5, np.float32),
+        "samples_S": np.zeros(5, np.float32),
+    }
+    if "mix" in replaced:
+        replaced["network"] = network._replace(mix=replaced.pop("mix"))  # type: ignore[arg-type]
+    draw(**{**arguments, **replaced})  # type: ignore[arg-type]
+
+
+NETWORK: dict[str, tuple[int, ...]] = {
+    "first": (2, 4),
+    "mix": (1, 8, 8),
+    "skip_residual": (1, 4, 8),
+    "residual_bias": (1, 4),
+    "inner": (4, 4),
+    "inner_bias": (4,),
+    "out": (4, 2),
+    "out_bias": (2,),
+}
+
+
+def stepped(gradient: list[int], moments: list[int]) -> None:
+    weight = ones([T, D])
+    weight.stop_gradient = False
+    weight.grad = ones(gradient)
+    adamw(AdamStep(0.1, 0.0, 0.9, 0.98, 1e-8, 0.9, 0.98), weight, ones(moments), ones([T, D]))
+
+
+def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.zeros(shape, dtype)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +141,59 @@ def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor
         (lambda: convolved([10, 8], [4, 5], [2, 9, 3]), r"layers\[1\].mix_IG has the shape \(10, 8\)"),
         (lambda: convolved([11, 8], [4, 5], [2, 9, 2]), r"expected \(taps \* 4 \+ 2, 8\)"),
         (lambda: convolved([11, 8], [4, 5], [2, 8, 3]), "conditioner_NSH has the shape"),
+        (lambda: of_layers([INNER_LAYER, INNER_LAYER], (1, 2)), r"layers\[1\]: all layers but the last, and only they"),
+        (lambda: of_layers([LAST_LAYER, LAST_LAYER], (1, 2)), r"layers\[0\]: all layers but the last"),
+        (lambda: of_layers([INNER_LAYER, LAST_LAYER], (1, 0)), "expected a number of at least 1 for each of 2 layers"),
+        (lambda: of_layers([INNER_LAYER, LAST_LAYER], (1,)), "expected a number of at least 1 for each of 2 layers"),
+        (lambda: of_layers([], ()), "expected a number of at least 1 for each of 0 layers"),
+        (lambda: drawn(mix=zeros(1, 8, 7)), r"network.mix has the shape \(1, 8, 7\): expected \(1, 8, 8\)"),
+        (lambda: drawn(rows=[zeros(6, 4)]), r"rows\[0\] has the shape \(6, 4\): expected \(7, 4\)"),
+        (lambda: drawn(rows=[zeros(7, 4)] * 2), "rows of 2 layers: expected 1"),
+        (lambda: drawn(rows=[zeros(7, 4, dtype="float64")]), r"rows\[0\]: expected a contiguous array of float32"),
+        (lambda: drawn(rows=[zeros(7, 8)[:, ::2]]), r"rows\[0\]: expected a contiguous array"),
+        (lambda: drawn(samples_S=zeros(10)[::2]), "samples: expected a contiguous array"),
+        (lambda: drawn(conditioning_SLC=zeros(4, 1, 8)), "conditioning has the shape"),
+        (lambda: drawn(noise_S=zeros(4)), "noise has the shape"),
+        (lambda: stepped([T, D], [T]), r"moment1 has the shape \(8,\): expected \(8, 6\), the weight's"),
+        (lambda: stepped([T], [T, D]), r"gradient has the shape \(8,\): expected \(8, 6\), the weight's"),
+        (lambda: linear(X, ones([D, 4]), ones([4]), "tanh"), "activation: 'tanh': expected one of none, gelu, relu"),
+        (
+            lambda: transformer_layer(X, LAYOUT, weights(), LayerSettings(2, "tanh", 1e-5)),
+            "activation: 'tanh': expected one of",
+        ),
+        (
+            lambda: transformer_layer(X, LAYOUT, weights(), SETTINGS, Mask.causal(LAYOUT), np.array([9])),
+            "token 9: expected a number from 0 to 7",
+        ),
+        (lambda: attention(X, X, X, LAYOUT, 2, 1.0), "dropout: 1.0: expected a probability from 0 to below 1"),
+        (lambda: add_norm(X, X, ones([D]), ones([D]), 1e-5, -0.1), "dropout: -0.1: expected a probability"),
+        (lambda: embed([np.zeros((T, 1), int)], [X], ones([D]), ones([D]), 1e-5), r"ids of the shape \(8, 1\)"),
+        (lambda: embed([np.zeros(T)], [X], ones([D]), ones([D]), 1e-5), "type float64: expected integers"),
+        (lambda: vocabulary_cross_entropy(X, ones([9, D]), ones([9]), np.zeros(3, int)), r"labels of the shape \(3,\)"),
+        (lambda: vocabulary_logits(X, ones([9, 5]), ones([9])), "table_VD has the shape"),
+        (lambda: TransformerStack()(X, LAYOUT, [], SETTINGS), "layers: expected at least one layer"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(call: Callable[[], Tensor], message: str) -> None:
     with pytest.raises(UserError, match=message):
         call()
+
+
+def test_no_rows_have_no_states() -> None:
+    assert gated_recurrent(ones([0, 6]), Layout.of_lengths([]), ones([2, 6]), ones([6])).shape == [0, 2]
+
+
+def test_views_with_strides_are_left_to_paddle() -> None:
+    """Paddle makes them only where its flag is set, and the C++ would read other elements."""
+    (values,) = normal((D, T))
+    paddle.set_flags({"FLAGS_use_stride_kernel": True})
+    try:
+        view = paddle.to_tensor(values).T
+        assert not view.is_contiguous()
+        found = linear(view, ones([D, 4]), paddle.zeros([4]))
+    finally:
+        paddle.set_flags({"FLAGS_use_stride_kernel": False})
+    np.testing.assert_allclose(found.numpy(), values.T @ np.ones((D, 4)), rtol=1e-5, atol=1e-5)
 
 
 def test_sizes_returns_the_size_of_each_axis() -> None:

@@ -26,7 +26,7 @@ from pretrain.planner import machine
 from pretrain.planner.cost import Cost, Work, cost, work_planned
 from pretrain.planner.layouts import Candidate, Space, regrouped
 from pretrain.planner.machine import Link, Machine, measured_with, named, quantity
-from pretrain.planner.plan import BUDGET, block, make_plan
+from pretrain.planner.plan import BUDGET, block, in_bytes, make_plan
 from pretrain.planner.search import learned_search, random_search
 
 SHAPE = EncoderConfig.preset("base")
@@ -328,6 +328,11 @@ def test_the_shape_comes_from_the_model_to_start_from_in_any_format(tmp_path: Pa
 def test_invalid_options_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "ernie2-en", "--set", "corpus=x", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_bytes_are_printed_with_three_digits() -> None:
+    written = {1: "1 B", 999: "999 B", 999_499: "999 kB", 999_600: "1 MB", 1_500_000: "1.5 MB", 2e12: "2 TB"}
+    assert {value: in_bytes(value) for value in written} == written
 
 
 def test_a_quantity_with_the_wrong_unit_raises_an_error() -> None:

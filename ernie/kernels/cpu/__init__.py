@@ -40,8 +40,11 @@ _TYPES = (paddle.float32,)
 
 
 def supports(x: Tensor, *others: Tensor) -> bool:
-    """Whether the C++ can take these tensors, all on one device: float32, on a CPU for which there is a library."""
+    """Whether the C++ can take these tensors, all on one device: contiguous float32 on a CPU that has a library.
+
+    Paddle makes views with strides where FLAGS_use_stride_kernel is set, which this library turns off.
+    """
     # `in` compares identity first; Paddle's own == takes four times as long.
     if x.dtype not in _TYPES or not x.place.is_cpu_place() or library() is None:
         return False
-    return all(other.dtype in _TYPES for other in others)
+    return x.is_contiguous() and all(other.dtype in _TYPES and other.is_contiguous() for other in others)

@@ -16,8 +16,6 @@ from ernie.kernels.cpu.library import AttentionShape, Library, library
 from ernie.kernels.cpu.pool import empty
 from ernie.kernels.mask import Mask
 
-ACTIVATIONS = {"none": 0, "gelu": 1, "relu": 2}  # as in src/rows.h
-
 
 def loaded() -> Library:
     """Return the library, which the caller knows to be available."""

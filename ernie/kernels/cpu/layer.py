@@ -11,7 +11,8 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.data.batch import Layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, output_rows, seed_of
+from ernie.kernels.check import ACTIVATIONS
+from ernie.kernels.cpu.call import Shape, byref, loaded, seed_of
 from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.pool import empty, empty_like
@@ -69,7 +70,7 @@ class _Call:
     ) -> None:
         T, D = x.shape
         self._attention = Shape(layout, layout, settings.heads, D, mask, rows)  # keeps its arrays alive
-        self._rows = None if rows is None else output_rows(rows, T)
+        self._rows = rows
         self._shape = LayerShape(
             T,
             T if self._rows is None else len(self._rows),

@@ -13,8 +13,8 @@ from paddle import Tensor
 
 from ernie.data.batch import Layout
 from ernie.errors import UserError
-from ernie.kernels.check import check_attention, check_layer, check_layout
-from ernie.kernels.cpu.call import ACTIVATIONS, Shape, byref, loaded, output_rows
+from ernie.kernels.check import ACTIVATIONS, check_activation, check_attention, check_layer, check_layout
+from ernie.kernels.cpu.call import Shape, byref, loaded, output_rows
 from ernie.kernels.cpu.library import LayerParameters, LayerShape
 from ernie.kernels.cpu.pool import empty_like
 from ernie.kernels.precision import current
@@ -52,6 +52,7 @@ class PackedStack:
     ) -> Tensor:
         """As ernie.kernels.stack.reference."""
         T, D = x_TD.shape
+        check_activation(settings.activation)
         check_layout(layout, T)
         check_attention(layout, D, settings.heads, None)
         attention = Shape(layout, layout, settings.heads, D, None)

@@ -7,8 +7,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.errors import UserError
-from ernie.kernels.cpu.call import column_sum, count, loaded, product, row_indices, to_bf16
+from ernie.kernels.cpu.call import column_sum, count, loaded, product, to_bf16
 from ernie.kernels.cpu.copies import bf16_copy, invalidate
 from ernie.kernels.cpu.pool import empty
 from ernie.kernels.precision import is_low
@@ -54,9 +53,6 @@ class _CrossEntropy(PyLayer):
         P, V = x.shape[0], table.shape[0]
         logit_grad_PV = empty([P, V], paddle.bfloat16 if use_bf16 else paddle.float32)
         loss_P = empty([P])
-        labels = row_indices(labels, V, "label")
-        if len(labels) != P:
-            raise UserError(f"{len(labels)} labels for {P} positions")
         for first in range(0, P, _ROWS):
             rows = min(_ROWS, P - first)
             logits = product(inputs[first : first + rows] if P > _ROWS else inputs, weights, bias, transpose_right=True)

@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <string_view>
 #include <vector>
@@ -48,7 +49,12 @@ inline void add_to_checksum(const void* data, size_t bytes) {  // FNV-1a
 }
 
 inline double as_double(float x) { return x; }
-inline double as_double(bf16 x) { return ernie::to_float(x); }
+inline double as_double(bf16 x) {
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
 
 // Expect each element within `tolerance` of the wanted one, relative to the largest element (or 1), or to the largest of
 // `sizes` if given.

@@ -4,8 +4,6 @@
 
 namespace ernie {
 
-constexpr int TABLES = 4;  // maximum number
-
 // z (T, D) = the sum over tables of table[ids[t]].
 void gather_sum(int tables, const float* const* table, const int64_t* const* ids, long T, long D, float* z_TD);
 // Adds each token's gradient to its row of every table, in token order.

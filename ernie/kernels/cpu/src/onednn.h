@@ -38,7 +38,6 @@ int dnnl_memory_desc_create_with_strides(dnnl_memory_desc_t*, int ndims, const i
 int dnnl_memory_desc_create_with_tag(dnnl_memory_desc_t*, int ndims, const int64_t* dims, int type, int tag);
 int dnnl_memory_desc_clone(dnnl_memory_desc_t*, const_dnnl_memory_desc_t);
 int dnnl_memory_desc_destroy(dnnl_memory_desc_t);
-int dnnl_memory_desc_equal(const_dnnl_memory_desc_t, const_dnnl_memory_desc_t);
 size_t dnnl_memory_desc_get_size(const_dnnl_memory_desc_t);
 int dnnl_memory_create(dnnl_memory_t*, const_dnnl_memory_desc_t, dnnl_engine_t, void* handle);
 int dnnl_memory_set_data_handle(dnnl_memory_t, void* handle);

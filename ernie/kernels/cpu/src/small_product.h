@@ -18,7 +18,6 @@ struct Pairing<float> {
     static constexpr int STEP = 1;
     static Vec multiply_add(const float* a, Vec b, Vec c) { return fma(all(*a), b, c); }
     static Vec words(const float* p) { return load(p); }
-    static float word(float a) { return a; }
 };
 #ifdef __AVX512BF16__
 template <>

@@ -15,14 +15,6 @@ struct bf16 {
     uint16_t bits;
 };
 
-inline float to_float(float x) { return x; }
-inline float to_float(bf16 x) {
-    uint32_t bits = uint32_t(x.bits) << 16;
-    float value;
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-
 #ifdef __AVX512F__
 
 constexpr int LANES = 16;
