@@ -100,15 +100,16 @@ def _terminable(signals: list[int]) -> Iterator[None]:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Print the library's warnings as plain sentences, without the source location that Python adds."""
+    """Print the library's warnings as plain sentences, each once, without the source location that Python adds."""
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        others, shown = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
-            if issubclass(category, Remark):
-                print(f"note: {message}", file=sys.stderr)
-            else:
+            if not issubclass(category, Remark):
                 others(message, category, filename, lineno, *rest)
+            elif str(message) not in shown:
+                shown.add(str(message))
+                print(f"note: {message}", file=sys.stderr)
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield

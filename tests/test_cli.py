@@ -6,13 +6,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from helpers import ROOT, install, python
 
 from ernie import __version__
-from ernie.cli import GROUP, main
+from ernie.cli import GROUP, _plain_warnings, main
+from ernie.errors import Remark
 
 COMMAND = '''
 """Greet somebody, at length."""
@@ -173,3 +175,11 @@ def test_help_does_not_import_paddle() -> None:
     done = python("-c", "import sys; from ernie.cli import main; main(['--help']); sys.exit('paddle' in sys.modules)")
     assert done.returncode == 0
     assert "usage: ernie COMMAND" in done.stdout
+
+
+def test_a_note_is_printed_once_however_often_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with _plain_warnings():
+        warnings.simplefilter("always")
+        for text in ("the first", "the second", "the first"):
+            warnings.warn(text, Remark, stacklevel=1)
+    assert capsys.readouterr().err == "note: the first\nnote: the second\n"
