@@ -22,6 +22,12 @@ class TrainingFailed(UserError):
     status: ClassVar[int] = 1
 
 
+class PortTaken(UserError):
+    """The port at which processes were to find one another was taken between its choice and its use."""
+
+    status: ClassVar[int] = 98  # EADDRINUSE on Linux; other than the statuses of a command
+
+
 class NotFinite(UserError):
     """A model's outputs are NaN or infinite."""
 

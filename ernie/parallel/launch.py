@@ -18,13 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from ernie.errors import UserError
+from ernie.errors import PortTaken, UserError
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal, threads
 
 LOGS_FOLDER = "processes"  # in the folder of a run
 _LOGS = "ERNIE_RANK_LOGS"  # the environment variable with the folder of the processes' logs
 _ENDED = (0, 1, 2, 128 + signal.SIGINT)  # exit statuses of a command that ended by itself
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit statuses of a command that was asked to end
+_PORTS = 5  # as many are tried at most
 _KILLED = 137  # exit status after SIGKILL
 _WORKER = Path(__file__).with_name("worker.py")
 _RESULTS = "results"  # the file with the first process's standard output
@@ -82,7 +83,7 @@ def launch(words: Sequence[str], processes: int, folder: Path, restarts: int = 0
 def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> int:
     """Return the exit status of the last attempt, 1 if it is not one of the command's own."""
     for attempt in range(restarts + 1):
-        status, asked = _run(words, files)
+        status, asked = _run_on_free_port(words, files)
         if len(asked) > 1:
             _say("a second signal: the processes were killed; what they had not saved is lost")
             return _KILLED
@@ -94,6 +95,16 @@ def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> i
             break
         _say(f"starting again from the last checkpoint (restart {attempt + 1} of {restarts})")
     return status if status in _ENDED else 1
+
+
+def _run_on_free_port(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
+    """As `_run`, and again if another program took the port of the processes just before they did."""
+    for _ in range(_PORTS):
+        status, asked = _run(words, files)
+        if asked or status != PortTaken.status:
+            break
+        _say("starting the processes again, with another port")
+    return status, asked
 
 
 def _run(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:

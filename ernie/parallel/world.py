@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -31,6 +32,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import is_sequence_p
 
 from ernie import runtime
 from ernie.data.batch import Packed
+from ernie.errors import PortTaken
 from ernie.kernels.adamw import sum_of_squares
 from ernie.model.weights import check_names, set_weight
 from ernie.parallel import gloo
@@ -69,13 +71,13 @@ class World:
     def start(cls, layout: ParallelConfig) -> World:
         """Connect to the other processes, which Paddle's launcher has started; on CPUs over Gloo.
 
-        Raises UserError if their number is not that of the layout.
+        Raises UserError if their number is not that of the layout, PortTaken if they cannot find one another.
         """
         layout = layout.over(get_world_size())
         if layout.processes == 1:
             return cls(layout)
         gloo.disable_libuv_store()
-        watch = Watch(core.create_or_get_global_tcp_store(), get_rank(), layout.processes, layout.timeout, host())
+        watch = Watch(_store(), get_rank(), layout.processes, layout.timeout, host())
         gloo.install(layout.timeout, watch.waiting)
         with _quietly():
             strategy = fleet.DistributedStrategy()
@@ -381,6 +383,20 @@ class World:
             self._sharding.step(update)
         else:
             update([parameter for parameter in parameters if parameter.grad is not None])
+
+
+def _store() -> Any:
+    """Return the store through which the processes find one another.  Raises PortTaken in the one that serves it."""
+    try:
+        return core.create_or_get_global_tcp_store()
+    except ValueError as error:
+        found = re.search(r"Bind network on \S+:(\d+) failed", str(error))
+        if found is None:
+            raise
+        raise PortTaken(
+            f"port {found[1]}, which was free when the processes were started, is in use by another program now; run "
+            "the command again"
+        ) from None
 
 
 @contextmanager

@@ -319,6 +319,24 @@ def test_a_run_with_restarts_recovers_by_itself(
     assert main(["verify", str(output), "--quiet"]) == 0
 
 
+def test_a_port_that_another_program_takes_first_is_replaced(stumble: Callable[..., Any], tmp_path: Path) -> None:
+    plugin = tmp_path / "stumbling.py"
+    taking = """
+import socket
+
+mark = Path(os.environ["STUMBLE"].split()[2])
+if os.environ.get("PADDLE_TRAINER_ID") == "0" and not mark.exists():
+    mark.touch()
+    other = socket.create_server(("", int(os.environ["PADDLE_MASTER"].rsplit(":", 1)[1])))
+"""
+    plugin.write_text(plugin.read_text(encoding="utf-8") + taking, encoding="utf-8")
+    done, output = stumble("raise", 9)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"port \d+, which was free when the processes were started, is in use by another", done.stderr)
+    assert "starting the processes again, with another port" in done.stderr
+    assert (output / "model").is_dir()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
