@@ -1,4 +1,4 @@
-"""Splitting a document into spans of whole sentences, shared by several objectives."""
+"""Passages of documents, shared by several objectives."""
 
 from __future__ import annotations
 
@@ -34,3 +34,12 @@ def sentence_groups(document: Document, max_tokens: int) -> Iterator[tuple[int, 
         last = max(first + 1, int(np.searchsorted(document.ends, start + max_tokens, side="right")))
         yield first, last
         first = last
+
+
+def common_length(shortest: int, rng: np.random.Generator) -> int:
+    """Draw the number of tokens to which all candidates of a passage are cut: up to a quarter below the shortest.
+
+    At the very length of the shortest, only that one would end with a sentence, and which one it is depends on the
+    label: the last token would give it away.
+    """
+    return int(rng.integers(max(1, 3 * shortest // 4), max(2, shortest)))

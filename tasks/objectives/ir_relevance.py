@@ -21,6 +21,7 @@ from ernie.data.table import Table, are_held_out, hash_of
 from ernie.errors import UserError
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
+from tasks.passages import common_length
 
 STRONG, WEAK, RANDOM = range(3)
 _NUMBER = re.compile("-?[0-9]+")
@@ -67,7 +68,8 @@ class IRRelevance(SequenceTask):
     (.tsv or .jsonl with the columns id, text): a relevance of at least `strong_from` is strong, any other above zero
     weak.  A passage of another row is random, unless the file judges it for this query too, with any relevance.
 
-    With documents, all three candidate passages are cut to the shortest, so that length does not give the label away.
+    With documents, all three candidate passages are cut to one length, at most the shortest one's, so that neither
+    length nor the end of a sentence gives the label away.
     """
 
     first_sentence: bool = True
@@ -122,8 +124,8 @@ class IRRelevance(SequenceTask):
             max_tokens = self.length - 3 - len(query_ids)
             origins = {STRONG: (here, own), WEAK: (here, others), RANDOM: (there, range(len(there)))}
             passages = {grade: _passage(*origin, max_tokens, rng) for grade, origin in origins.items()}
-            shortest = min(map(len, passages.values()))
-            yield pair(tokenizer, query_ids, passages[label][:shortest], self.length, label=label)
+            size = common_length(min(map(len, passages.values())), rng)
+            yield pair(tokenizer, query_ids, passages[label][:size], self.length, label=label)
 
     def _queries(self, document: Document) -> Iterator[tuple[np.ndarray, Sequence[int] | np.ndarray, np.ndarray]]:
         """Yield each query of a document, the sentences that answer it, and those of its other sections."""

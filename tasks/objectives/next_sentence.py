@@ -24,8 +24,8 @@ FOLLOWS, OTHER_DOCUMENT = range(2)
 class NextSentence(SequenceTask):
     """Two-way classification of a passage pair: the second follows the first, or comes from another document.
 
-    A passage of another document starts at a sentence and has as many tokens as the one that follows.  Where the other
-    document has no such passage, there is no sample of either class, so that length does not give the label away.
+    Both candidates for it are made in the same way, each from the text of its document, and cut to the shorter one's
+    length, so that neither length nor the end of a sentence gives the label away.
     """
 
     classes: ClassVar[int] = 2
@@ -33,18 +33,14 @@ class NextSentence(SequenceTask):
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         here, there = items
-        if len(there) == 0:
-            return
+        others = [group for group in sentence_groups(there, self.length - 3) if group[1] - group[0] > 1]
         for first, last in sentence_groups(here, self.length - 3):
-            if last - first < 2:
+            if not others or last - first < 2:
                 continue
             cut = int(rng.integers(first + 1, last))
+            other_first, other_last = others[int(rng.integers(len(others)))]
+            other_cut = int(rng.integers(other_first + 1, other_last))
+            candidates = {FOLLOWS: here.run(cut, last).ids, OTHER_DOCUMENT: there.run(other_cut, other_last).ids}
             label = int(rng.integers(self.classes))
-            second = here.run(cut, last).ids
-            spare = len(there.ids) - len(second)
-            if spare < 0:
-                continue
-            if label == OTHER_DOCUMENT:
-                starts = 1 + int(np.searchsorted(there.ends[:-1], spare, side="right"))  # followed by enough tokens
-                second = there.run(int(rng.integers(starts)), len(there)).ids[: len(second)]
+            second = candidates[label][: min(map(len, candidates.values()))]
             yield pair(tokenizer, here.run(first, cut).ids, second, self.length, label=label)

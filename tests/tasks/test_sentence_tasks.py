@@ -12,7 +12,7 @@ from helpers import document, numbered
 from ernie.data.document import Document, Mark, Sample
 from ernie.errors import UserError
 from tasks.base import PretrainTask
-from tasks.objectives.next_sentence import FOLLOWS, NextSentence
+from tasks.objectives.next_sentence import FOLLOWS, OTHER_DOCUMENT, NextSentence
 from tasks.objectives.sentence_distance import ADJACENT, SAME_DOCUMENT, TWO_DOCUMENTS, SentenceDistance
 from tasks.objectives.sentence_reordering import SentenceReordering, arrangements
 
@@ -180,15 +180,27 @@ def test_the_second_passage_follows_the_first_or_comes_from_another_document() -
     assert even(list(seen.elements()), 2)
 
 
-def test_passages_split_after_any_sentence_and_random_ones_start_at_any_with_enough_text() -> None:
+def test_passages_split_after_any_sentence_and_random_ones_too() -> None:
     here, there = distinct([4, 4, 4]), distinct([2] * 9, offset=1000)
-    found: dict[int, set[int]] = {}
+    starts: dict[int, set[int]] = {}
+    lengths = set()
     for sample in samples(NextSentence(), [here, there], seeds=400):
         first, second = sides(sample)
-        assert len(first) + len(second) == 12
-        if int(sample.labels["label"]) != FOLLOWS:
-            found.setdefault(len(second), set()).add((second[0] - 1000) // 2)
-    assert found == {8: set(range(6)), 4: set(range(8))}
+        starts.setdefault(int(sample.labels["label"]), set()).add(second[0])
+        lengths.add((len(first), len(second)))
+    assert starts == {FOLLOWS: {14, 18}, OTHER_DOCUMENT: {1002 + 2 * i for i in range(8)}}
+    assert lengths == {(4, 2), (4, 4), (4, 6), (4, 8), (8, 2), (8, 4)}  # the length of the shorter candidate
+
+
+def test_the_end_of_a_sentence_does_not_tell_whether_a_passage_follows() -> None:
+    rng = np.random.default_rng(0)
+    ends: dict[bool, list[bool]] = {True: [], False: []}
+    for seed in range(200):
+        here, there = (distinct(rng.integers(3, 15, 60).tolist(), offset=offset) for offset in (10, 1000))
+        last = {int(sentence[-1]) for document in (here, there) for sentence in sentences(document)}
+        for sample in NextSentence(max_len=64).samples([here, there], TOKENIZER, np.random.default_rng(seed)):
+            ends[int(sample.labels["label"]) == FOLLOWS].append(sides(sample)[1][-1] in last)
+    assert abs(np.mean(ends[True]) - np.mean(ends[False])) < 0.06
 
 
 def test_lengths_do_not_reveal_whether_a_passage_follows() -> None:
@@ -200,5 +212,6 @@ def test_lengths_do_not_reveal_whether_a_passage_follows() -> None:
             first, second = sides(sample)
             assert second[0] < 1000 or second[0] in [sentence[0] for sentence in sentences(there)]
             lengths[int(sample.labels["label"]) == FOLLOWS][len(first), len(second)] += 1
-        assert set(lengths[True]) == set(lengths[False])
+        shares = [{pair: count / found.total() for pair, count in found.items()} for found in lengths.values()]
+        assert max(abs(shares[0].get(pair, 0) - shares[1].get(pair, 0)) for pair in {*shares[0], *shares[1]}) < 0.05
     assert samples(NextSentence(max_len=40), [here, distinct([2], offset=1000)], seeds=20) == []
