@@ -236,7 +236,7 @@ def micro_batches(
 def layer_factors(model: FinetunedModel, decay: float) -> dict[str, float]:
     """Return each parameter's learning-rate factor: `decay` to the power of the number of layers above it.
 
-    The head does not count as a layer.
+    Pooler and head count as the topmost layer.
     """
     layers = model.ernie.config.layers
     factors = {}

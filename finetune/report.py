@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ernie.config import dump
+from ernie.data.labeled.row import spelled
 from ernie.decode.latency import MEASURES
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
@@ -192,7 +193,7 @@ def _errors(records: Sequence[dict[str, Any]], result: Result, dev: Prepared) ->
         for mistake in mistakes:
             texts = [shorten(rows_of[mistake["row"]].text(field), _TEXT, placeholder=" …") for field in fields]
             place = Path(mistake["row"]).name
-            lines.append([place, str(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
+            lines.append([place, spelled(mistake["right"]), mistake["label"], f"{mistake['probability']:.3f}", *texts])
         note = "Wrong labels, or hard rows: worth reading either way. All answers are in the trials' dev.jsonl."
         parts.append(page.section("The mistakes it was surest of", note, text_table("mistakes", lines, len(fields))))
     return parts

@@ -13,7 +13,7 @@ from queue import Queue
 from threading import Thread
 from typing import BinaryIO, Literal, TextIO
 
-from ernie.data.labeled.read import adapted, is_stream, parse_lines, read_rows, stream_lines
+from ernie.data.labeled.read import adapted, is_json_row, is_stream, parse_lines, read_rows, stream_lines
 from ernie.data.labeled.row import Fault, Row, RowOptions
 from ernie.data.read_lines import Line, LineFile, decoded
 from ernie.errors import Remark, UserError
@@ -149,7 +149,7 @@ def _stream_rows(
                 f"{name}: begins as a JSON document does; give a file, or its rows as JSON lines, or --format text if "
                 "it is text"
             )
-        form = "jsonl" if text.startswith("{") else _detect_separated(name, text, options, column) or "text"
+        form = "jsonl" if is_json_row(text) else _detect_separated(name, text, options, column) or "text"
         lines = chain([first], lines)
     return adapted(parse_lines(name, lines, form, options), options)
 
@@ -160,7 +160,7 @@ def _with_detected_format(name: str, options: RowOptions, column: str) -> RowOpt
     if options.format != "auto" or Path(name.removesuffix(".gz")).suffix.lower() != ".txt" or not path.is_file():
         return options
     first = next(iter(LineFile(path)), None)
-    if first is None or first.text is None or first.text.startswith("{"):  # JSON lines are known by that
+    if first is None or first.text is None or is_json_row(first.text):  # JSON lines are known by that
         return options
     form = _detect_separated(name, first.text, options, column)
     return options if form is None else replace(options, format=form)
@@ -169,12 +169,17 @@ def _with_detected_format(name: str, options: RowOptions, column: str) -> RowOpt
 def _detect_separated(name: str, line: str, options: RowOptions, column: str) -> Literal["tsv", "csv"] | None:
     """Return the format of lines whose first one contains the column, or has tabs and the column names are given."""
     names, tabbed = ([name.strip('"') for name in line.split(mark)] for mark in ",\t")
+    is_header = all(name and name == name.strip() for name in names)  # a sentence has spaces after its commas
     if len(tabbed) > 1 and (options.columns or column in tabbed):
         return "tsv"
-    if column in names:
+    if column in names and is_header:
         return "csv"
-    if len(tabbed) > 1:
+    problem = ""
+    if column in names:
+        problem = f"its first line has the part '{column}', but spaces beside commas, unlike column names"
+    elif len(tabbed) > 1:
         problem = f"its first line has tabs, but does not name a column '{column}'"
+    if problem:
         warnings.warn(f"{name}: {problem}: each line is answered as one text", Remark, stacklevel=2)
     return None
 

@@ -34,5 +34,5 @@ def truncated_lengths(first: int, second: int | None, max_len: int | None) -> tu
     budget = max_len - 3
     if first + second <= budget:
         return first, second
-    keep_first = max(budget - second, min(first, budget // 2))
+    keep_first = max(budget - second, min(first, (budget + 1) // 2))
     return keep_first, budget - keep_first

@@ -245,9 +245,11 @@ def _mean_over_queries(targets: Ranked, predictions: Sequence[float], value: Cal
     return float(np.mean(values)) if values else 0.0
 
 
-# Marks inside a word or an abbreviation (don't, twenty-one, u.s.), and all others.
-_INSIDE = re.compile(r"(?<=\w)\s*['’-]\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")
-_OUTSIDE = re.compile(r"(?<!\w)[^\w\s]|[^\w\s](?!\w)|[^\w\s'’.-]|(?<!\b\w)\.|\.(?!\w\b)|_")
+# Apostrophes of contractions and elisions (don't, ma'am, l'eau, qu'il), but not of the boys' toys.
+_INSIDE = re.compile(r"(?<=\w)\s*['’]\s*(?=(?:s|t|d|m|n|am|ll|re|ve)\b)|(?:(?<=\b\w)|(?<=\bqu))\s*['’]\s*(?=\w)")
+_LETTER_APOSTROPHE = "\u02bc"  # a letter to regular expressions
+_BETWEEN = re.compile(r"(?<=\w)\s*-\s*(?=\w)|(?<=\b\w)\s*\.\s*(?=\w\b)")  # marks of twenty-one and u.s.
+_MARK = re.compile(r"[^\w\s]|_")
 _OF_LETTERS = ("M", "Cf")  # Unicode categories of combining marks and joiners, which belong to letters
 _UNSPACED = re.compile(f"[{NO_SPACES}]")
 _SPACE_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
@@ -271,9 +273,9 @@ def chrf(targets: Sequence[str], predictions: Sequence[str]) -> float:
 def wer(targets: Sequence[str], predictions: Sequence[str]) -> float:
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
-    Case is ignored, as it is inaudible.  A character of a script without spaces is a word, and so is a mark, unless it
-    holds a word together as an apostrophe does, however the vocabulary spaces them; accents and vowel signs are part of
-    a word, however they are encoded.
+    Case is ignored, as it is inaudible, and a hyphen between words, or a period between initials, is the same as a
+    space.  A character of a script without spaces is a word, and so is any other mark but the apostrophe of a
+    contraction, however the vocabulary spaces them.  Accents and vowel signs are part of a word, however encoded.
     """
     spaced = [[_UNSPACED.sub(r" \g<0> ", text) for text in _normalized(texts)] for texts in (targets, predictions)]
     return float(_jiwer().wer(*spaced))
@@ -288,8 +290,8 @@ def _normalized(texts: Sequence[str]) -> list[str]:
     """Lowercase texts, and normalize their spacing."""
     normalized = []
     for text in texts:
-        text = _INSIDE.sub(lambda mark: mark.group().strip(), normalize("NFC", text.lower()))
-        normalized.append(_SPACE_BESIDE.sub("", " ".join(_OUTSIDE.sub(_separate, text).split())))
+        text = _BETWEEN.sub(" ", _INSIDE.sub(_LETTER_APOSTROPHE, normalize("NFC", text.lower())))
+        normalized.append(_SPACE_BESIDE.sub("", " ".join(_MARK.sub(_separate, text).split())))
     return normalized
 
 

@@ -76,6 +76,8 @@ def _shared_words(target: str, prediction: str) -> float:
 
 def _shared_run(target: str, prediction: str) -> float:
     a, b = cmrc_units(target), cmrc_units(prediction)
+    if not a or not b:
+        return float(a == b)
     return _f1(_longest_run(a, b), len(a), len(b))
 
 

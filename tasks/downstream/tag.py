@@ -68,6 +68,12 @@ class Tag(LogitsTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_labels(self.labels)
+        other = [label for label in self.labels if self.entities and label != OUTSIDE and label[:2] not in ("B-", "I-")]
+        if other:
+            raise UserError(
+                f"labels: '{other[0]}': write tags of entities as {OUTSIDE}, B-TYPE and I-TYPE; those of other schemes "
+                "in the data are converted to these. For tags that spell no entities, set entities: false"
+            )
         if not self.entities and set(self.metrics) - {"accuracy"}:
             raise UserError("metrics: tags that spell no entities have only the metric accuracy")
 

@@ -267,6 +267,7 @@ class TestTranscription:
             ("yes ma'am", "yes ma ' am"),
             ("twenty-one", "twenty - one"),
             ("the dogs' well", "the dogs ' well"),
+            ("aujourd'hui, l'eau qu'il a", "aujourd ' hui , l ' eau qu ' il a"),
             ("in the u.s. it is", "in the u. s. it is"),
             ("Well, (maybe) 'so'!", "well, ( maybe ) ' so '!"),
             ("你好，世界", "你 好 ， 世 界"),
@@ -283,6 +284,13 @@ class TestTranscription:
         assert cer(["你好世界"], ["你 们 世 界"]) == pytest.approx(1 / 4)
         assert wer(["well, now"], ["well now"]) == pytest.approx(1 / 3)
         assert wer(["don't go"], ["dont go"]) == pytest.approx(1 / 2)
+
+    def test_separate_words_stay_separate_beside_marks(self) -> None:
+        assert wer(["the boys' toys are here"], ["the boys toys are here"]) == pytest.approx(1 / 6)  # a mark is missing
+        assert wer(["plan a. i went home"], ["plan b. i went home"]) == pytest.approx(1 / 5)
+        assert wer(["yes - no"], ["yes no"]) == wer(["twenty-one"], ["twenty one"]) == 0  # inaudible
+        assert wer(["yes - no"], ["yes yes"]) == pytest.approx(1 / 2)
+        assert wer(["it's the boy's"], ["it is the boy's"]) == pytest.approx(2 / 3)
 
     def test_an_accent_is_not_punctuation_in_any_encoding(self) -> None:
         assert wer(["Café"], ["cafe\u0301"]) == cer(["Café"], ["cafe\u0301"]) == 0

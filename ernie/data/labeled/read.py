@@ -175,7 +175,12 @@ def _detect_format(line: str, form: str) -> str:
     """Detect JSON lines and CoNLL columns by the first line of a file, else return `form`."""
     if line.startswith("-DOCSTART-"):
         return "conll"
-    return "jsonl" if line.startswith("{") and isinstance(load_json(line), dict) else form
+    return "jsonl" if is_json_row(line) else form
+
+
+def is_json_row(line: str) -> bool:
+    """Whether a line is a JSON object, as every line of a .jsonl file is, and not only text that begins with a brace."""
+    return line.startswith("{") and isinstance(load_json(line), dict)
 
 
 def _parallel_files(match: re.Match[str]) -> dict[str, str]:

@@ -128,7 +128,7 @@ class RowOptions:
                 cells[column] = _replace(cells[column], replacements)
         for column, unwanted in self.skip.items():
             cell = cells.get(column)
-            if spelled(cell) in unwanted or ("" in unwanted and is_empty(cell)):
+            if spelled(cell).strip() in unwanted or ("" in unwanted and is_empty(cell)):
                 return None
         return Row(cells, row.place)
 
@@ -147,4 +147,4 @@ def _part(row: Row, path: str) -> str:
 def _replace(cell: Any, replacements: Mapping[str, str]) -> Any:
     if isinstance(cell, list):
         return [_replace(item, replacements) for item in cell]
-    return replacements.get(spelled(cell), cell)
+    return replacements.get(spelled(cell).strip(), cell)
