@@ -241,6 +241,11 @@ def _check_loss(config: PretrainConfig, name: str, batch: Packed, model: MultiTa
 
     with evaluating(model), computing("fp32"):
         loss, loss_of_all = compute(only_read=True), compute(only_read=False)
+        if not math.isfinite(float(loss.total)):
+            raise UserError(
+                f"task '{name}': after one step at train.rate.peak {config.train.rate.peak:g} its loss is not finite; "
+                "a lower rate usually helps"
+            )
         if not math.isclose(float(loss.total), float(loss_of_all.total), rel_tol=_TOLERANCE):
             raise UserError(
                 f"task '{name}': its loss uses tokens that its `reads` leaves out, whose vectors are zero; have "

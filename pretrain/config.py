@@ -203,6 +203,9 @@ class PretrainConfig:
                 f"{self.data.lanes} lanes"
             )
         for name, task in self.objectives.items():
+            # Names are parts of weights' names, which "/" separates in checkpoints, and attributes of a layer.
+            if "/" in name or name == "training":
+                raise UserError(f"objectives.{name}: expected another name than 'training', without '/'")
             if task.head_of:
                 self._check_head(name, task)
             longest = task.max_len or self.data.max_len

@@ -107,4 +107,5 @@ def _losses(steps: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
 def _measurement(record: dict[str, Any]) -> Measurement:
     headline = next(iter(record["scores"].values()))  # None in it is what was not finite
     values: dict[str, Any] = {key: np.nan if value is None else value for key, value in headline.items()}
+    values["draws"] = [np.nan if draw is None else draw for draw in values.get("draws", ())]
     return Measurement(record["step"], record["stage"], record["ends_stage"], record["task"], Score(**values))

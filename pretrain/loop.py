@@ -25,7 +25,9 @@ def train(run: Run) -> bool:
             last, interrupted = run.step == len(schedule), run.world.any(interrupt.asked is not None)
             if schedule.ends_stage(step) or (config.probe.every and run.step % config.probe.every == 0):
                 run.probe(slot.stage, ends_stage=schedule.ends_stage(step))
-            if last or interrupted or schedule.ends_stage(step) or run.step % config.save.every == 0:
+            # Not in the middle of steps that are not finite: they would push out the last checkpoint before them.
+            due = run.step % config.save.every == 0 and not run.trainer.bad_steps
+            if last or interrupted or schedule.ends_stage(step) or due:
                 run.save()
             if interrupted:
                 run.log.say(f"stopped and saved after step {run.step}; run the same command again to resume")

@@ -85,7 +85,7 @@ class Run:
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, config.save.keep_last, config.save.keep_best)
         self.step = 0
         self.skipped = 0
-        self._measured: tuple[int, float] | None = None  # step and overall score of the last measurement
+        self._measured: tuple[int, float | None] | None = None  # step and overall score of the last measurement
         self.log = log
         self._meter = Meter()
         if checkpoint is not None:
@@ -310,10 +310,11 @@ def sample_hash(checksum: int) -> str:
     return f"{checksum % 2**32:08x}"
 
 
-def overall(headlines: Sequence[Score]) -> float:
+def overall(headlines: Sequence[Score]) -> float | None:
     """Return the score by which the best checkpoint is chosen: the sum of goodness over a run's tasks.
 
     A task that has not arrived counts as 0, so that neither the first stages, which measure the fewest tasks, look
-    best, nor checkpoints from before the schedule was extended.
+    best, nor checkpoints from before the schedule was extended.  None if a score is not finite.
     """
-    return sum(score.goodness for score in headlines)
+    total = sum(score.goodness for score in headlines)
+    return total if math.isfinite(total) else None

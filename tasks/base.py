@@ -48,6 +48,9 @@ class PretrainTask(ABC):
     window: ClassVar[int] = 1  # items passed to `samples` at a time; the samples are about the first one
     metrics: ClassVar[tuple[str, ...]] = ("accuracy",)  # names of ernie.metrics; the first is the headline
 
+    def __post_init__(self) -> None:  # noqa: B027 - for tasks to override and to call
+        """Check the fields; raises UserError for one that is wrong."""
+
     @property
     def variant_name(self) -> str | None:
         """The name under which the task's class is registered."""

@@ -109,7 +109,10 @@ def read_records(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
             record = json.loads(line)
         except json.JSONDecodeError:
             if number < len(lines):
-                raise UserError(f"{file}:{number}: is not JSON; the file is damaged") from None
+                raise UserError(
+                    f"{file}:{number}: is not JSON; the file is damaged. Delete the line: the run's state is in its "
+                    "checkpoints"
+                ) from None
             continue
         if not isinstance(record, dict) or "kind" not in record or type(record.get("step")) is not int:
             raise UserError(f"{file}:{number}: is not a record of a run; the file is damaged")

@@ -40,12 +40,15 @@ def origin() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the library's checkout, or None for an installed library."""
+    """Return the commit of the library's checkout, ending in -dirty if files differ; None for an installed library."""
     home = Path(__file__).resolve().parent.parent.parent
     if not (home / ".git").exists():
         return None
     try:
-        result = subprocess.run(["git", "-C", str(home), "rev-parse", "HEAD"], capture_output=True, text=True)
+        commit, changes = (
+            subprocess.run(["git", "-C", str(home), *words], capture_output=True, text=True).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
     except OSError:
         return None
-    return result.stdout.strip() or None
+    return f"{commit}-dirty" if commit and changes else commit or None

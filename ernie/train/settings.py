@@ -64,7 +64,13 @@ class RateConfig:
             raise UserError(f"cooldown: only a rate with `decay: wsd` has one, found decay {self.decay}")
 
     def remark(self, steps: int) -> str | None:
-        """Return a warning if warm-up exceeds the `steps` steps of a run, or of its shortest stage; else None."""
+        """Return a warning if the `steps` steps of a run, or of its shortest stage, are too few; else None."""
+        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
+        if self.decay == "wsd" and warmup <= steps < warmup + cooldown:
+            return (
+                f"the learning rate warms up for {warmup:,g} steps and cools down for {cooldown:,g}, but there are "
+                f"only {steps:,}: it falls at once when the cool-down begins. See train.rate.cooldown"
+            )
         if self.warmup < 1 or self.warmup <= steps:
             return None
         return (

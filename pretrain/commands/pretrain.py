@@ -108,6 +108,7 @@ def _train(
     from pretrain.agreement import check_agreement
     from pretrain.loop import train
     from pretrain.report.card import write_card
+    from pretrain.report.downstream import saved_downstream
     from pretrain.report.evidence import read_evidence
     from pretrain.run import Run
     from pretrain.schedule import Schedule
@@ -160,7 +161,8 @@ def _train(
             run.score()
             final = run.finish()
             if world.is_first:
-                write_card(read_evidence(output))
+                evidence = read_evidence(output)
+                write_card(evidence, saved_downstream(evidence))
                 print(final)
         except TrainingStopped as error:  # in all processes alike
             if world.is_first:

@@ -118,6 +118,10 @@ class _Overridden:
 
     def config(self, rung: Rung) -> PretrainConfig:
         """Return the configuration of a run."""
+        from ernie.runtime import require_paddle
+
+        require_paddle()
+
         from ernie.kernels.precision import resolve
         from pretrain.config import load
 

@@ -25,6 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command: 0 if everything agrees, 1 if something differs."""
+    from ernie.runtime import require_paddle
+
+    require_paddle()
+
     from pretrain.verify import verify
 
     certificate = verify(arguments.run, quiet=arguments.quiet)

@@ -22,7 +22,7 @@ def chapters(evidence: Evidence) -> Iterator[Chapter]:
         note = (
             "Each task's held-out metric after each stage, with its 95% interval. The stronger the orange, the further "
             f"the task stands below its own best so far; the strongest stands for {scale}. Forgotten is (best − last) "
-            "/ best; a star marks what is more than chance: the last is below the best whichever documents are drawn."
+            "/ best; a star marks where the last is below the best in 97.5 % of the draws of held-out documents."
         )
         figure, table = draw_ledger(evidence.ledger, schedule), ledger_table(evidence.ledger, schedule)
         yield Chapter("ledger", "Forgetting ledger", note, figure, table)

@@ -109,5 +109,5 @@ def _draw_foot(axes: Axes, bottom: float, scale: float) -> None:
         axes.add_patch(Rectangle((0.02 + i * 0.02, top), 0.021, 0.11, facecolor=_COLORS(i / 59), linewidth=0))
     note: dict[str, Any] = {"size": SMALL, "color": MUTED, "va": "center"}
     axes.text(-0.12, top + 0.055, "at its best", ha="right", **note)
-    text = f"{percent(scale)} below its own best so far      * more than chance, whichever documents are drawn"
+    text = f"{percent(scale)} below its own best so far      * below it in 97.5 % of the draws"
     axes.text(1.32, top + 0.055, text, **note)

@@ -51,9 +51,10 @@ def read_run(run: Path) -> Point:
     tasks = [probe["task"] for probe in probes if PERPLEXITY in probe["scores"]]
     if not tasks:
         raise UserError(f"{run / METRICS_FILE}: no task was measured by {PERPLEXITY}; is knowledge_masking scheduled?")
-    measured = {
-        probe["step"]: math.log(probe["scores"][PERPLEXITY]["value"]) for probe in probes if probe["task"] == tasks[0]
-    }
+    values = {probe["step"]: probe["scores"][PERPLEXITY]["value"] for probe in probes if probe["task"] == tasks[0]}
+    measured = {step: math.log(value) for step, value in values.items() if value is not None}  # None: not finite
+    if not measured:
+        raise UserError(f"{run / METRICS_FILE}: {tasks[0]} was never measured with a finite {PERPLEXITY}")
     for step in read_records(run, "step"):
         seconds += step["seconds"]
         read += step["tokens"]
@@ -72,7 +73,7 @@ def read_table(file: Path) -> list[Point]:
     Raises UserError with the line of an invalid value.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     points = []
@@ -84,9 +85,9 @@ def read_table(file: Path) -> list[Point]:
     for row in rows:
         values = {}
         for name in ("size", "error", "weights", "width"):
-            cell = row.get(name) or "0"
+            cell = row.get(name) or ""
             try:
-                value = values[name] = float(cell)
+                value = values[name] = float(cell or 0)
             except ValueError:
                 value = math.nan
             if not math.isfinite(value) or value < 0 or (value == 0 and name in ("size", "error")):

@@ -188,6 +188,16 @@ class TestInput:
             monkeypatch.setattr("sys.stdin", file)
             assert labels(predict("--input", "-")) == ["praise"]
 
+    @pytest.mark.parametrize("text", ["{sic} a good film", "text, he wrote, and it was good"])
+    def test_text_that_begins_as_data_does_is_read_as_text(
+        self, work: Path, predict: Any, monkeypatch: pytest.MonkeyPatch, text: str
+    ) -> None:
+        (work / "asked.txt").write_text(f"{text}\na bad film\n", encoding="utf-8")
+        assert labels(predict("--input", "asked.txt")) == ["praise", "blame"]
+        with (work / "asked.txt").open(encoding="utf-8") as file:
+            monkeypatch.setattr("sys.stdin", file)
+            assert labels(predict("--input", "-")) == ["praise", "blame"]
+
     @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt"])
     def test_the_format_of_a_text_file_is_detected_from_its_first_line(
         self, work: Path, predict: Any, suffix: str

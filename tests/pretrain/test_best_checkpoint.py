@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from made_up_run import score
@@ -17,9 +18,17 @@ def test_the_lowest_perplexity_is_the_best(tmp_path: Path) -> None:
     assert checkpoints.steps() == [2, 4]
 
 
+def test_a_score_that_is_not_finite_is_none_and_never_the_best(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep_last=1, keep_best=True)
+    for step, value in ((1, float("nan")), (2, 0.9), (3, 0.5)):
+        checkpoints.save(step, lambda folder: (folder / "state").touch(), overall([replace(score(0.5), value=value)]))
+    assert checkpoints.steps() == [2, 3]
+
+
 def test_measuring_fewer_tasks_does_not_score_higher() -> None:
     easy, hard = score(0.9), score(0.4)
-    assert overall([easy]) < overall([easy, hard])
+    fewer, more = overall([easy]), overall([easy, hard])
+    assert fewer is not None and more is not None and fewer < more
 
 
 def test_metrics_of_both_directions_combine_into_one_score() -> None:

@@ -139,6 +139,13 @@ def test_moments_per_task_require_steps_of_one_task(tmp_path: Path) -> None:
         load(write(tmp_path, PLAIN), ["schedule.draw=mix"])
 
 
+@pytest.mark.parametrize("name", ["en/words", "training"])
+def test_names_of_objectives_that_cannot_name_weights_are_rejected(tmp_path: Path, name: str) -> None:
+    text = PLAIN + f"objectives:\n  '{name}': {{task: knowledge_masking}}\n"
+    with pytest.raises(ConfigError, match=f"objectives.{name}: expected another name than 'training', without '/'"):
+        load(write(tmp_path, text), [f"schedule.stages=[{{'{name}': 3}}]"])
+
+
 def test_lanes_require_steps_of_one_task(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.lanes: need steps of one task each"):
         load(write(tmp_path, PLAIN), ["schedule.draw=mix", "data.lanes=2", "train.micro_batches=2"])

@@ -33,7 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "seven tasks in sequence": {"tasks": SEVEN, "method": "sequential", "forgets": 1.5},
     "seven tasks at once": {"tasks": SEVEN, "method": "joint"},
     "ten tasks": {"tasks": [*SEVEN, *(f"masking_of_long_phrases_{i}" for i in range(3))], "steps_per_task": 22},
-    "odd names": {"tasks": ["<b>bold & brave</b>", "$a_{1}$", SEVEN[0]], "steps_per_task": 8},
+    "odd names": {"tasks": ["<b>bold & brave", "$a_{1}$", SEVEN[0]], "steps_per_task": 8},
     "in its second stage": {"done": 35},
     "without a measurement": {"done": 15},
     "one step": {"done": 1},

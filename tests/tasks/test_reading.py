@@ -67,6 +67,10 @@ class TestCmrc:
         assert cmrc_exact([["北 京"]], ["北京"]) == 0
         assert cmrc_f1([["北 京"]], ["北京"]) == 1  # Chinese characters are units with or without spaces
 
+    def test_the_empty_answer_is_right_where_there_is_none(self) -> None:
+        assert cmrc_exact([[]], [""]) == cmrc_f1([[]], [""]) == 1
+        assert cmrc_f1([[]], ["北京"]) == cmrc_f1([["北京"]], [""]) == 0
+
     def test_f1_uses_the_longest_common_substring(self) -> None:
         # 天安门 is common; the reference has 5 characters, the prediction 4.
         assert cmrc_f1([["北京天安门"]], ["天安门前"]) == pytest.approx(2 * 3 / (5 + 4))

@@ -215,3 +215,9 @@ def test_evaluation_rows_need_a_tag_for_each_word() -> None:
     assert len(task.evaluation_example(row, TOKENIZER).samples) == 1
     with pytest.raises(UserError, match="has 3 words and 2 tags"):
         task.evaluation_example(Row(row | {"token": ["a", "b", "c"]}), TOKENIZER)
+
+
+def test_labels_of_other_schemes_are_refused_and_those_of_parts_of_speech_are_not() -> None:
+    with pytest.raises(UserError, match="labels: 'E-X': write tags of entities as O, B-TYPE and I-TYPE"):
+        Tag(labels=("O", "B-X", "E-X", "S-X"))
+    assert Tag(labels=("NN", "VB"), entities=False).labels == ("NN", "VB")

@@ -33,6 +33,14 @@ def test_rates_match_the_table(config: RateConfig, steps: int, rates: list[float
     assert [config.at(step, steps) for step in range(steps)] == pytest.approx(rates)
 
 
+@pytest.mark.parametrize(
+    ("warmup", "cooldown", "warns"), [(2, 9, True), (0.5, 0.8, True), (2, 8, False), (0.2, 0.8, False)]
+)
+def test_a_cool_down_that_begins_below_the_peak_gives_a_warning(warmup: float, cooldown: float, warns: bool) -> None:
+    config = RateConfig(1.0, "wsd", warmup=warmup, cooldown=cooldown)
+    assert (config.remark(10) is not None) == warns
+
+
 @pytest.mark.parametrize(("warmup", "steps", "warns"), [(10, 4, True), (4, 4, False), (3, 4, False), (0.5, 4, False)])
 def test_a_rate_that_does_not_reach_its_peak_gives_a_warning(warmup: float, steps: int, warns: bool) -> None:
     config = RateConfig(2.0, warmup=warmup)

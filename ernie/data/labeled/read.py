@@ -179,7 +179,7 @@ def _detect_format(line: str, form: str) -> str:
 
 
 def is_json_row(line: str) -> bool:
-    """Whether a line is a JSON object, as every line of a .jsonl file is, and not only text that begins with a brace."""
+    """Whether a line is a JSON object, as in a .jsonl file, and not only text that begins with a brace."""
     return line.startswith("{") and isinstance(load_json(line), dict)
 
 
