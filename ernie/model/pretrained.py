@@ -53,4 +53,6 @@ def model_folder(path: Path) -> Path:
             return folder
     checkpoints = sorted(path.glob("checkpoints/step-????????"))
     hint = f"; the run in it is not done, and its newest checkpoint is {checkpoints[-1]}" if checkpoints else ""
+    for finished in sorted(path.glob("model-step-*"))[-1:]:  # set aside while the run is extended
+        hint += f"; the encoder of its finished part is {finished}"
     raise UserError(f"{path}: holds no model: there is neither {CONFIG_FILE} nor model/{CONFIG_FILE} in it{hint}")

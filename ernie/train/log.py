@@ -42,7 +42,7 @@ class Log:
         if folder is not None:
             self.kept, self.dropped = _truncate(folder / METRICS_FILE, resume_at)
             self._file = (folder / METRICS_FILE).open("a", encoding="utf-8")
-        self._writer = _tensorboard(folder) if folder is not None and tensorboard else None
+        self._writer = _tensorboard(folder, resume_at) if folder is not None and tensorboard else None
         self._quiet = quiet = quiet or folder is None
         self._steps = steps
         self._first = resume_at
@@ -132,12 +132,12 @@ def _truncate(path: Path, step: int) -> tuple[int, int]:
     return before, len(steps) - before
 
 
-def _tensorboard(folder: Path) -> Any:
+def _tensorboard(folder: Path, step: int) -> Any:
     try:
         from tensorboardX import SummaryWriter
     except ImportError:
         raise UserError("tensorboard: needs tensorboardX: pip install 'ernie-continual[tracking]'") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step or None)  # later steps are trained again
 
 
 def _plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from ernie.config import check_least
 from ernie.data.raw import ReadOptions
 from ernie.data.shard_writer import DEFAULT_SHARD_TOKENS
 from ernie.errors import UserError
@@ -42,6 +43,7 @@ class CorpusConfig:
     def __post_init__(self) -> None:
         if not self.input:
             raise UserError("input: expected at least one file, folder, pattern or data set")
+        check_least(self, min_sentences=0, min_tokens=0)
         if not 0 <= self.held_out < 1:
             raise UserError(f"held_out: expected a share of the documents from 0 to below 1, found {self.held_out}")
         if self.shard_tokens < 1 or not 0 < self.sample_mb <= MOST_MB:

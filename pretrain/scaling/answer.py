@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -149,16 +151,23 @@ class Race:
 
 
 def race(found: Curve) -> Race | None:
-    """Compare the runs on the largest size at an error that all reach; None when fewer than two have a history."""
+    """Compare the widths on the largest size at an error that all reach; None when fewer than two have a history.
+
+    Runs of one width count as one, with their means.
+    """
     largest = found.best[-1].size
     runs = sorted(
         (point for point in found.points if point.size == largest and point.course), key=lambda point: point.width
     )
-    if len(runs) < 2:
+    if len({run.width for run in runs}) < 2:
         return None
     common = max(run.error for run in runs)
-    arrivals = [(run, run.until(common) or run.course[-1][:2]) for run in runs]
-    return Race(common, tuple(Arrival(run.width, run.error, *when) for run, when in arrivals))
+    arrivals = []
+    for width, group in groupby(runs, key=lambda run: run.width):
+        found_there = [(run.error, *(run.until(common) or run.course[-1][:2])) for run in group]
+        error, steps, seconds = (statistics.mean(values) for values in zip(*found_there, strict=True))
+        arrivals.append(Arrival(width, error, round(steps), seconds))
+    return Race(common, tuple(arrivals))
 
 
 def sizes(found: Curve) -> list[list[str]]:

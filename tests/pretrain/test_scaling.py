@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ernie.cli import main
@@ -148,9 +149,19 @@ def test_the_fastest_width_in_wall_clock_time_is_reported(slower: float, message
     assert soonest.startswith(message)
 
 
-@pytest.mark.parametrize(
-    ("widths", "steps"), [((64, 128, 192, 256), (400, 200, 600, 300)), ((64, 64, 128), (400, 420, 200))]
-)
+def test_runs_of_one_width_count_with_their_mean() -> None:
+    runs = [*width_runs(64, 128, slower=2), *width_runs(64, 128, slower=0.5)]
+    found = race(curve([*points()[:-1], *runs]))
+    assert found is not None
+    assert [row[0] for row in found.rows()[1:]] == ["64", "128"]
+    assert next(found.verdict()) == "steps to 5.000 go from 100 to 50 with the width"
+    one = [race(curve([*points()[:-1], *width_runs(64, 128, slower=slower)])) for slower in (2, 0.5)]
+    for place, arrival in enumerate(found.runs):
+        assert arrival.seconds == pytest.approx(np.mean([other.runs[place].seconds for other in one if other]))
+    assert race(curve([*points()[:-1], *width_runs(64, 64, slower=2)])) is None
+
+
+@pytest.mark.parametrize(("widths", "steps"), [((64, 128, 192, 256), (400, 200, 600, 300)), ((64, 128), (400, 200))])
 def test_widths_that_follow_no_power_law_are_still_reported(widths: tuple[int, ...], steps: tuple[int, ...]) -> None:
     runs = [
         Point(SIZES[-1], 5.0, 1e6, width, ((count // 2, 1.0, 6.0), (count, 2.0, 5.0)))
