@@ -40,6 +40,7 @@ _SHOWN = 40  # tokens of the sample that is printed
 _CLASSES = 20  # at most, whose shares are listed
 _ONE_SIDED = 0.95  # the share of one class above which there is little to learn from the others
 _TOLERANCE = 1e-4  # relative, between two losses that are equal up to rounding
+_MANY_UNKNOWN = 0.05  # of the tokens of samples
 _RARE = 0.5  # the share of documents without a sample above which that is worth a note
 
 
@@ -110,6 +111,9 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
         f"ok: {given} of {min(lengths)} to {max(lengths)} tokens, {np.mean(lengths):.0f} on average, and the same ones "
         "when asked again"
     )
+    unknown = float(np.mean(np.concatenate([sample.ids for sample in samples]) == source.tokenizer.unk_id))
+    if unknown > _MANY_UNKNOWN:
+        yield f"note: {unknown:.0%} of their tokens are unknown to the tokenizer; was it trained on such text?"
     if without > _RARE * count:
         yield f"note: {without:,} of these documents give none"
     task = model.objectives[source.name]

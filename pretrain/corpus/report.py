@@ -11,9 +11,11 @@ import numpy as np
 from ernie.data.document import Flag
 from ernie.data.raw import Dropped
 from ernie.data.shard_writer import Documents
+from ernie.report.words import plural
 
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
+_FEW_HELD_OUT = 10  # documents
 _MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 _MANY_REPEATED = 0.01  # of the documents
 
@@ -109,6 +111,11 @@ class CorpusReport:
         if not counts.splits["held_out"]["documents"]:
             lines.append(
                 "no document is held out: a run on this corpus cannot be measured, and 'ernie pretrain' needs that"
+            )
+        elif counts.splits["held_out"]["documents"] < _FEW_HELD_OUT:
+            lines.append(
+                f"only {plural(counts.splits['held_out']['documents'], 'document')} held out: the intervals of a run's "
+                "scores, which are over documents, mean little then; --set held_out=0.1 holds out a tenth"
             )
         if counts.longest > _RARE:
             lines.append(

@@ -101,6 +101,14 @@ class TestDataBuild:
         with pytest.raises(UserError, match="does not hold the tokenizer that the corpus was built with"):
             _ = Corpus.open("corpus").tokenizer
 
+    def test_few_held_out_documents_are_noted(self, folder, capsys):
+        assert data_build("--input", "in.txt", "--tokenizer", "tok") == 0
+        held = len(Corpus.open("corpus").held_out)
+        assert f"only {held} document" in capsys.readouterr().out
+        assert data_build("--input", "in.txt", "--tokenizer", "tok", "--overwrite", "--set", "held_out=0.5") == 0
+        assert len(Corpus.open("corpus").held_out) >= 10
+        assert "held out: the intervals" not in capsys.readouterr().out
+
     def test_text_that_the_tokenizer_does_not_know_is_reported(self, folder, capsys):
         row = {"text": "今天天气很好。我们去公园。" * 5}
         rows = [json.dumps(row | {"title": str(n)}, ensure_ascii=False) for n in range(5)]

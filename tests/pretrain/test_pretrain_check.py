@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from helpers import ROOT, python
 
 from ernie.cli import main
+from pretrain.config import load
 
 
 def test_the_samples_of_every_task_are_listed_and_nothing_is_written(
@@ -34,6 +36,24 @@ def test_the_samples_of_every_task_are_listed_and_nothing_is_written(
     assert re.search(r": label [012]\n", reordered)
     assert "ok: measured on held-out documents by f1" in capitals
     assert list(tmp_path.iterdir()) == []
+
+
+ONLY_MASKING = ("--set", "schedule.tasks=[knowledge_masking]")
+
+
+def test_text_that_the_tokenizer_does_not_know_is_noted(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [json.dumps({"text": f"今天天气很好。我们去公园。第{n}次。" * 9}, ensure_ascii=False) for n in range(40)]
+    (tmp_path / "zh.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    tokenizer = load(config).corpus / "tokenizer"
+    build = ["--input", str(tmp_path / "zh.jsonl"), "--tokenizer", str(tokenizer), "--output", str(tmp_path / "corpus")]
+    assert main(["data", "build", *build, "--quiet"]) == 0
+    assert main(["pretrain", str(config), "--check", "--set", f"corpus={tmp_path / 'corpus'}", *ONLY_MASKING]) == 0
+    assert re.search(
+        r"note: \d\d% of their tokens are unknown to the tokenizer; was it trained on such text\?",
+        capsys.readouterr().out,
+    )
 
 
 @pytest.fixture
