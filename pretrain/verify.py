@@ -18,6 +18,7 @@ from pretrain.run import read_state, sample_hash
 from pretrain.schedule import Schedule
 
 _SHOWN = 10  # differences, at most: one early in a run causes one at every later step
+_OF_SAMPLES = ("data.batch_tokens", "data.max_len", "data.mixed", "data.share", "seed")  # keys that order samples
 
 
 @dataclass
@@ -91,6 +92,12 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
         certificate.note = (
             "note: the run was resumed with another schedule; if its finished stages were changed, the steps of those "
             "stages differ from what it says now"
+        )
+    drawn = sorted({key for resume in resumed for key in resume["changed"] if key in _OF_SAMPLES})
+    if drawn:
+        certificate.note = (
+            f"note: the run was resumed with other values of {', '.join(drawn)}: samples are drawn in another order "
+            "since, and the steps before differ from what the configuration says now"
         )
     return certificate
 

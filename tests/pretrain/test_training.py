@@ -233,6 +233,18 @@ def test_a_change_that_the_user_names_is_allowed(finished: tuple[Path, Path], tm
     assert pretrain(config, tmp_path / "run", "--set", "train.clip=0.5", "--allow-change", "train") == 0
 
 
+def test_verify_says_which_change_made_it_draw_other_samples(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, run = finished[0], shutil.copytree(finished[1], tmp_path / "run")
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    shutil.rmtree(last)
+    shutil.rmtree(run / "model")
+    assert pretrain(config, run, "--set", "data.batch_tokens=256", "--allow-change", "data.batch_tokens") == 0
+    assert main(["verify", str(run), "--quiet"]) == 1
+    assert "note: the run was resumed with other values of data.batch_tokens: samples" in capsys.readouterr().out
+
+
 def test_the_number_of_lanes_cannot_change(
     finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
