@@ -328,7 +328,8 @@ def number(n: int) -> bytes:
 
 
 def text(s: str) -> bytes:
-    return b"X" + struct.pack("<I", len(s)) + s.encode()
+    encoded = s.encode()
+    return b"X" + struct.pack("<I", len(encoded)) + encoded
 
 
 def row(*items: bytes) -> bytes:

@@ -288,6 +288,14 @@ def test_the_bytes_of_an_array_have_to_be_as_many_as_its_shape_needs(tmp_path: P
         read_pdparams(path)
 
 
+def test_text_in_place_of_an_arrays_bytes_is_refused(tmp_path: Path) -> None:
+    path = as_pdparams(pickled_array("f4", "<", 0, row(number(1)), text("\u4f60\u597d")), tmp_path)
+    with pytest.raises(UserError, match="'w' is no array"):
+        read_pdparams(path)
+    path = as_pdparams(pickled_array("f4", "<", 0, row(number(1)), text("\0\0\u0080?")), tmp_path)  # as by Python 2
+    assert read_pdparams(path)["w"].tolist() == [1.0]
+
+
 def test_arrays_in_fortrans_order_and_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     path = tmp_path / "model_state.pdparams"

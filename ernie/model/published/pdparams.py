@@ -5,6 +5,7 @@ from __future__ import annotations
 import _codecs
 import math
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,10 @@ def _is_numeric(array: _Array) -> bool:
 
 def _values(array: _Array, name: Any, path: Path) -> np.ndarray:
     """Return the array that was pickled.  Raises UserError unless its bytes are as many as its shape and type need."""
-    content = array.content.encode("latin1") if isinstance(array.content, str) else array.content  # str: by Python 2
+    content = array.content
+    if isinstance(content, str):  # written by Python 2
+        with suppress(UnicodeEncodeError):
+            content = content.encode("latin1")
     shape, order = array.shape, array.kind.order
     sizes = shape if isinstance(shape, tuple) and all(isinstance(size, int) and size >= 0 for size in shape) else None
     if sizes is None or not isinstance(content, bytes) or order not in ("<", ">", "|", "="):
