@@ -27,6 +27,7 @@ from ernie.model.losses import Loss
 from ernie.report.words import percent, plural
 from ernie.train.trainer import Trainer
 from pretrain.config import PretrainConfig
+from pretrain.corpus.report import MANY_UNKNOWN
 from pretrain.feeds import sources
 from pretrain.model import MultiTaskModel, build_model
 from pretrain.probe import Probe
@@ -40,7 +41,6 @@ _SHOWN = 40  # tokens of the sample that is printed
 _CLASSES = 20  # at most, whose shares are listed
 _ONE_SIDED = 0.95  # the share of one class above which there is little to learn from the others
 _TOLERANCE = 1e-4  # relative, between two losses that are equal up to rounding
-_MANY_UNKNOWN = 0.05  # of the tokens of samples
 _RARE = 0.5  # the share of documents without a sample above which that is worth a note
 
 
@@ -112,7 +112,7 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
         "when asked again"
     )
     unknown = float(np.mean(np.concatenate([sample.ids for sample in samples]) == source.tokenizer.unk_id))
-    if unknown > _MANY_UNKNOWN:
+    if unknown > MANY_UNKNOWN:
         yield f"note: {unknown:.0%} of their tokens are unknown to the tokenizer; was it trained on such text?"
     if without > _RARE * count:
         yield f"note: {without:,} of these documents give none"

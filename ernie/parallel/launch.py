@@ -99,11 +99,12 @@ def _until_done(words: Sequence[str], files: Sequence[Path], restarts: int) -> i
 
 def _run_on_free_port(words: Sequence[str], files: Sequence[Path]) -> tuple[int, list[int]]:
     """As `_run`, and again if another program took the port of the processes just before they did."""
-    for _ in range(_PORTS):
-        status, asked = _run(words, files)
+    status, asked = _run(words, files)
+    for _ in range(_PORTS - 1):
         if asked or status != PortTaken.status:
             break
         _say("starting the processes again, with another port")
+        status, asked = _run(words, files)
     return status, asked
 
 

@@ -65,22 +65,27 @@ class RateConfig:
 
     def remark(self, steps: int) -> str | None:
         """Return a warning if the `steps` steps of a run, or of its shortest stage, are too few; else None."""
-        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
+        warmup, cooldown = self._phases(steps)
         if self.decay == "wsd" and warmup <= steps < warmup + cooldown:
             return (
                 f"the learning rate warms up for {warmup:,g} steps and cools down for {cooldown:,g}, but there are "
                 f"only {steps:,}: it falls at once when the cool-down begins. See train.rate.cooldown"
             )
-        if self.warmup < 1 or self.warmup <= steps:
+        if warmup <= steps:
             return None
         return (
             f"the learning rate warms up for {self.warmup:,g} steps, but there are only {steps:,}: it does not reach "
             "its peak. See train.rate.warmup, which below 1 is a share of the steps"
         )
 
+    def _phases(self, steps: int) -> tuple[float, float]:
+        """Return the steps of warm-up and cool-down in a schedule of `steps`."""
+        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
+        return warmup, cooldown
+
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of step `step` (from 0) of `steps`."""
-        warmup, cooldown = (share * steps if share < 1 else share for share in (self.warmup, self.cooldown))
+        warmup, cooldown = self._phases(steps)
         done = step + 1
         if done <= warmup:
             return self.peak * done / warmup

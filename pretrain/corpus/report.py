@@ -16,7 +16,7 @@ from ernie.report.words import plural
 MAX_EXAMPLES = 10
 _RARE = 100_000  # tokens: few texts are longer
 _FEW_HELD_OUT = 10  # documents
-_MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
+MANY_UNKNOWN = 0.05  # of the tokens: more than in text of a language that the tokenizer was trained on
 _MANY_REPEATED = 0.01  # of the documents
 
 _SHARES = {  # shares of tokens in the report: a name, and the flags that count towards it
@@ -123,7 +123,7 @@ class CorpusReport:
                 "docs/corpus.md says for such a file, by a blank line for instance?"
             )
         unknown = counts.tokens["unknown"] / max(counts.total("tokens"), 1)
-        if unknown > _MANY_UNKNOWN:
+        if unknown > MANY_UNKNOWN:
             lines.append(
                 f"{unknown:.0%} of the tokens are unknown: the tokenizer lacks characters of this text, or a script "
                 "without spaces gives words too long for WordPiece, where 'ernie tokenizer train --kind sentencepiece' "

@@ -33,10 +33,10 @@ class NextSentence(SequenceTask):
 
     def samples(self, items: Sequence[Document], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
         here, there = items
-        others = [group for group in sentence_groups(there, self.length - 3) if group[1] - group[0] > 1]
-        for first, last in sentence_groups(here, self.length - 3):
-            if not others or last - first < 2:
-                continue
+        others = self._groups(there)
+        if not others:
+            return
+        for first, last in self._groups(here):
             cut = int(rng.integers(first + 1, last))
             other_first, other_last = others[int(rng.integers(len(others)))]
             other_cut = int(rng.integers(other_first + 1, other_last))
@@ -44,3 +44,7 @@ class NextSentence(SequenceTask):
             label = int(rng.integers(self.classes))
             second = candidates[label][: min(map(len, candidates.values()))]
             yield pair(tokenizer, here.run(first, cut).ids, second, self.length, label=label)
+
+    def _groups(self, document: Document) -> list[tuple[int, int]]:
+        """Return the groups of sentences [first, last) that can be divided."""
+        return [(first, last) for first, last in sentence_groups(document, self.length - 3) if last - first > 1]
