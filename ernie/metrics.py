@@ -107,8 +107,8 @@ def f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
 
 
 def macro_f1(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:
-    """Return the mean F1 over the classes that occur as labels."""
-    return float(np.mean([_class_f1(predicted, labels, c) for c in np.unique(labels)]))
+    """Return the mean F1 over the classes that occur as labels or are predicted, as scikit-learn does."""
+    return float(np.mean([_class_f1(predicted, labels, c) for c in np.union1d(labels, predicted)]))
 
 
 def perplexity(predicted: np.ndarray, labels: np.ndarray, losses: np.ndarray) -> float:

@@ -29,19 +29,25 @@ def configs() -> Path | None:
 def find_config(path: str | Path, part: str) -> Path:
     """Return the file at `path`, or else the shipped configuration of that name in the folder `part`.
 
-    `glue/sst2` is `configs/finetune/glue/sst2.yaml` for the part "finetune".  Raises UserError if there is neither.
+    `glue/sst2` is `configs/finetune/glue/sst2.yaml` for the part "finetune"; the part "" has no configurations.  Raises
+    UserError if there is neither.
     """
     path = Path(path)
-    if path.exists() or path.suffix == ".yaml" or path.is_absolute():
+    if not part or path.exists() or path.suffix == ".yaml" or path.is_absolute():
         return path
-    folder = configs()
-    shipped = folder / part / f"{path}.yaml" if folder else path
-    if shipped.is_file():
-        return shipped
+    if found := shipped(path.as_posix(), part):
+        return found
     raise UserError(
         f"{path}: there is no such file, and no configuration of that name comes with ernie."
         f"{nearest(path.as_posix(), names(part))}"
     )
+
+
+def shipped(name: str, part: str) -> Path | None:
+    """Return the shipped configuration of this name in the folder `part`, if there is one and `part` is not empty."""
+    folder = configs() if part else None
+    file = folder / part / f"{name}.yaml" if folder else None
+    return file if file and file.is_file() else None
 
 
 def names(part: str) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from ernie.errors import UserError
+from ernie.errors import UserError, nearest
+from ernie.shipped import find_config, names, shipped
 
 
 class ConfigError(UserError):
@@ -80,14 +81,21 @@ for _tag, _pattern, _first in _SCALARS:
 _Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.value))
 
 
-def read(path: str | Path | None, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None) -> Value:
+def read(
+    path: str | Path | None,
+    overrides: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    part: str = "",
+) -> Value:
     """Read a YAML file (None: an empty one) with its includes, the command line's `options` and `overrides`.
 
     `options` are plain values by key, which take precedence over the file's; overrides, `a.b=value`, over both.
-    `include:` names a file or a list of files, relative to the file that includes them; local keys take precedence,
-    and mappings are merged.  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of includes.
+    `include:` names a file or a list of files, relative to the file that includes them; local keys take precedence, and
+    mappings are merged.  If `part` is given, a folder of the shipped configurations, `path` and includes may also be
+    names of these (see ernie.shipped).  Raises ConfigError for a missing file, bad YAML, a duplicate key or a cycle of
+    includes.
     """
-    tree = Value({}, "command line") if path is None else _read(Path(path), ())
+    tree = Value({}, "command line") if path is None else _read(find_config(path, part), (), part)
     for name, value in (options or {}).items():
         tree = _merge(tree, from_dict({name: value}, f"--{name}"))
     for override in overrides:
@@ -104,7 +112,7 @@ def from_dict(data: dict[str, Any], where: str = "<dict>") -> Value:
     return Value(data, where)
 
 
-def _read(path: Path, including: tuple[Path, ...]) -> Value:
+def _read(path: Path, including: tuple[Path, ...], part: str) -> Value:
     resolved = path.resolve()
     if resolved in including:
         chain = " -> ".join(str(step) for step in (*including, resolved))
@@ -125,17 +133,19 @@ def _read(path: Path, including: tuple[Path, ...]) -> Value:
     include = tree.data.pop("include", None)
     if include is None:
         return tree
-    names = include.plain()
-    if isinstance(names, str):
-        names = [names]
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    included = include.plain()
+    if isinstance(included, str):
+        included = [included]
+    if not isinstance(included, list) or not all(isinstance(name, str) for name in included):
         raise ConfigError([f"{include.where}: include: expected a file name or a list of them"])
     base = Value({}, str(path))
-    for name in names:
+    for name in included:
         target = path.parent / name
-        if not target.is_file():
-            raise ConfigError([f"{include.where}: include: there is no file {target}"])
-        base = _merge(base, _read(target, (*including, resolved)))
+        found = target if target.is_file() else shipped(name, part)
+        if found is None:
+            hint = nearest(name, names(part)) if part and not name.endswith(".yaml") else ""
+            raise ConfigError([f"{include.where}: include: there is no file {target}{hint and '.'}{hint}"])
+        base = _merge(base, _read(found, (*including, resolved), part))
     return _merge(base, tree)
 
 

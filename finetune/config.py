@@ -14,7 +14,6 @@ from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
 from ernie.registry import import_plugins
-from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
 
@@ -201,7 +200,7 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
 
     Raises UserError that lists all mistakes in the file.
     """
-    tree = read(find_config(path, "finetune"), overrides)
+    tree = read(path, overrides, part="finetune")
     if tree.get("schedule") is not None and tree.get("task") is None:
         raise UserError(
             f"{path}: has a `schedule` and no `task`: it is a configuration for `ernie pretrain`, which checks it with "

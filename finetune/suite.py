@@ -54,7 +54,7 @@ class Suite:
         and all mistakes in its files.
         """
         folder = _find_suite(name)
-        files = {file.stem: file for file in sorted(folder.glob("*.yaml")) if read(file).get("task")}
+        files = {file.stem: file for file in sorted(folder.glob("*.yaml")) if read(file, part="finetune").get("task")}
         for task in chosen:
             if task not in files:
                 raise UserError(f"--tasks: {name} has no task '{task}'.{nearest(task, files)}")

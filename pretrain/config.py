@@ -18,7 +18,6 @@ from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.registry import import_plugins
-from ernie.shipped import find_config
 from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
 from tasks.base import DEFAULT_MAX_LEN, PretrainTask
@@ -49,6 +48,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         with about("preset"):
             EncoderConfig.preset(self.preset)
+        if self.start_from is None:
+            self.shape(None)
 
     def changes(self) -> dict[str, object]:
         """Return the keys of the preset that the configuration changes, with their values."""
@@ -248,7 +249,7 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
 
     Raises ConfigError with every mistake in it.
     """
-    tree = read(find_config(path, "pretrain"), overrides)
+    tree = read(path, overrides, part="pretrain")
     if tree.get("task") is not None and tree.get("schedule") is None:
         raise UserError(f"{path}: has a `task` and no `schedule`: it is a configuration for `ernie finetune`")
     import_plugins(tree.get("plugins"))

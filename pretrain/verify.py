@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ernie.data.stream import Stream
+from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.train.checkpoint import Checkpoints, check
 from ernie.train.log import read_records
@@ -58,14 +59,15 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
     """
     config, corpus = run_folder.read(folder)
     corpus.verify()
+    certificate = Certificate()
     steps = {record["step"]: record for record in read_records(folder, "step")}
-    saved = _saved_positions(folder)
+    saved = _saved_positions(certificate, folder)
     end = max([0, *(step + 1 for step in steps), *saved])
-    certificate = Certificate(checkpoints=len(saved))
     schedule = Schedule(config.schedule, config.train.micro_batches)
     if end > len(schedule):
         certificate.differences.append(
-            f"step {len(schedule)}: the schedule in {run_folder.CONFIG} ends here, but the run has come to step {end}"
+            f"step {len(schedule):,}: the schedule in {run_folder.CONFIG} ends here, but the run has come to step "
+            f"{end:,}"
         )
     feed, streams = open_streams(config, corpus)
     consumed = {name: _ConsumedSamples() for name in streams}
@@ -134,24 +136,28 @@ class _ConsumedSamples:
         )
 
 
-def _saved_positions(folder: Path) -> dict[int, dict]:
-    """Return the stream positions in each checkpoint, after verifying its checksums."""
+def _saved_positions(certificate: Certificate, folder: Path) -> dict[int, dict]:
+    """Return the stream positions in each checkpoint that matches its checksums; others are differences."""
     checkpoints = Checkpoints(folder / run_folder.CHECKPOINTS)
     positions = {}
     for step in checkpoints.steps():
-        check(checkpoints.path(step))
-        positions[step] = read_state(checkpoints.path(step))["streams"]
+        try:
+            check(checkpoints.path(step))
+            positions[step] = read_state(checkpoints.path(step))["streams"]
+        except UserError as error:
+            certificate.differences.append(f"checkpoint of step {step:,}: {error}")
+    certificate.checkpoints = len(positions)
     return positions
 
 
 def _compare_step(certificate: Certificate, step: int, record: dict | None, streams: dict[str, Stream]) -> None:
     if record is None:
-        certificate.differences.append(f"step {step}: there is no record of it in metrics.jsonl")
+        certificate.differences.append(f"step {step + 1:,}: there is no record of it in metrics.jsonl")
         return
     expected = {name: sample_hash(stream.checksum) for name, stream in streams.items()}
     if record.get("samples") != expected:
         found = record.get("samples")
-        certificate.differences.append(f"step {step}: the samples' hash is {found}, expected {expected}")
+        certificate.differences.append(f"step {step + 1:,}: the samples' hash is {found}, expected {expected}")
 
 
 def _compare_checkpoint(
@@ -160,5 +166,5 @@ def _compare_checkpoint(
     for name, stream in streams.items():
         if saved[name] != stream.state():
             certificate.differences.append(
-                f"checkpoint of step {step}: {name} is at {saved[name]}, expected {stream.state()}"
+                f"checkpoint of step {step:,}: {name} is at {saved[name]}, expected {stream.state()}"
             )

@@ -44,10 +44,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "films" / f"{name}.tsv").write_text("review\tverdict\ngood film\tpraise\ndull film\tblame\n")
     shutil.copytree(ROOT / "examples", folder / "examples")
     built = build_corpus(folder / "texts" / "stories.txt", folder / "made")
-    (folder / "configs" / "pretrain").mkdir(parents=True)
-    config = folder / "configs" / "pretrain" / "ernie2-en.yaml"
-    config.write_text(CONFIG.format(corpus=built), encoding="utf-8")
-    run("ernie pretrain configs/pretrain/ernie2-en.yaml --output runs/quickstart/pretrain --quiet", folder)
+    # A file takes precedence over the configuration of that name which comes with the library.
+    (folder / "ernie2-en").write_text(CONFIG.format(corpus=built), encoding="utf-8")
+    run("ernie pretrain ernie2-en --output runs/quickstart/pretrain --quiet", folder)
     return folder
 
 

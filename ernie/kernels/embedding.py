@@ -37,14 +37,11 @@ def embed(
     for table in tables:
         sizes(gain_D=gain_D, offset_D=offset_D, table_VD=table)
     impl = choose((*tables, gain_D, offset_D), reference, cpu.embedding.embed, reference)
-    for ids_T in ids:
-        if ids_T.ndim != 1 or ids_T.dtype.kind not in "iu":
-            raise UserError(f"ids of the shape {ids_T.shape}, type {ids_T.dtype}: expected integers of the shape (T,)")
-    lengths = [len(ids_T) for ids_T in ids]
-    if len(set(lengths)) > 1:
-        raise UserError(f"{lengths[0]} token ids, but {', '.join(map(str, lengths[1:]))} ids for the other tables")
     names = names or ["id"] * len(tables)
     checked = [row_indices(ids_T, len(table), name) for ids_T, table, name in zip(ids, tables, names, strict=True)]
+    lengths = [len(ids_T) for ids_T in checked]
+    if len(set(lengths)) > 1:
+        raise UserError(f"{lengths[0]} token ids, but {', '.join(map(str, lengths[1:]))} ids for the other tables")
     return impl(checked, tables, gain_D, offset_D, epsilon, dropout)
 
 

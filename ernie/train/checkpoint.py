@@ -113,7 +113,7 @@ def remedy(path: Path) -> str:
     """Return advice on how to go on without a damaged checkpoint."""
     steps, step = Checkpoints(path.parent).steps(), _NAME.fullmatch(path.name)
     if step and steps and steps[0] < int(step[1]):
-        return f"Delete the folder {path} and run the same command again to resume from an earlier checkpoint."
+        return f"Delete the folder {path} and start the run again, which resumes from an earlier checkpoint."
     return f"There is no earlier checkpoint: delete the folder {path} to start the run from its beginning."
 
 

@@ -3,7 +3,7 @@
 Opens every split, makes examples of its rows, shows one as the model sees it, takes one training step on a few rows,
 and lists what it checked.
 
-  ernie check configs/finetune/glue/sst2.yaml --model runs/first
+  ernie check glue/sst2 --model runs/first
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Every seed and every point of the grid is trained, scored on the dev split and, 
 splits; the best model, its scores and its card go into the run's folder.  Run again, it trains only what
 is missing.
 
-  ernie finetune configs/finetune/glue/sst2.yaml --model runs/first --output runs/sst2
+  ernie finetune glue/sst2 --model runs/first --output runs/sst2
   ernie finetune reviews.yaml --model runs/first --seeds 5 --set train.rate.peak=3e-5 --output runs/reviews
 """
 

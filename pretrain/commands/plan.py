@@ -3,7 +3,7 @@
 Prints the fastest layouts, why the others are slower, and the `parallel:` block of the fastest one.  Devices are
 named by --kind, or described by the options; the assumptions are printed too.
 
-  ernie plan configs/pretrain/ernie2-en.yaml --devices 8 --kind a100 --set train.micro_batches=16
+  ernie plan ernie2-en --devices 8 --kind a100 --set train.micro_batches=16
   ernie plan first.yaml --devices 512 --kind h100 --network 25GB/s --memory 60GB
 """
 

@@ -6,8 +6,8 @@ Run the same command again to resume an interrupted run; the result is bit-ident
 SIGTERM and Ctrl-C save first.
 
   ernie data build --input texts/ --tokenizer tokenizer/ --output corpus/
-  ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --check
-  ernie pretrain configs/pretrain/ernie2-en.yaml --set corpus=corpus --output runs/first
+  ernie pretrain ernie2-en --set corpus=corpus --check
+  ernie pretrain ernie2-en --set corpus=corpus --output runs/first
   ernie report runs/first
 """
 

@@ -85,6 +85,8 @@ def _learning(axes: Axes, found: Curve, error: float | None) -> None:
     if error is not None and answer is not None and sizes[0] <= answer.value <= end:
         reach = [[answer.value - answer.low], [min(answer.high, end) - answer.value]]
         axes.errorbar([answer.value], [error], xerr=reach, fmt="o", **mark | {"color": INK, "ecolor": INK})
+        if answer.high > end:  # open: the runs do not bound it
+            axes.plot([end], [error], ">", color=INK, ms=5, clip_on=False)
         margin.append(Label(error, f"{error:g}: {compact(answer.value)}", INK))
     axes.set_xscale("log")
     low, high = axes.get_ylim()

@@ -363,7 +363,7 @@ def test_verify_finds_a_step_with_different_samples(
     metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert main(["verify", str(tmp_path / "run"), "--quiet"]) == 1
     found = capsys.readouterr().out
-    assert "step 11: the samples' hash is" in found
+    assert "step 12: the samples' hash is" in found  # records count from 0, people from 1
     assert "NOT verified: 1 difference\n" in found
 
 
@@ -382,9 +382,22 @@ def test_verify_finds_a_missing_record_and_a_checkpoint_at_another_position(
     (last / checkpoint.MANIFEST).write_text(json.dumps(manifest))
     assert main(["verify", str(run), "--quiet"]) == 1
     found = capsys.readouterr().out
-    assert "step 5: there is no record of it in metrics.jsonl\n" in found
+    assert "step 6: there is no record of it in metrics.jsonl\n" in found
     assert "checkpoint of step 24: capitalization is at {'epoch': " in found
     assert "NOT verified: 2 differences\n" in found
+
+
+def test_verify_names_a_damaged_checkpoint_and_compares_the_others(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    first, *others = sorted((run / "checkpoints").glob("step-*"))
+    (first / STATE).write_text("{}")
+    assert main(["verify", str(run), "--quiet"]) == 1
+    found = capsys.readouterr().out
+    assert f"checkpoint of step {int(first.name[5:])}: {first / STATE}: does not match its checksum" in found
+    assert others
+    assert "NOT verified: 1 difference\n" in found
 
 
 @pytest.mark.parametrize(

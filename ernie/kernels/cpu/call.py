@@ -40,7 +40,9 @@ def seed_of(dropout: float) -> int:
 
 
 def row_indices(indices: np.ndarray, rows: int, what: str) -> np.ndarray:
-    """Convert row indices to the int64 that the kernels read.  Raises UserError if one is out of range."""
+    """Convert row indices (N,) to the int64 that the kernels read.  Raises UserError if one is out of range."""
+    if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+        raise UserError(f"{what}: expected whole numbers of the shape (N,), found {indices.dtype} {indices.shape}")
     if indices.size and not 0 <= indices.min() <= indices.max() < rows:
         wrong = indices[(indices < 0) | (indices >= rows)][0]
         raise UserError(f"{what} {wrong}: expected a number from 0 to {rows - 1}")
