@@ -106,6 +106,8 @@ class Translate(FinetuneTask):
         odd = []
         if (ids == tokenizer.unk_id).any():
             odd.append("a translation that the vocabulary lacks characters of")
+        elif tokenizer.decode(ids.tolist()).lower().split() != text.lower().split():
+            odd.append("a translation that this vocabulary writes with other spaces or accents, which BLEU counts")
         if tokenizer.lowercase and text != text.lower():
             odd.append("capitals in a translation, which BLEU counts and this vocabulary never writes")
         return replace(

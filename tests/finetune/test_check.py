@@ -106,6 +106,15 @@ def test_capitals_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys:
     assert f"{note}, the first at pairs.tsv:2" in capsys.readouterr().out.splitlines()
 
 
+def test_accents_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "pairs.tsv").write_text("source\ttarget\nthe film\tthe film\nthe film\tthe fílm\n", encoding="utf-8")
+    task = "task={kind: translate, max_len: 16, layers: 1}"
+    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
+    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 0
+    note = "note: train: 1 row with a translation that this vocabulary writes with other spaces or accents, which BLEU"
+    assert f"{note} counts, the first at pairs.tsv:3" in capsys.readouterr().out.splitlines()
+
+
 def test_a_vocabulary_of_a_different_script_than_the_translations_is_refused(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
