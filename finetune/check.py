@@ -15,10 +15,11 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
+from ernie.train.settings import RateConfig
 from finetune.config import FinetuneConfig
-from finetune.loop import finetune
+from finetune.loop import finetune, planned_steps
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.run import load_encoder
+from finetune.run import check_segments, load_encoder
 from tasks.downstream.base import FinetuneTask
 
 _ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
@@ -33,6 +34,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     yield f"ok: its {shape.max_positions} positions are enough for samples of {config.task.max_len} tokens"
     tokenizer = tokenizer_of(ernie)
     task, splits = prepare_all(config.task, config.data, tokenizer)
+    check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
@@ -41,7 +43,17 @@ def check(config: FinetuneConfig) -> Iterator[str]:
         yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from _show_example(splits["train"], tokenizer, spoken=task.answer_field == "audio")
+    yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
     yield _try_step(config, ernie, task, splits)
+
+
+def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:
+    """Return remarks on learning rates that do not fit the number of steps, over all points of the grid."""
+    remarks = [
+        settings.rate.remark(len(planned_steps(train.examples, settings, config.seed)))
+        for _, settings in config.trials()
+    ]
+    return list(dict.fromkeys(remark for remark in remarks if remark))
 
 
 def _show_example(split: Prepared, tokenizer: Tokenizer, spoken: bool) -> Iterator[str]:
@@ -83,7 +95,8 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, spl
         name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
         for name, most in _ROWS.items()
     }
-    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1)
+    rate = RateConfig(peak=config.train.rate.peak, decay="constant", warmup=0)  # the real one may span many steps
+    settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, rate=rate)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
         _, curve = finetune(ernie, task, subsets["train"], subsets["dev"], settings, config.seed)

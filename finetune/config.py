@@ -85,13 +85,13 @@ class TrainConfig:
     With `shortest_first` the first epoch runs from the shortest rows to the longest (SortaGrad: Amodei et al., 2016,
     arXiv 1512.02595, section 3.3); all other epochs are shuffled.  A step takes `batch` rows or, if `batch_tokens` is
     set, as many rows as have that many tokens.  At most `micro_tokens` of them are computed at a time (gradient
-    accumulation), which bounds memory and changes nothing else, except for the batch statistics of recurrent speech
-    layers.  Each layer's learning rate is `layer_decay` times that of the layer above it: the embeddings have the
-    lowest rate, the head the full rate.  The dev split is scored `evaluations` times per epoch (0: only at the end of
-    training); training stops after `patience` evaluations without a better score (0: never).  `task_id` selects the
-    task embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Matrix products are computed in
-    `precision` (`auto`: the fastest that the machine has); `amp_level` says what else uses it on a GPU (see
-    ernie.kernels.precision).
+    accumulation), which bounds memory and changes nothing else, except for which values dropout drops and the batch
+    statistics of recurrent speech layers.  Each layer's learning rate is `layer_decay` times that of the layer above
+    it: the embeddings have the lowest rate, the head the full rate.  The dev split is scored `evaluations` times per
+    epoch (0: only at the end of training); training stops after `patience` evaluations without a better score (0:
+    never).  `task_id` selects the task embedding: any of the pretrained ones will do (ERNIE 2.0, section 3.3).  Matrix
+    products are computed in `precision` (`auto`: the fastest that the machine has); `amp_level` says what else uses it
+    on a GPU (see ernie.kernels.precision).
     """
 
     epochs: int = 3

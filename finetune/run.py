@@ -29,6 +29,7 @@ from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
 from ernie.parallel.layout import ParallelConfig, Sizes
 from ernie.parallel.world import World
+from ernie.report.words import plural
 from ernie.train.interrupt import Interrupt
 from ernie.train.log import Log
 from ernie.train.trainer import StepReport
@@ -46,6 +47,8 @@ from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TRIALS_FOLDER
 from tasks.downstream.translate import Translate
+
+_PROBED = 1000  # training rows whose segments are checked
 
 
 def run(
@@ -67,6 +70,7 @@ def run(
     if config.train.dropout is None and not ernie.config.dropout and not config.task.leaves_encoder:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
     task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie), say)
+    check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         say(describe(split))
         for remark in split.remarks:
@@ -140,14 +144,26 @@ def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
         raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
     config.task.check_fits(ernie.config.max_positions, config.model)
     config.task.check_tokenizer(ernie.tokenizer)
-    task_ids = max(1, ernie.config.task_vocab_size)
-    if config.train.task_id >= task_ids:
+    task_ids = ernie.config.task_vocab_size
+    if config.train.task_id >= max(1, task_ids):
+        many = f"a number below {task_ids}, which is how many task embeddings {config.model} has"
         raise UserError(
-            f"train.task_id: expected a number below {task_ids}, which is how many task embeddings {config.model} has, "
+            f"train.task_id: expected {many if task_ids else f'0, as {config.model} has no task embeddings'}, "
             f"found {config.train.task_id}"
         )
     config.task.check_encoder(ernie, config.train.task_id, config.model)
     return ernie
+
+
+def check_segments(train: Prepared, ernie: ErnieModel, model: str | Path) -> None:
+    """Raise UserError if rows are pairs, and the encoder has no second segment embedding."""
+    samples = (sample for example in train.examples[:_PROBED] for sample in example.samples)
+    segments = 1 + max((int(sample.segments.max(initial=0)) for sample in samples), default=0)
+    if segments > ernie.config.segments:
+        raise UserError(
+            f"model: {model} has {plural(ernie.config.segments, 'segment embedding')}, and the rows of this task, "
+            f"which are of several texts, need {segments}"
+        )
 
 
 @dataclass(frozen=True)

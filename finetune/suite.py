@@ -58,7 +58,8 @@ class Suite:
         for task in chosen:
             if task not in files:
                 raise UserError(f"--tasks: {name} has no task '{task}'.{nearest(task, files)}")
-        return cls(folder.name, {task: load(file, overrides) for task, file in files.items()}, tuple(chosen or files))
+        loaded = {task: load(file, overrides) for task, file in files.items()}
+        return cls(folder.resolve().name, loaded, tuple(chosen or files))
 
 
 def _find_suite(name: str) -> Path:

@@ -59,9 +59,12 @@ class Encoder(nn.Layer):
         if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
-        if current() == "int8" and not inferring:
-            lower = "int8 is for inference, under paddle.no_grad(): these layers compute in a higher precision"
-            warnings.warn(lower, Remark, stacklevel=4)
+        reasons = {
+            "outside inference under paddle.no_grad()": not inferring,
+            "for the outputs of each layer": states is not None,
+            "with an attention mask": mask is not None,
+        }
+        _remark_on_int8(next((reason for reason, holds in reasons.items() if holds), "with hooks or other layers"))
         for index, layer in enumerate(self.layers, 1):
             rows = needed if index == len(self.layers) else None
             # Where the input needs no gradient, Paddle's recompute would drop the gradients of the layer's weights.
@@ -79,12 +82,20 @@ class Encoder(nn.Layer):
         The result equals that of `forward` with `Mask.causal`.  With `within_chunk` the new tokens also attend to one
         another, as with `Mask.chunk`.
         """
+        _remark_on_int8("token by token")
         extended = cache.extension(layout, within_chunk)
         layers = []
         for index, layer in enumerate(self.layers):
             x_TD, keys_values = layer.forward_cached(x_TD, layout, extended, index)
             layers.append(keys_values)
         return x_TD, KeyValueCache(extended.layout, tuple(layers))
+
+
+def _remark_on_int8(where: str) -> None:
+    """Warn, if int8 is set, that it is not used here."""
+    if current() == "int8":
+        lower = f"int8 is not implemented {where}: these layers compute in a higher precision"
+        warnings.warn(lower, Remark, stacklevel=5)
 
 
 def _is_plain(layer: nn.Layer) -> bool:

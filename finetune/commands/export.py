@@ -47,6 +47,6 @@ def main(arguments: argparse.Namespace) -> int:
     if all(map(request.passes, differences)):
         print(arguments.output)
         return 0
-    kind = "mean difference" if request.int8 else "largest difference"
+    kind = "relative norm" if request.int8 else "largest difference"
     say(f"a {kind} is above {request.tolerance:g}: nothing was written to {arguments.output}")
     return 1

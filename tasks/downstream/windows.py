@@ -31,14 +31,16 @@ def window_starts(tokens: int, size: int, stride: int) -> list[int]:
 
 
 def has_most_context(starts: Sequence[int], i: int, size: int, tokens: int) -> np.ndarray:
-    """Return for each token of window `i` whether no other window has more context around it."""
+    """Return for each token of window `i` whether it is the first of the windows with the most context around it.
+
+    BERT prefers longer windows, too; here none is longer than an earlier one.
+    """
     stops = [min(start + size, tokens) for start in starts]
     positions = np.arange(starts[i], stops[i])
 
     def context(j: int) -> np.ndarray:
         left, right = positions - starts[j], stops[j] - 1 - positions
-        inside = (left >= 0) & (right >= 0)
-        return np.where(inside, np.minimum(left, right) + 0.01 * (stops[j] - starts[j]), -1.0)
+        return np.where((left >= 0) & (right >= 0), np.minimum(left, right), -1)
 
     own = context(i)
     overlap = [j for j in range(len(starts)) if j != i and starts[j] < stops[i] and stops[j] > starts[i]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -10,8 +11,10 @@ from types import SimpleNamespace
 import pytest
 from toys import TOKENIZER, TOYS
 
+from ernie import ErnieModel
 from ernie.cli import main
 from ernie.data.labeled.row import RowOptions
+from ernie.model.config import EncoderConfig
 from finetune.check import _show_example
 from finetune.rows import input_rows
 
@@ -95,6 +98,33 @@ def test_errors_in_several_splits_are_reported_together(work: Path, capsys: pyte
     assert "dev.tsv:4: has 1 cell" in err
     assert "test.tsv:4: has 3 cells" in err
     assert "(a run can do without the split test: take it out)" in err
+
+
+def test_notes_on_the_learning_rate_are_about_the_run_and_not_about_the_trial_step(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ["--set", "train={epochs: 3, batch: 32}"]  # 160 rows: 15 steps
+    assert main(["check", "task.yaml", *steps, "--set", "train.rate.warmup=12"]) == 0
+    captured = capsys.readouterr()
+    assert "warms up" not in captured.out + captured.err
+    assert main(["check", "task.yaml", *steps, "--set", "train.rate.warmup=20"]) == 0
+    captured = capsys.readouterr()
+    assert "note: the learning rate warms up for 20 steps, but there are only 15: it does not" in captured.out
+    assert "warms up" not in captured.err
+
+
+def test_pairs_need_an_encoder_with_two_segments(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = json.loads((work / "encoder" / "config.json").read_text())
+    model = ErnieModel(EncoderConfig(**{**settings, "segments": 1, "task_vocab_size": 0}))
+    model.tokenizer = ErnieModel.from_pretrained(work / "encoder").tokenizer
+    model.save_pretrained(work / "single")
+    pairs = ["--set", "task.text_pair=text", "--model", "single"]
+    assert main(["check", "task.yaml", *pairs]) == 2
+    assert "model: single has 1 segment embedding, and the rows of this task, which" in capsys.readouterr().err
+    assert main(["finetune", "task.yaml", *pairs, "--output", "run"]) == 2
+    assert "model: single has 1 segment embedding" in capsys.readouterr().err
+    assert main(["check", "task.yaml", "--model", "single", "--set", "train.task_id=1"]) == 2
+    assert "train.task_id: expected 0, as single has no task embeddings, found 1" in capsys.readouterr().err
 
 
 def test_capitals_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,12 @@ def test_a_suite_without_any_data_is_an_error_that_lists_the_reasons(
     assert "no task of the suite has its data on this machine" in captured.err
 
 
+def test_the_current_folder_as_a_suite_has_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = Suite.read("suite").name
+    monkeypatch.chdir(folder / "suite")
+    assert Suite.read(".").name == named == "suite"
+
+
 def test_an_unknown_suite_or_task_names_the_nearest(folder: Path) -> None:
     with pytest.raises(UserError, match="Did you mean 'glue'"):
         Suite.read("gleu")

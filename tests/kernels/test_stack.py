@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.errors import UserError
+from ernie.errors import Remark, UserError
 from ernie.kernels import cpu
 from ernie.kernels.cpu.call import byref, loaded, product
+from ernie.kernels.mask import Mask
 from ernie.kernels.precision import precision
+from ernie.model.cache import KeyValueCache
 from ernie.model.config import EncoderConfig
 from ernie.model.encoder import Encoder
 
@@ -235,6 +237,23 @@ def test_needed_tokens_can_be_given_as_a_list(training: bool) -> None:
     x = inputs(layout)
     found = encoder(x, layout, needed=rows).numpy() if training else for_inference(encoder, x, layout, rows)  # type: ignore[arg-type]
     np.testing.assert_array_equal(np.flatnonzero(found.any(1)), rows)
+
+
+def test_layers_that_int8_is_not_implemented_for_say_so() -> None:
+    encoder, layout = make(), Layout.of_lengths([6, 11])
+    x, cache = inputs(layout), KeyValueCache.empty(layout.sequences)
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("with an attention mask", lambda: encoder(x, layout, mask=Mask.causal(layout))),
+        ("for the outputs of each layer", lambda: encoder(x, layout, states=[])),
+        ("token by token", lambda: encoder.forward_cached(x, layout, cache)),
+    ]
+    with precision("int8"):
+        with pytest.warns(Remark, match=r"int8 is not implemented outside inference under paddle\.no_grad\(\)"):
+            encoder(x, layout)
+        with paddle.no_grad():
+            for where, call in calls:
+                with pytest.warns(Remark, match=f"int8 is not implemented {where}: these layers compute in a higher"):
+                    call()
 
 
 @pytest.mark.parametrize("name", ["fp32", "int8"])

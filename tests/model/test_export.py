@@ -134,6 +134,17 @@ def test_rows_can_be_padded_on_either_side() -> None:
         assert segments[1].tolist() == [int(i > 0) for i in second]
 
 
+@pytest.mark.parametrize("broken_side", [False, True], ids=["right", "left"])
+def test_an_export_that_is_wrong_under_padding_on_one_side_is_found(broken_side: bool) -> None:
+    def exported(ids: np.ndarray, segments: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+        on_the_left = bool((mask[:, 0] == 0).any())
+        return [np.full((len(ids), 2), 3.0 if on_the_left == broken_side else 1.0)]
+
+    rows = [[Sample(np.array([7, 8]), np.array([0, 1])), Sample(np.array([9]), np.array([1]))]]
+    found = compare(["logits"], lambda batch: [np.ones((batch.layout.sequences, 2))], exported, rows, "rows")
+    assert found[0].largest == pytest.approx(2.0)
+
+
 def test_nan_counts_as_an_infinite_difference() -> None:
     def broken(ids: np.ndarray, segments: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
         return [np.full((len(ids), 2), np.nan)]
