@@ -27,7 +27,7 @@ MOST_ROWS = 500  # of dev: enough for a curve, at a small fraction of the traini
 class Point:
     """The quality at a distance of `wait_k` tokens (None: whole sentences); `trained` if the model was trained for it.
 
-    `latency` holds mean latencies in tokens, each row measured against its reference; `score` is the deciding metric
+    `latency` holds mean latencies in tokens, AL and LAAL against each row's reference; `score` is the deciding metric
     over `rows` rows of the dev split; `seconds` is the computing time per written token, not counted in the latency.
     """
 

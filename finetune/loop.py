@@ -34,6 +34,8 @@ from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from tasks.downstream.base import Example, FinetuneTask
 
+_ERROR_RATES = ("wer", "cer")
+
 Progress = Callable[[int, StepReport, float], None]  # step number, step report, tokens per second so far
 
 
@@ -168,9 +170,29 @@ def _build_model(
 
 
 def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
-    """Return the index of the best evaluation by the task's deciding score; ties go to the first."""
+    """Return the index of the best evaluation by the task's deciding score; ties go to the first.
+
+    At an error rate of 1, when no word is right, they go to the last: recognizers predict nothing for some time.
+    """
     sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
-    return max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
+    best = max(sign * evaluation.headline for evaluation in evaluations)
+    ties = [i for i, evaluation in enumerate(evaluations) if sign * evaluation.headline == best]
+    return ties[-1 if _is_unlearned(task, -best) else 0] if ties else 0
+
+
+def _is_unlearned(task: FinetuneTask, score: float) -> bool:
+    return task.scored_by[0] in _ERROR_RATES and score >= 1
+
+
+def unlearned(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> str | None:
+    """Return a remark if no word was right when training ended, else None."""
+    if not evaluations or not _is_unlearned(task, evaluations[-1].headline):
+        return None
+    name = task.scored_by[0]
+    return (
+        f"the last {name} on dev is {evaluations[-1].headline:.2f}: nothing is recognized yet. Recognizers begin with "
+        "empty transcripts for some time; train longer (train.epochs), or with a higher rate (train.rate.peak)"
+    )
 
 
 def _evaluations_since_best(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:

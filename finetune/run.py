@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import paddle
 
 from ernie.atomic import disk_guard, put_text
 from ernie.data import order
-from ernie.errors import UserError, about
+from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import tokenizer_of
@@ -40,7 +41,7 @@ from finetune.checkpoint import Evaluation, TrialCheckpoints
 from finetune.config import FinetuneConfig, TrainConfig
 from finetune.folder import claim_folder, encoder_fingerprint, identity, inputs_of, keep_model, kept_trial
 from finetune.latency import measure_latency, write_latency
-from finetune.loop import best_of, finetune, planned_steps
+from finetune.loop import best_of, finetune, planned_steps, unlearned
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
@@ -186,6 +187,8 @@ class _Runner:
         """Run one fine-tuning and write its folder, except for scores.json."""
         trial_folder = self.folder / TRIALS_FOLDER / trial_name(point, seed)
         model, curve = self._run_training(load_encoder(self.config, seed), settings, seed, trial_folder)
+        if self.world.is_first and (remark := unlearned(self.task, curve)):
+            warnings.warn(remark, Remark, 2)
         scores = self.world.on_rank0("scoring", lambda: self._score_splits(model, trial_folder))
         records = [
             {"step": item.step, "epoch": item.epoch, "loss": item.loss, "seconds": item.seconds, **item.scores}

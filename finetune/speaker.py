@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +15,9 @@ from ernie.decode.stream import check_streams, check_texts, common_model
 from ernie.errors import Remark, UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
-from ernie.text.sentences import detect_language, split_sentences
+from ernie.text.utterances import complete_utterances, utterances
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
-
-_MARK = re.compile("[.!?…。！？；]")  # every complete sentence has one
-_LOOK_AHEAD = 16  # characters after a full stop that decide whether it ends a sentence
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,8 @@ class TextSpeaker:
     """Speaks texts at `rate` samples per second.
 
     `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), `push`
-    takes words and returns the audio of the sentences that are complete, `finish` that of the rest.  `vocoder` selects
+    takes words and returns the audio of the sentences that are complete, `finish` that of the rest; sentences that are
+    too long for the voice are cut.  `vocoder` selects
     a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught it.  Raises
     UserError for a model of another kind, and for a vocoder that the model lacks.
     """
@@ -126,6 +123,13 @@ class TextSpeaker:
             )
         return sample.ids
 
+    def _fits(self, text: str) -> bool:
+        """Whether a text has no more tokens than the voice was trained on."""
+        try:
+            return not self._task.example(Row({self._task.text: text}), self._model.tokenizer).cut
+        except UserError:  # its characters cannot be spoken, whatever its length
+            return True
+
     def _synthesize(self, ids_L: np.ndarray) -> Iterator[np.ndarray]:
         inputs = self._model.ernie, self._model.head, ids_L, self._model.task_id
         return self._task.spoken(*inputs, vocoder=self._vocoder, seed=self._seed)
@@ -145,14 +149,14 @@ class TextSpeaker:
         each = list(zip(state.texts, check_texts(state, pieces), strict=True))
         if any(over and piece for over, (_, piece) in zip(state.ended, each, strict=True)):
             raise UserError("the text of this stream is over; begin another one")
-        cut = [_complete_sentences(before, piece) for before, piece in each]
+        cut = [complete_utterances(before, piece, self._fits) for before, piece in each]
         return replace(state, texts=tuple(rest for _, rest in cut)), [self._speak_all(found) for found, _ in cut]
 
     def finish(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[np.ndarray]]:
         """End all streams; return the audio of the rest.  Raises as `push` does."""
         common_model([state.model, self._identity])
         over = replace(self.begin(state.streams), ended=(True,) * state.streams)
-        return over, [self._speak_all(_sentences(text)) for text in state.texts]
+        return over, [self._speak_all(utterances(text, self._fits)) for text in state.texts]
 
     @cached_property
     def _identity(self) -> str:
@@ -170,38 +174,3 @@ class TextSpeaker:
                 continue
             pieces += self._synthesize(ids_L)
         return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
-
-
-def _sentences(text: str) -> list[str]:
-    return split_sentences(text, detect_language(text))
-
-
-def _complete_sentences(before: str, piece: str) -> tuple[list[str], str]:
-    """Return the sentences that are complete once `piece` follows the text `before`, and the rest of the text.
-
-    It works character by character, so that the result does not depend on how the text is cut into pieces.
-    """
-    complete, text = [], before
-    for letter in piece:
-        text += letter
-        if letter == "\n":
-            complete += _sentences(text)
-            text = ""
-        while (cut := _first_complete(text)) is not None:
-            sentence, text = cut
-            complete.append(sentence)
-    return complete, text
-
-
-def _first_complete(text: str) -> tuple[str, str] | None:
-    """Return the first sentence of a text and the text after it, or None if that sentence may not be complete.
-
-    Whether a full stop ends a sentence depends on what follows: one whole word, or some Chinese characters.
-    """
-    if not _MARK.search(text):
-        return None
-    sentence = next(iter(_sentences(text)), "")
-    rest = text[text.index(sentence) + len(sentence) :].lstrip()
-    if len(rest) < _LOOK_AHEAD and len(rest.split(maxsplit=1)) < 2 and not rest[-1:].isspace():
-        return None
-    return sentence, rest

@@ -147,7 +147,8 @@ def as_samples(given: Any) -> np.ndarray:
         raise UserError(
             f"expected samples between -1 and 1, found whole numbers; divide them by {_FULL:,}, if of 16 bits"
         )
-    samples = samples.astype(np.float32)
+    with np.errstate(over="ignore"):  # reported below
+        samples = samples.astype(np.float32)
     _check_numbers(samples)
     return samples
 

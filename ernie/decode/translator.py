@@ -26,7 +26,8 @@ from ernie.model.inference import evaluating, identity, tokenizer_of
 from ernie.model.reading import sources_of
 from ernie.model.translation import TranslationHead
 
-_LENGTH_RATIO, _LENGTH_OFFSET = 2, 10  # a target has at most 2 n + 10 tokens for a source of n
+# A target has at most 2 r n + 10 tokens for a source of n, end included, r being the ratio that catch_up stands for.
+_LENGTH_RATIO, _LENGTH_OFFSET = 2, 10
 _PENALTY = 0.6  # length penalty: Wu et al., 2016 (arXiv 1609.08144), section 7
 
 
@@ -207,7 +208,7 @@ class TokenTranslator:
         for stream, piece, end in zip(state.progress, pieces, ends, strict=True):
             if stream.ended and len(piece):
                 raise UserError("the source of this stream is over; begin another one")
-            if problem := self.problem(len(stream.read) + len(piece) - end):
+            if problem := self.problem(len(stream.read) + len(piece) - (stream.ended or end)):
                 raise UserError(problem)
             read, ended = (*stream.read, *piece.tolist()), stream.ended or end
             changed.append(replace(stream, read=read, ended=ended, done=stream.done or (ended and len(read) == 1)))
@@ -257,7 +258,10 @@ class TokenTranslator:
     def _max_written(self, stream: Progress) -> int:
         """Return the maximum number of target tokens: in proportion to the source, once it is complete."""
         limit = self._positions - 1
-        return min(_LENGTH_RATIO * len(stream.read) + _LENGTH_OFFSET, limit) if stream.ended else limit
+        if not stream.ended:
+            return limit
+        proportion = _LENGTH_RATIO * self._policy.ratio
+        return min(int(proportion * len(stream.read)) + _LENGTH_OFFSET, limit)
 
     def _step(self, state: TranslationState, ready: list[int]) -> TranslationState:
         """Write one token in each of these streams, or make the stream wait for another source token.

@@ -31,6 +31,11 @@ class WaitK:
         if self.catch_up >= 1:
             raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
 
+    @property
+    def ratio(self) -> float:
+        """How many times as long as sources targets are expected to be, if longer."""
+        return 1 / (1 - max(0.0, self.catch_up))
+
     def reads(self, steps: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return g(t), the number of source tokens read before the target token t, counted from 0, is written.
 

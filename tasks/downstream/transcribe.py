@@ -29,6 +29,7 @@ from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import words_of
 from ernie.errors import Remark, UserError
+from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
@@ -168,8 +169,8 @@ class Transcribe(SoundTask):
         count = vector_count(self.features.frames(len(wave.samples)))
         if not count:
             raise UserError(
-                f"column '{self.audio}': the sound is {wave.seconds:.3f} s long, less than one window of "
-                f"{self.features.window:g} s"
+                f"column '{self.audio}': the sound has {plural(len(wave.samples), 'sample')}, fewer than one window, "
+                f"{self.features.window_samples}"
             )
         # Chunks with periodic positions have no maximum length.
         if count > self.max_len and (self.encoder == "whole" or self.decoder == "global"):

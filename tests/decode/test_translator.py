@@ -173,7 +173,8 @@ def translated_without_cache(
     written: list[int] = []
     delays: list[int] = []
     waited, length = 0, len(source) + 1
-    while len(written) < 2 * length + 10:
+    longest = int(2 / (1 - max(0.0, policy.catch_up)) * length) + 10
+    while len(written) < longest:
         reads = min(length, int(policy.reads(np.array([len(written)]), np.array([length]))[0]) + waited)
         layout, seen = Layout.of_lengths([len(written) + 1]), np.array([*delays, reads])
         kind = "causal" if causal else "prefixes"
@@ -300,6 +301,12 @@ def test_the_length_of_a_target_is_limited() -> None:
     assert all(one.done for one in found)
 
 
+def test_the_limit_grows_with_the_ratio_that_catch_up_stands_for() -> None:
+    with raised_bias(-1e4):
+        (found,) = translate(translator(WaitK(2, 0.5)), texts([5])).progress  # targets twice as long
+    assert len(found.written) == 2 * 2 * (5 + 1) + 10
+
+
 def test_the_end_of_a_source_is_not_counted_as_a_source_token() -> None:
     progress = Progress(read=(7, 8, 9, 3), written=(5, 5, 5), delays=(2, 3, 4), ended=True)
     assert (progress.source, progress.source_delays) == (3, (2, 3, 3))
@@ -323,6 +330,16 @@ def test_a_source_that_is_too_long_or_ended_raises_a_user_error() -> None:
     state, _ = decoder.finish(state)
     with pytest.raises(UserError, match="is over"):
         decoder.push(state, texts([1]))
+
+
+def test_an_ended_source_of_the_maximum_length_does_not_stop_the_streams_beside_it() -> None:
+    decoder, nothing = translator(WaitK(1)), np.array([], np.int64)
+    ended, _ = decoder.finish(decoder.push(decoder.begin(), texts([46]))[0])
+    assert decoder.push(ended, [nothing])[1] == [[]]
+    assert decoder.finish(ended)[1] == [[]]
+    both = ended.with_others([decoder.begin()])
+    state, _ = decoder.push(both, [nothing, *texts([3])])
+    assert state.progress[1].source == 3
 
 
 @pytest.mark.parametrize(

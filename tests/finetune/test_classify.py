@@ -17,11 +17,13 @@ from ernie.errors import Remark, UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.train.settings import AdamConfig, RateConfig
+from finetune.checkpoint import Evaluation
 from finetune.config import TrainConfig
-from finetune.loop import best_of, finetune, planned_steps
+from finetune.loop import best_of, finetune, planned_steps, unlearned
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, prepare
 from tasks.downstream.classify import Classify
+from tasks.downstream.transcribe import Transcribe
 
 TOKENIZER = vocabulary("good fine bad poor it was very the film")
 TASK = Classify(labels=("no", "yes"), max_len=16)
@@ -88,6 +90,23 @@ def test_finetune_returns_the_model_of_the_best_evaluation() -> None:
     model, evaluations = finetune(encoder(), TASK, split("train", 60, 0), dev, degrading)
     scores = TASK.scores(dev.rows, model.answers(dev.examples))
     assert scores == evaluations[best_of(TASK, evaluations)].scores
+
+
+def scored(*scores: float) -> list[Evaluation]:
+    return [Evaluation(step, 1.0, {"score": score}, 1.0, 1.0) for step, score in enumerate(scores)]
+
+
+def test_of_equal_scores_the_first_is_the_best() -> None:
+    assert best_of(TASK, scored(0.5, 0.7, 0.7, 0.6)) == 1
+    assert best_of(Transcribe(audio="a"), scored(0.9, 0.4, 0.4)) == 1
+
+
+def test_as_long_as_no_word_is_right_the_last_of_equal_scores_is_the_best() -> None:
+    recognizer = Transcribe(audio="a")
+    assert best_of(recognizer, scored(1.2, 1.0, 1.0)) == 2
+    assert "the last wer on dev is 1.00: nothing is recognized yet" in (unlearned(recognizer, scored(0.7, 1.0)) or "")
+    assert unlearned(recognizer, scored(1.0, 0.7)) is None
+    assert unlearned(TASK, scored(0.0, 1.0)) is None
 
 
 def test_training_stops_when_patience_runs_out() -> None:

@@ -11,8 +11,16 @@ from ernie.audio.voice import VoiceConfig, WaveNetConfig
 from ernie.data.batch import Layout, Packed
 from ernie.decode.synthesis import WaveNetVocoder
 from ernie.model.gaussian import regularized_divergence
-from ernie.model.voice import VoiceHead
-from ernie.model.voice_loss import MIN_LOG_SCALE, Segment, conditioners, flow_loss, likelihood_loss, segment_samples
+from ernie.model.voice import FramePrediction, Text, VoiceHead
+from ernie.model.voice_loss import (
+    MIN_LOG_SCALE,
+    Segment,
+    conditioners,
+    flow_loss,
+    frame_loss,
+    likelihood_loss,
+    segment_samples,
+)
 
 HOP, BINS, WIDTH, STEPS = 20, 4, 8, 3
 SIZES = VoiceConfig(
@@ -97,3 +105,19 @@ def test_the_first_sample_of_a_flow_is_compared_with_the_wavenet_after_silence(h
     at = paddle.to_tensor([context])
     q = type(gaussian)(*(paddle.gather(part, at, axis=1) for part in gaussian))
     assert float(loss) == pytest.approx(regularized_divergence(q, teacher, 4.0).item(), rel=1e-4)
+
+
+def test_the_frame_loss_of_sounds_of_different_lengths_is_the_sum_of_their_own() -> None:
+    """Steps after the end of a shorter sound do not count."""
+    steps, tokens = np.array([6, 3, 1]), np.array([4, 2, 3])
+    N, F, M, L, D = len(steps), int(steps.max()), 5, int(tokens.max()), WIDTH
+    arrays = normal(N, F, M), normal(N, F, seed=1), normal(N, F, D, seed=2), np.abs(normal(N, F, L, seed=3))
+    targets_NFM, middles_NL = normal(N, F, M, seed=4), np.abs(normal(N, L, seed=5))
+
+    def loss(rows: slice, longest: int) -> float:
+        prediction = FramePrediction(*(paddle.to_tensor(array[rows, :longest]) for array in arrays))
+        text = Text(paddle.zeros([1]), tokens[rows], 2 * tokens[rows], middles_NL[rows])
+        return float(frame_loss(prediction, text, targets_NFM[rows, :longest], steps[rows]))
+
+    alone = [loss(np.s_[n : n + 1], int(count)) for n, count in enumerate(steps)]
+    assert loss(np.s_[:], F) == pytest.approx(sum(alone), rel=1e-5)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from toys import TOKENIZER, TOYS
+from toys import SYNTHESIZE, TOKENIZER, TOYS
 
+from ernie.audio.features import FeatureConfig
+from ernie.data.batch import Layout, Packed
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
@@ -32,6 +35,19 @@ def test_a_row_with_truncated_text_raises_an_error_or_is_skipped(split: str) -> 
     kept = prepare(TASK, rows, TOKENIZER, skip=True)
     assert [kept_row["text"] for kept_row in kept.rows] == ["red blue"]
     assert any("1 row left out, as 'faulty' asks" in remark for remark in kept.remarks)
+
+
+@pytest.mark.parametrize("frame", [0, 3, 9])
+def test_a_frame_is_centered_on_the_samples_generated_from_it(frame: int) -> None:
+    features = FeatureConfig(window=0.025, hop=0.01, bins=20, normalize="none")
+    hop = features.hop_samples
+    sound = np.zeros(10 * hop, np.float32)
+    sound[frame * hop + hop // 2] = 1.0  # a click in the middle
+    nothing = np.zeros(1, np.int64)
+    batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
+    frames = replace(SYNTHESIZE, features=features).augmented(batch, training=True).frames
+    assert frames is not None
+    assert int(frames.features.sum(1).argmax()) == frame
 
 
 def test_words_missing_from_the_dictionary_are_kept_and_reported(tmp_path: Path) -> None:
