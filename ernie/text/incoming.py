@@ -68,8 +68,18 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
         return StableTokens([], text)
     start = int(offsets[-size][0])
     start += len(text[start:]) - len(text[start:].lstrip())
-    done, space = text[:start].rstrip(), " " * text[:start].endswith(" ")
-    return StableTokens(_ids(tokenizer, new[:-count]), _last_letter(tokenizer, done) + space + text[start:])
+    space = " " * _ends_a_word(tokenizer, text[:start])
+    return StableTokens(
+        _ids(tokenizer, new[:-count]), _last_letter(tokenizer, text[:start].rstrip()) + space + text[start:]
+    )
+
+
+def _ends_a_word(tokenizer: Tokenizer, text: str) -> bool:
+    """Whether a text ends with a space or what the tokenizer reads as one, such as a zero-width space."""
+    gap = ""
+    while text and category(text[-1])[0] in "CZ":
+        text, gap = text[:-1], text[-1] + gap
+    return len(tokenizer.split(f"a{gap}a")) > 1
 
 
 def _may_grow(tokenizer: Tokenizer, unit: str) -> bool:
