@@ -25,7 +25,8 @@ TEXT = [
     "The cat sat on the mat, for 3.5 dollars.",
     "\u4e8c\u3007\u3007\u516b\u5e74\u30c6\u30b9\u30c8\u3067\u3059\uff12\uff10\uff11\uff19\u5e74\u304b\u3099\u306f\u304c\u3002",
 ] * 30
-KINDS = ("wordpiece", "sentencepiece", "without a mark", "runs joined")
+LATIN = ["a b ab, 9 a. b a", "b a 9, ba b a b."] * 30
+KINDS = ("wordpiece", "sentencepiece", "latin", "without a mark", "runs joined")
 
 
 @cache
@@ -34,6 +35,9 @@ def tokenizer(kind: str) -> Tokenizer:
         train = train_sentencepiece if kind == "sentencepiece" else train_wordpiece
         with TemporaryDirectory() as folder:
             return train(TEXT, vocab_size=68, lowercase=False, folder=Path(folder))  # type: ignore[operator]
+    if kind == "latin":  # has no letters of scripts without spaces
+        with TemporaryDirectory() as folder:
+            return train_sentencepiece(LATIN, vocab_size=14, lowercase=False, folder=Path(folder))
     # Third-party models: no space mark before a text, or pieces that join letters and punctuation.
     options = {"without a mark": {"add_dummy_prefix": False}, "runs joined": {"split_by_unicode_script": False}}
     model = io.BytesIO()
@@ -68,7 +72,7 @@ def read(kind: str, parts: list[str]) -> list[int]:
 
 ACCENTED = "\u304b\u3099\u304c 天"  # letters and an accent that may merge, written in one character or two
 LETTERS = "我们今天去北京，。！你好\u3000 ab Paddle.,3\u3007\uff11\uff12\uff21\u30c6\u30b9\u304b\u3099\u304c"
-INVISIBLE = "\u200b\ufeff a9\u30c6,。"  # zero-width characters, which SentencePiece reads as spaces
+INVISIBLE = "\u200b\ufeff a9b\u30c6,。"  # zero-width characters, which SentencePiece reads as spaces
 alphabets = (LETTERS, ACCENTED, INVISIBLE)
 mixed = st.one_of(st.text(st.sampled_from(alphabet), max_size=25) for alphabet in alphabets)
 
@@ -80,6 +84,11 @@ def test_the_tokens_do_not_depend_on_how_the_text_is_cut(kind: str, text: str, d
     cuts = sorted(data.draw(st.sets(st.integers(0, len(smallest)))) | {0, len(smallest)})
     parts = ["".join(smallest[a:b]) for a, b in pairwise(cuts)]
     assert read(kind, parts) == tokenizer(kind).encode(text).ids.tolist()
+
+
+def test_a_zero_width_character_that_the_vocabulary_reads_as_a_space_begins_a_word() -> None:
+    text = ",\ufeffb\u30c6"
+    assert read("latin", [text]) == tokenizer("latin").encode(text).ids.tolist()
 
 
 def test_words_between_spaces_are_tokenized_at_once() -> None:
