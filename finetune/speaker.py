@@ -92,18 +92,23 @@ class TextSpeaker:
     def speak(self, text: str) -> Iterator[np.ndarray]:
         """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.
 
-        Raises UserError for a text without a word, with characters that the vocabulary lacks, or that is too long, and
-        for anything that is not a text.
+        A text that is longer than those the voice was trained on is spoken sentence by sentence.  Raises UserError for
+        a text without a word or with characters that the vocabulary lacks, and for anything that is not a text.
         """
-        yield from self._synthesize(self._tokenize(text))
+        for ids_L in self._cut(text):
+            yield from self._synthesize(ids_L)
 
     def problem(self, text: str) -> str:
         """Return why a text cannot be spoken, "" if it can."""
         try:
-            self._tokenize(text)
+            self._cut(text)
         except UserError as error:
             return str(error)
         return ""
+
+    def _cut(self, text: str) -> list[np.ndarray]:
+        """Return the tokens of a text, in parts if it is long.  Raises UserError for a text that cannot be spoken."""
+        return [self._tokenize(part) for part in ([text] if self._fits(text) else utterances(text, self._fits))]
 
     def _tokenize(self, text: str) -> np.ndarray:
         """Return the tokens of a text.  Raises UserError for a text that cannot be spoken."""
@@ -119,7 +124,7 @@ class TextSpeaker:
         if example.cut:
             raise UserError(
                 f"'{text:.60}' has {len(sample) + example.cut:,} tokens, and the voice was trained on at most "
-                f"{task.max_len}; split it into sentences"
+                f"{task.max_len}"
             )
         return sample.ids
 
