@@ -65,9 +65,9 @@ class TextSpeaker:
 
     `speak` yields the audio of a text piece by piece.  Under the streaming contract (see `ernie.decode.stream`), `push`
     takes words and returns the audio of the sentences that are complete, `finish` that of the rest; sentences that are
-    too long for the voice are cut.  `vocoder` selects
-    a vocoder other than the one trained last: a model with a `flow` keeps the `wavenet` that taught it.  Raises
-    UserError for a model of another kind, and for a vocoder that the model lacks.
+    too long for the voice are cut.  `vocoder` selects a vocoder other than the one trained last: a model with a `flow`
+    keeps the `wavenet` that taught it.  Raises UserError for a model of another kind, and for a vocoder that the model
+    lacks.
     """
 
     def __init__(self, model: FinetunedModel, vocoder: str | None = None, seed: int = 0):

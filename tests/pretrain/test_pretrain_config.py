@@ -70,6 +70,8 @@ def test_a_dumped_configuration_loads_as_the_same_run(
 @pytest.mark.parametrize(
     ("more", "message"),
     [
+        ("model: {layers: 0}", "model: layers: expected at least 1, found 0"),
+        ("model: {heads: 7}", "model: hidden_size 512 is not divisible by heads 7"),
         ("data: {max_len: 7}", "data: max_len: expected at least 8, found 7"),
         ("data: {max_len: 512, batch_tokens: 256}", "data: batch_tokens: 256 cannot hold one sample of max_len 512"),
         ("data: {workers: -1}", "data: workers: expected at least 0, found -1"),
