@@ -167,8 +167,11 @@ def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
         ),
         (lambda: attention(X, X, X, LAYOUT, 2, 1.0), "dropout: 1.0: expected a probability from 0 to below 1"),
         (lambda: add_norm(X, X, ones([D]), ones([D]), 1e-5, -0.1), "dropout: -0.1: expected a probability"),
-        (lambda: embed([np.zeros((T, 1), int)], [X], ones([D]), ones([D]), 1e-5), r"ids of the shape \(8, 1\)"),
-        (lambda: embed([np.zeros(T)], [X], ones([D]), ones([D]), 1e-5), "type float64: expected integers"),
+        (
+            lambda: embed([np.zeros((T, 1), int)], [X], ones([D]), ones([D]), 1e-5),
+            r"id: expected whole numbers of the shape \(N,\), found int64 \(8, 1\)",
+        ),
+        (lambda: embed([np.zeros(T)], [X], ones([D]), ones([D]), 1e-5), r"found float64 \(8,\)"),
         (lambda: vocabulary_cross_entropy(X, ones([9, D]), ones([9]), np.zeros(3, int)), r"labels of the shape \(3,\)"),
         (lambda: vocabulary_logits(X, ones([9, 5]), ones([9])), "table_VD has the shape"),
         (lambda: TransformerStack()(X, LAYOUT, [], SETTINGS), "layers: expected at least one layer"),
