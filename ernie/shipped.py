@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 
 from ernie.errors import UserError, nearest
@@ -15,6 +14,8 @@ def configs() -> Path | None:
     checkout = Path(__file__).resolve().parent.parent
     if (checkout / "setup.cfg").is_file() and (checkout / "configs").is_dir():
         return checkout / "configs"
+    from importlib import metadata  # takes 20 ms, and a checkout needs none
+
     try:
         files = metadata.files(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:

@@ -175,9 +175,11 @@ def best_of(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> int:
     At an error rate of 1, when no word is right, they go to the last: recognizers predict nothing for some time.
     """
     sign = -1 if task.scored_by[0] in LOWER_IS_BETTER else 1
-    best = max(sign * evaluation.headline for evaluation in evaluations)
-    ties = [i for i, evaluation in enumerate(evaluations) if sign * evaluation.headline == best]
-    return ties[-1 if _is_unlearned(task, -best) else 0] if ties else 0
+    first = max(range(len(evaluations)), key=lambda i: (sign * evaluations[i].headline, -i))
+    best = evaluations[first].headline
+    if not _is_unlearned(task, best):
+        return first
+    return max(i for i, evaluation in enumerate(evaluations) if evaluation.headline == best)
 
 
 def _is_unlearned(task: FinetuneTask, score: float) -> bool:

@@ -59,12 +59,12 @@ class Encoder(nn.Layer):
         if inferring and states is None and mask is None and all(map(_is_plain, self.layers)):
             weights = [layer.weights() for layer in self.layers]
             return self._stack(x_TD, layout, weights, self._settings, needed)
-        reasons = {
-            "outside inference under paddle.no_grad()": not inferring,
-            "for the outputs of each layer": states is not None,
-            "with an attention mask": mask is not None,
-        }
-        _remark_on_int8(next((reason for reason, holds in reasons.items() if holds), "with hooks or other layers"))
+        if not inferring:
+            _remark_on_int8("outside inference under paddle.no_grad()")
+        elif states is not None:
+            _remark_on_int8("for the outputs of each layer")
+        else:
+            _remark_on_int8("with an attention mask" if mask is not None else "with hooks or other layers")
         for index, layer in enumerate(self.layers, 1):
             rows = needed if index == len(self.layers) else None
             # Where the input needs no gradient, Paddle's recompute would drop the gradients of the layer's weights.

@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the command: 0, or the exit status of the first run that did not finish."""
     from ernie.errors import UserError
-    from ernie.shipped import find_config
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, race, sizes, verdict
     from pretrain.scaling.draw import draw
@@ -70,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
     elif is_table:
         points = read_table(first)
     else:
-        overridden = _Overridden(find_config(first, "pretrain"), arguments.set)
+        overridden = _Overridden(first, arguments.set)
         if arguments.output is None:
             raise UserError("where should the runs go? Give --output DIR")
         shards = SHARDS if arguments.shards is None else arguments.shards

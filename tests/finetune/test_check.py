@@ -18,6 +18,10 @@ from ernie.model.config import EncoderConfig
 from finetune.check import _show_example
 from finetune.rows import input_rows
 
+TRANSLATION = (
+    *("--set", "task={kind: translate, max_len: 16, layers: 1}"),
+    *("--set", "data={train: pairs.tsv, dev: pairs.tsv, test: []}"),
+)
 TWO = "text\tlabel\ngood film\tpraise\nbad film\tblame\n"
 
 
@@ -127,38 +131,42 @@ def test_pairs_need_an_encoder_with_two_segments(work: Path, capsys: pytest.Capt
     assert "train.task_id: expected 0, as single has no task embeddings, found 1" in capsys.readouterr().err
 
 
-def test_capitals_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (work / "pairs.tsv").write_text("source\ttarget\na film\tA film\na film\ta film\n", encoding="utf-8")
-    task = "task={kind: translate, max_len: 16, layers: 1}"
-    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
-    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 0
-    note = "note: train: 1 row with capitals in a translation, which BLEU counts and this vocabulary never writes"
-    assert f"{note}, the first at pairs.tsv:2" in capsys.readouterr().out.splitlines()
-
-
-def test_accents_that_the_vocabulary_cannot_write_are_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (work / "pairs.tsv").write_text("source\ttarget\nthe film\tthe film\nthe film\tthe fílm\n", encoding="utf-8")
-    task = "task={kind: translate, max_len: 16, layers: 1}"
-    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
-    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 0
-    note = "note: train: 1 row with a translation that this vocabulary writes with other spaces or accents, which BLEU"
-    assert f"{note} counts, the first at pairs.tsv:3" in capsys.readouterr().out.splitlines()
+@pytest.mark.parametrize(
+    ("targets", "note"),
+    [
+        (
+            ["A film", "a film"],
+            "capitals in a translation, which BLEU counts and this vocabulary never writes, the first at pairs.tsv:2",
+        ),
+        (
+            ["the film", "the fílm"],
+            "a translation that this vocabulary writes with other spaces or accents, which BLEU counts, the first at "
+            "pairs.tsv:3",
+        ),
+    ],
+    ids=["capitals", "accents"],
+)
+def test_translations_that_the_vocabulary_cannot_write_are_noted(
+    work: Path, capsys: pytest.CaptureFixture[str], targets: list[str], note: str
+) -> None:
+    rows = "".join(f"the film\t{target}\n" for target in targets)
+    (work / "pairs.tsv").write_text(f"source\ttarget\n{rows}", encoding="utf-8")
+    assert main(["check", "task.yaml", *TRANSLATION]) == 0
+    assert f"note: train: 1 row with {note}" in capsys.readouterr().out.splitlines()
 
 
 def test_a_vocabulary_of_a_different_script_than_the_translations_is_refused(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = "task={kind: translate, max_len: 16, layers: 1}"
-    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []}"
     for targets, status in ((("一部", "影片", "film"), 2), (("一", "film", "film"), 0)):
         rows = "".join(f"a film\t{target}\n" for target in targets)
         (work / "pairs.tsv").write_text(f"source\ttarget\n{rows}", encoding="utf-8")
-        assert main(["check", "task.yaml", "--set", task, "--set", data]) == status
+        assert main(["check", "task.yaml", *TRANSLATION]) == status
     captured = capsys.readouterr()
     assert "data.train: of the 5 tokens of the column 'target' the vocabulary does not know 4: it was" in captured.err
     assert "note: train: 1 row with a translation that the vocabulary lacks characters of" in captured.out
     (work / "pairs.tsv").write_text("source\ttarget\n影片\ta film\n", encoding="utf-8")
-    assert main(["check", "task.yaml", "--set", task, "--set", data]) == 2
+    assert main(["check", "task.yaml", *TRANSLATION]) == 2
     assert "tokens of the column 'source' the vocabulary does not know" in capsys.readouterr().err
 
 
@@ -167,11 +175,9 @@ def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(
 ) -> None:
     rows = ["a film\ta film\n", "a film\t \n", "film\tfilm\n", "film\t\n"]
     (work / "pairs.tsv").write_text("source\ttarget\n" + "".join(rows), encoding="utf-8")
-    task = "task={kind: translate, max_len: 16, layers: 1}"
-    data = "data={train: pairs.tsv, dev: pairs.tsv, test: []"
-    assert main(["check", "task.yaml", "--set", task, "--set", f"{data}}}"]) == 2
+    assert main(["check", "task.yaml", *TRANSLATION]) == 2
     assert "pairs.tsv:3: column 'target': the translation is empty" in capsys.readouterr().err
-    assert main(["check", "task.yaml", "--set", task, "--set", f"{data}, faulty: skip}}"]) == 0
+    assert main(["check", "task.yaml", *TRANSLATION, "--set", "data.faulty=skip"]) == 0
     out = capsys.readouterr().out
     skipped = "2 rows left out, as 'faulty' asks, the first at pairs.tsv:3: column 'target': the translation is empty"
     assert f"note: train: {skipped}" in out.splitlines()
