@@ -109,6 +109,11 @@ def disk_guard(place: Path, meaning: str) -> Iterator[None]:
         raise
 
 
+def final_name(path: str) -> str:
+    """Return a path as its readers will know it: without the suffixes of what is being written, for messages."""
+    return re.sub(rf"{re.escape(PARTIAL)}(-\d+)?(?=[/\\]|$)", "", path)
+
+
 def disk_full(error: BaseException) -> bool:
     """Whether an error was caused by a full disk or quota."""
     # safetensors raises an exception of its own for I/O errors, with the operating system's message in it.

@@ -21,7 +21,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from ernie import __version__
-from ernie.atomic import disk_full
+from ernie.atomic import disk_full, final_name
 from ernie.errors import Remark, UserError, nearest
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 from ernie.train.origin import running
@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _ended(signals[-1])
         if not isinstance(error, OSError) or (error.filename is None and error.errno is None):
             raise
-        name = f"{error.filename}: " if error.filename else ""
+        name = f"{final_name(str(error.filename))}: " if error.filename else ""
         full = "the disk is full. Free some space and run the same command again"
         print(f"ernie: error: {name}{full if disk_full(error) else error.strerror or error}", file=sys.stderr)
         return 2

@@ -50,7 +50,7 @@ def from_files(model: FinetunedModel, names: Sequence[str], times: bool, out: Te
         except UserError as error:
             out.write("\n")
             out.flush()
-            left_out.add(str(error))
+            left_out.add(str(error).replace(f"column '{task.audio}': ", ""))  # a file has no columns
             continue
         seconds_spent = time.perf_counter() - began
         if times:

@@ -146,6 +146,11 @@ def first_changed_step(config: PretrainConfig, folder: Path, steps: int) -> int 
 def read(folder: Path) -> tuple[PretrainConfig, Corpus]:
     """Return the configuration and the corpus of an existing run.  Raises UserError if the folder is not a run's."""
     config = read_config(folder)
+    if not config.corpus.exists() and not config.corpus.is_absolute():
+        raise UserError(
+            f"{config.corpus}: the corpus of the run in {folder} is not there. Relative paths of a run begin in the "
+            "folder where it was started: give the command there"
+        )
     corpus = Corpus.open(config.corpus)
     _check_unchanged(config, corpus, folder)
     return config, corpus

@@ -28,6 +28,8 @@ def main(arguments):
         raise UserError("there is nobody to greet. Name somebody.")
     if arguments.name == "file":
         open("/no/such/file")
+    if arguments.name == "unfinished":
+        open("/no/such/run.partial-7/report.html.partial", "w")
     if arguments.name == "stop":
         raise KeyboardInterrupt
     if arguments.name == "hang up":
@@ -89,6 +91,7 @@ def test_a_command_from_another_distribution_runs(greeter: Path, capsys: pytest.
         (["data", "bild"], "there is no command 'data bild'. Did you mean 'data build'?"),
         (["greet", "nobody"], "there is nobody to greet. Name somebody."),
         (["greet", "file"], "/no/such/file: No such file or directory"),
+        (["greet", "unfinished"], "/no/such/run/report.html: No such file or directory"),
     ],
 )
 def test_a_user_error_prints_one_message_and_exits_with_status_2(

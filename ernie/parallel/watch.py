@@ -39,7 +39,7 @@ class Place(NamedTuple):
     since: float = 0.0
 
     def __str__(self) -> str:
-        parts = [] if self.step is None else [f"step {self.step}"]
+        parts = [] if self.step is None else [f"step {self.step + 1:,}"]
         parts += [f"task {self.task}"] if self.task else []
         return ", ".join([*parts, self.doing])
 

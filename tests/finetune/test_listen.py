@@ -100,7 +100,7 @@ def test_the_files_after_one_that_cannot_be_transcribed_are_transcribed(tmp_path
     soundfile.write(files[2], speech(), 8000)
     out = io.StringIO()
     with (
-        pytest.warns(Remark, match=r"tiny\.wav: column 'audio': the sound has 50 samples, fewer than one window"),
+        pytest.warns(Remark, match=r"tiny\.wav: the sound has 50 samples, fewer than one window"),
         pytest.raises(
             UserError, match=r"^2 files could not be transcribed; the first: .*text\.wav: cannot be read as s"
         ),

@@ -19,7 +19,7 @@ NOW = 100.0
 
 
 def state(rank: int, doing: str = "forward and backward", *, waiting: bool = False, **others: Any) -> RankState:
-    """The state of a process that was heard just now, at step 7."""
+    """The state of a process that was heard just now, in its eighth step."""
     return RankState(rank, others.pop("heard", NOW), Place(7, "reordering", doing, waiting), **others)
 
 
@@ -39,7 +39,7 @@ def test_waiting_within_the_limit_is_no_failure() -> None:
 
 def test_a_dead_process_is_named_with_its_place() -> None:
     assert verdict_on(state(0, "all_reduce", waiting=True), state(1, gone=True)) == (
-        "rank 1 of 2 has died at step 7, task reordering, forward and backward"
+        "rank 1 of 2 has died at step 8, task reordering, forward and backward"
     )
 
 
@@ -49,26 +49,26 @@ def test_a_finished_process_may_exit() -> None:
 
 def test_an_error_is_reported_with_its_exit_status() -> None:
     found = judge([state(0), state(1, error="the disk is full", status=2)], NOW, LIMIT)
-    assert found == Verdict("rank 1 of 2 failed at step 7, task reordering, forward and backward: the disk is full", 2)
+    assert found == Verdict("rank 1 of 2 failed at step 8, task reordering, forward and backward: the disk is full", 2)
 
 
 def test_silence_is_reported_after_the_limit() -> None:
     assert judge([state(0), state(1, heard=NOW - 4.9)], NOW, LIMIT) is None
-    assert "rank 1 of 2 has said nothing for 5 s since step 7" in verdict_on(state(0), state(1, heard=NOW - 5.1))
+    assert "rank 1 of 2 has said nothing for 5 s since step 8" in verdict_on(state(0), state(1, heard=NOW - 5.1))
 
 
 def test_the_process_that_others_wait_for_is_named_not_the_waiting_one() -> None:
     waits = state(0, "all_reduce", waiting=True, stood=6.0)
     assert verdict_on(waits, state(1, stood=7.0), state(2, "all_reduce", waiting=True, stood=6.0)) == (
-        "rank 1 is at step 7, task reordering, forward and backward for 7 s, while rank 0 of 3 waited at step 7, "
+        "rank 1 is at step 8, task reordering, forward and backward for 7 s, while rank 0 of 3 waited at step 8, "
         "task reordering, all_reduce"
     )
 
 
 def test_processes_that_wait_for_each_other_are_all_named() -> None:
     text = verdict_on(state(0, "all_reduce", waiting=True, stood=6.0), state(1, "recv", waiting=True, stood=6.0))
-    assert text.startswith("the processes wait for each other: rank 0 at step 7")
-    assert "rank 1 at step 7, task reordering, recv" in text
+    assert text.startswith("the processes wait for each other: rank 0 at step 8")
+    assert "rank 1 at step 8, task reordering, recv" in text
 
 
 def test_a_failed_collective_is_reported_only_after_a_moment_for_its_cause() -> None:
@@ -76,14 +76,14 @@ def test_a_failed_collective_is_reported_only_after_a_moment_for_its_cause() -> 
     assert judge([failed, state(1)], NOW, LIMIT) is None
     assert "rank 1 of 2 has died" in verdict_on(failed, state(1, gone=True))
     failed.failed = NOW - 3
-    assert verdict_on(failed, state(1, stood=31.0)).startswith("rank 1 is at step 7")
+    assert verdict_on(failed, state(1, stood=31.0)).startswith("rank 1 is at step 8")
 
 
 def test_without_another_cause_the_failed_collective_is_reported() -> None:
     failed = state(0, "all_reduce", waiting=True, error="RuntimeError: no route to host", symptom=True, failed=NOW - 3)
     other = state(1, "all_reduce", waiting=True, error="RuntimeError: closed", symptom=True, failed=NOW - 3)
     assert verdict_on(failed, other).endswith(
-        "rank 0 of 2 waited at step 7, task reordering, all_reduce: RuntimeError: no route to host"
+        "rank 0 of 2 waited at step 8, task reordering, all_reduce: RuntimeError: no route to host"
     )
 
 
@@ -130,14 +130,14 @@ def test_a_closed_connection_is_reported_to_all(three: ThreeWatches) -> None:
     three.watches[1].at(step=3, task="masking", doing="the update")
     time.sleep(0.3)
     three.watches[1]._socket.shutdown(2)
-    assert three.wait(0, 2) == "rank 1 of 3 has died at step 3, task masking, the update"
+    assert three.wait(0, 2) == "rank 1 of 3 has died at step 4, task masking, the update"
 
 
 def test_a_process_that_others_wait_for_is_reported_to_all(three: ThreeWatches) -> None:
     three.watches[2].at(step=4, task="masking", doing="forward and backward")
     with three.watches[0].waiting("all_reduce"), three.watches[1].waiting("all_reduce"):
         text = three.wait(0, 1, 2)
-    assert text.startswith("rank 2 is at step 4, task masking, forward and backward for ")
+    assert text.startswith("rank 2 is at step 5, task masking, forward and backward for ")
 
 
 def test_waiting_for_the_first_process_has_no_time_limit(three: ThreeWatches) -> None:

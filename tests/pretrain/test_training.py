@@ -735,6 +735,18 @@ def test_a_corpus_damaged_since_the_run_is_detected_on_resume_and_verify(
         assert f"{ids}: is not what was written (its SHA-256 differs)" in capsys.readouterr().err
 
 
+def test_the_relative_corpus_of_a_run_is_not_taken_for_one_that_was_never_built(
+    finished: tuple[Path, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    saved = run / "config.yaml"
+    saved.write_text(saved.read_text(encoding="utf-8").replace(str(corpus), "texts/corpus"), encoding="utf-8")
+    assert main(["verify", str(run)]) == 2
+    error = capsys.readouterr().err
+    assert "texts/corpus: the corpus of the run" in error
+    assert "begin in the folder where it was started: give the command there" in error
+
+
 def test_a_run_resumes_with_its_corpus_in_another_folder_and_not_with_another_corpus(
     finished: tuple[Path, Path], corpus: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

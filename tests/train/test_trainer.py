@@ -370,7 +370,7 @@ def test_training_stops_after_patience_bad_steps_in_a_row_and_says_where() -> No
         trainer.step(step, [("red", batch(8))], model.loss, 0.1)
     with pytest.raises(TrainingStopped) as caught:
         trainer.step(2, [("blue", batch(8, epoch=4)), ("red", batch(8))], model.loss, 0.1)
-    assert re.match(r"step 2: .* not finite 3 times in a row \(losses: blue nan, red nan;", str(caught.value))
+    assert re.match(r"step 3: .* not finite 3 times in a row \(losses: blue nan, red nan;", str(caught.value))
     assert "The last batch of 'blue' begins with sample 0 of item 100, epoch 4." in str(caught.value)
 
 
