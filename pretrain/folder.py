@@ -186,7 +186,12 @@ def read_config(folder: Path) -> PretrainConfig:
 
 def read_origin(folder: Path) -> dict[str, Any]:
     """Return the origin of a run: the corpus's fingerprint, and what `ernie.train.origin` records."""
-    return read_json(folder / ORIGIN, _ORIGIN_KEYS, f"Is {folder} the folder of a run? Then it is damaged.")
+    remedy = f"Is {folder} the folder of a run? Then it is damaged."
+    record = read_json(folder / ORIGIN, _ORIGIN_KEYS, remedy)
+    resumed = record.get("resumed", [])
+    if not isinstance(resumed, list) or not all(isinstance(start, dict) and "changed" in start for start in resumed):
+        raise UserError(f"{folder / ORIGIN}: resumed: expected a list of objects with the key changed. {remedy}")
+    return record
 
 
 def _training_data(config: PretrainConfig, corpus: Corpus) -> dict[str, Any]:

@@ -5,7 +5,8 @@ Legend: S logged steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,10 +66,18 @@ class History:
 
 def read_history(folder: Path) -> History:
     """Return the history of the run in `folder`.  Raises UserError if its metrics file is missing or damaged."""
-    records = read_records(folder)
+    with reading_records(folder):
+        return _history(list(read_records(folder)))
+
+
+@contextmanager
+def reading_records(folder: Path) -> Iterator[None]:
+    """Raise UserError for a record of a run's metrics file that lacks something or has something else in its place."""
     try:
-        return _history(records)
-    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        yield
+    except UserError:  # a ValueError, too
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise UserError(
             f"{folder / METRICS_FILE}: a record lacks what this version writes ({type(error).__name__}: {error}); "
             "the file is damaged or was written by another version"

@@ -16,6 +16,7 @@ def train(run: Run) -> bool:
         for step in range(run.step, len(schedule)):
             slot = schedule[step]
             started = time.perf_counter()
+            run.world.at(step=step, task=", ".join(dict.fromkeys(slot.draws)), doing="making batches")
             batches = [(task, next(run.streams[task])) for task in slot.draws]
             fetched = time.perf_counter()
             report = run.trainer.step(step, batches, run.model.loss, run.rate(step))

@@ -30,7 +30,7 @@ class Certificate:
     checkpoints: int = 0
     consumed: dict[str, str] = field(default_factory=dict)
     differences: list[str] = field(default_factory=list)
-    note: str = ""
+    notes: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -47,8 +47,9 @@ class Certificate:
             return "\n".join([*lines, verdict])
         shown = self.differences[:_SHOWN]
         more = ", of which these are the first" if len(shown) < len(self.differences) else ""
-        shown += [self.note] if self.note else []
-        return "\n".join([*lines, *shown, f"NOT verified: {plural(len(self.differences), 'difference')}{more}"])
+        return "\n".join(
+            [*lines, *shown, *self.notes, f"NOT verified: {plural(len(self.differences), 'difference')}{more}"]
+        )
 
 
 def verify(folder: Path, quiet: bool = False) -> Certificate:
@@ -60,8 +61,8 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
     config, corpus = run_folder.read(folder)
     corpus.verify()
     certificate = Certificate()
+    saved = _saved_positions(certificate, folder)  # first: a run that goes on meanwhile logs a step, then saves it
     steps = {record["step"]: record for record in read_records(folder, "step")}
-    saved = _saved_positions(certificate, folder)
     end = max([0, *(step + 1 for step in steps), *saved])
     schedule = Schedule(config.schedule, config.train.micro_batches)
     if end > len(schedule):
@@ -91,13 +92,13 @@ def verify(folder: Path, quiet: bool = False) -> Certificate:
         certificate.differences += [f"{name}: {problem}" for problem in samples.problems(streams[name])]
     resumed = run_folder.read_origin(folder).get("resumed", [])
     if any(key.split(".")[0] == "schedule" for resume in resumed for key in resume["changed"]):
-        certificate.note = (
+        certificate.notes.append(
             "note: the run was resumed with another schedule; if its finished stages were changed, the steps of those "
             "stages differ from what it says now"
         )
     drawn = sorted({key for resume in resumed for key in resume["changed"] if key in _OF_SAMPLES})
     if drawn:
-        certificate.note = (
+        certificate.notes.append(
             f"note: the run was resumed with other values of {', '.join(drawn)}: samples are drawn in another order "
             "since, and the steps before differ from what the configuration says now"
         )
@@ -145,6 +146,8 @@ def _saved_positions(certificate: Certificate, folder: Path) -> dict[int, dict]:
             check(checkpoints.path(step))
             positions[step] = read_state(checkpoints.path(step))["streams"]
         except UserError as error:
+            if not checkpoints.path(step).exists():
+                continue  # a run that goes on has removed it meanwhile
             certificate.differences.append(f"checkpoint of step {step:,}: {error}")
     certificate.checkpoints = len(positions)
     return positions

@@ -27,6 +27,7 @@ from ernie.text.tokenizer import Tokenizer
 SPLITS = ("train", "held_out")
 SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
 # The document's end offsets in tokens and sentences of the shard; its source: index into sources.json, and line.
+_BLOCK = 1 << 20  # documents that are counted at once, so that memory stays bounded
 DOC_COLUMNS = ("token_end", "sentence_end", "source", "line")
 
 
@@ -137,6 +138,16 @@ class Split(Sequence[Document]):
         """The number of sentences of all documents."""
         return sum(shard["sentences"] for shard in self._shards)
 
+    def totals(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of tokens and of sentences, (2,), that the documents at `indices` have together."""
+        found = np.zeros(2, np.int64)
+        numbers = np.searchsorted(self._firsts, indices, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            shard, _ = self._locate(self._firsts[number])
+            rows, ends = indices[numbers == number] - self._firsts[number], shard.docs[:, :2]
+            found += ends[rows].sum(axis=0) - ends[rows[rows > 0] - 1].sum(axis=0)
+        return found
+
     def source(self, i: int) -> str:
         """Return the source of document `i`, as 'file:line'."""
         shard, row = self._locate(range(len(self))[i])
@@ -182,18 +193,29 @@ class Share(Sequence[Document]):
         return self._count
 
     def __getitem__(self, i: int) -> Document:  # type: ignore[override]
-        position = np.array([range(self._count)[i]])
-        return self._split[int(order.permute(position, len(self._split), order.key("share"))[0])]
+        [index] = self._indices(np.array([range(self._count)[i]]))
+        return self._split[int(index)]
 
-    @cached_property
+    @property
     def tokens(self) -> int:
-        """The number of tokens of all documents; reads the length of each."""
-        return sum(len(document.ids) for document in self)
+        """The number of tokens of all documents."""
+        return int(self._totals[0])
 
-    @cached_property
+    @property
     def sentences(self) -> int:
         """The number of sentences of all documents."""
-        return sum(map(len, self))
+        return int(self._totals[1])
+
+    @cached_property
+    def _totals(self) -> np.ndarray:
+        found = np.zeros(2, np.int64)
+        for first in range(0, self._count, _BLOCK):
+            found += self._split.totals(self._indices(np.arange(first, min(first + _BLOCK, self._count))))
+        return found
+
+    def _indices(self, positions: np.ndarray) -> np.ndarray:
+        """Return the split's indices of the documents at these positions."""
+        return order.permute(positions, len(self._split), order.key("share"))
 
 
 class _Shard(NamedTuple):

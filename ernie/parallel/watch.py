@@ -144,6 +144,14 @@ class Watch:
             self._report()
 
     @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Mark, inside the context, what this process does; after an error the mark stays."""
+        before = self._place
+        self.at(doing=what)
+        yield
+        self._place = before._replace(since=time.monotonic())
+
+    @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Mark, inside the context, that this process waits for others in the collective `what`."""
         before = self._place

@@ -136,14 +136,14 @@ class World:
         """Compute something on the first process only and broadcast it; the others wait, however long it takes."""
         if self._watch is None:
             return compute()
-        self.at(doing=doing if self.is_first else f"waiting for rank 0, {doing}")
         result: list[Any] = [None]
-        if self.is_first:
-            result[0] = compute()
-            self._watch.pass_on()
-        else:
-            self._watch.wait_for_first()
-        broadcast_object_list(result, src=0)
+        with self._watch.doing(doing if self.is_first else f"waiting for rank 0, {doing}"):
+            if self.is_first:
+                result[0] = compute()
+                self._watch.pass_on()
+            else:
+                self._watch.wait_for_first()
+            broadcast_object_list(result, src=0)
         return result[0]
 
     def any(self, flag: bool) -> bool:

@@ -158,8 +158,8 @@ class Trainer:
             )
             first = batch.samples[0].tolist()
             raise TrainingStopped(
-                f"step {step + 1:,}: loss or gradient was not finite {self.bad_steps} times in a row (losses: {losses}; "
-                f"gradient norm {report.gradient_norm:g}). The last batch of '{name}' begins with sample "
+                f"step {step + 1:,}: loss or gradient was not finite {self.bad_steps} times in a row (losses: "
+                f"{losses}; gradient norm {report.gradient_norm:g}). The last batch of '{name}' begins with sample "
                 f"{first[2]} of item {first[1]}, epoch {first[0]}."
             )
 

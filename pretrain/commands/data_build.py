@@ -15,12 +15,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-import os
 
 from ernie import config as configuration
 from ernie.arguments import add_config, add_output, add_overwrite, add_quiet, add_set
 from ernie.errors import UserError
 from ernie.registry import import_plugins
+from ernie.runtime import cores
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.progress import ConsoleProgress
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--processes",
         type=int,
-        default=os.cpu_count() or 1,
+        default=cores(),
         metavar="N",
         help="worker processes, 0 for none (default: one a core, here %(default)s); they do not change the result",
     )

@@ -166,7 +166,7 @@ def _train(
                 print(final)
         except TrainingStopped as error:  # in all processes alike
             if world.is_first:
-                print(f"ernie: {error} A lower peak rate or a longer warm-up usually helps.", file=sys.stderr)
+                print(f"ernie: error: {error} A lower peak rate or a longer warm-up usually helps.", file=sys.stderr)
             return 1
         finally:
             if log is not None:

@@ -12,6 +12,7 @@ from ernie.report.words import plural
 from pretrain.config import PretrainConfig
 from pretrain.feeds import training_split
 from pretrain.planner.cost import work_planned
+from pretrain.scaling.points import PERPLEXITY
 
 HEAD = 64  # the width of an attention head
 
@@ -50,7 +51,7 @@ def ladder(folder: Path, shards: int, widths: Sequence[int], whole: float = 1.0)
 
 
 class Cost(NamedTuple):
-    """What a run costs: tokens of its text, weights, steps, passes over the text, FLOPs."""
+    """What a run costs: tokens of its text, weights, steps, passes of the measured task over the text, FLOPs."""
 
     run: str
     text: int
@@ -61,14 +62,28 @@ class Cost(NamedTuple):
 
 
 def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost]:
-    """Return the cost of each run."""
-    found = []
+    """Return the cost of each run.  Raises UserError if none of their tasks is measured by perplexity."""
+    found, texts = [], dict[float, int]()  # by share
     for rung, config in zip(rungs, configs, strict=True):
-        work, text = work_planned(config), training_split(config, Corpus.open(config.corpus)).tokens
+        if rung.share not in texts:
+            texts[rung.share] = training_split(config, Corpus.open(config.corpus)).tokens
+        work, text = work_planned(config), texts[rung.share]
         steps = sum(sum(stage.values()) for stage in config.schedule.table)
-        passes, flops = steps * work.all_tokens / text, steps * work.flops
+        measured = sum(stage.get(_measured_task(config), 0) for stage in config.schedule.table)
+        passes, flops = measured * work.all_tokens / text, steps * work.flops
         found.append(Cost(rung.folder.name, text, work.weights, steps, passes, flops))
     return found
+
+
+def _measured_task(config: PretrainConfig) -> str:
+    """Return the task whose error counts; see `pretrain.scaling.points.read_run`."""
+    for name in config.schedule.task_names:
+        if PERPLEXITY in config.objectives[name].metrics:
+            return name
+    raise UserError(
+        f"schedule: none of its tasks is measured by {PERPLEXITY}, whose logarithm is the error of a run; add "
+        "knowledge_masking"
+    )
 
 
 def table(runs: Sequence[Cost]) -> list[list[str]]:

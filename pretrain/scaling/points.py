@@ -14,7 +14,9 @@ from ernie.model.config import EncoderConfig
 from ernie.train.log import METRICS_FILE, read_records
 from pretrain import folder
 from pretrain.feeds import training_split
+from pretrain.history import reading_records
 from pretrain.planner.cost import Work
+from pretrain.schedule import Schedule
 
 PERPLEXITY = "perplexity"
 
@@ -23,8 +25,8 @@ PERPLEXITY = "perplexity"
 class Point:
     """A run: `size` tokens of text, `weights` and `width` of its encoder, and its least `error` (nats per token).
 
-    `course` holds steps, seconds and error at each measurement.  `passes` is how often the run has read its text,
-    `tokenizer` the fingerprint of its vocabulary; both only where they are known.
+    `course` holds steps, seconds and error at each measurement.  `passes` is how often the task with this error has
+    read the text, `tokenizer` the fingerprint of its vocabulary; both only where they are known.
     """
 
     size: float
@@ -46,25 +48,40 @@ def read_run(run: Path) -> Point:
     Raises UserError when the folder is not a run, or no task was measured by perplexity.
     """
     config, corpus = folder.read(run)
-    seconds, read, course = 0.0, 0, []
-    probes = list(read_records(run, "probe"))
-    tasks = [probe["task"] for probe in probes if PERPLEXITY in probe["scores"]]
-    if not tasks:
-        raise UserError(f"{run / METRICS_FILE}: no task was measured by {PERPLEXITY}; is knowledge_masking scheduled?")
-    values = {probe["step"]: probe["scores"][PERPLEXITY]["value"] for probe in probes if probe["task"] == tasks[0]}
-    measured = {step: math.log(value) for step, value in values.items() if value is not None}  # None: not finite
-    if not measured:
-        raise UserError(f"{run / METRICS_FILE}: {tasks[0]} was never measured with a finite {PERPLEXITY}")
-    for step in read_records(run, "step"):
-        seconds += step["seconds"]
-        read += step["tokens"]
-        if step["step"] in measured:
-            course.append((step["step"] + 1, seconds, measured[step["step"]]))
-    shape = EncoderConfig.read(run / "model" / "config.json")
+    if not (run / folder.MODEL).is_dir():
+        raise UserError(
+            f"{run}: is not finished, it holds no {folder.MODEL}/; finish it with the command that started it, or "
+            "leave it out"
+        )
+    seconds, read, course = 0.0, 0.0, []
+    schedule = Schedule(config.schedule, config.train.micro_batches)
+    with reading_records(run):
+        task, measured = _measured(run)
+        for step in read_records(run, "step"):
+            draws = schedule[step["step"]].draws
+            seconds += step["seconds"]
+            read += step["tokens"] * draws.count(task) / len(draws)
+            if step["step"] in measured:
+                course.append((step["step"] + 1, seconds, measured[step["step"]]))
+    shape = EncoderConfig.read(run / folder.MODEL / "config.json")
     weights = Work(shape, 1, 1, 1.0).weights
     tokens = training_split(config, corpus).tokens
     least = min(measured.values())
     return Point(tokens, least, weights, shape.hidden_size, tuple(course), read / tokens, corpus.tokenizer.fingerprint)
+
+
+def _measured(run: Path) -> tuple[str, dict[int, float]]:
+    """Return the first task of a run that is measured by perplexity, and its error after each step with a finite
+    one."""
+    probes = [probe for probe in read_records(run, "probe") if PERPLEXITY in probe["scores"]]
+    if not probes:
+        raise UserError(f"{run / METRICS_FILE}: no task was measured by {PERPLEXITY}; is knowledge_masking scheduled?")
+    task = probes[0]["task"]
+    values = {probe["step"]: probe["scores"][PERPLEXITY]["value"] for probe in probes if probe["task"] == task}
+    measured = {step: math.log(value) for step, value in values.items() if value is not None}  # None: not finite
+    if not measured:
+        raise UserError(f"{run / METRICS_FILE}: {task} was never measured with a finite {PERPLEXITY}")
+    return task, measured
 
 
 def read_table(file: Path) -> list[Point]:

@@ -14,7 +14,7 @@ import numpy as np
 from ernie.data.document import Document, Sample
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import SequenceTask, pair, pretrain_task
-from tasks.passages import sentence_groups
+from tasks.passages import common_length, sentence_groups
 
 FOLLOWS, OTHER_DOCUMENT = range(2)
 
@@ -24,8 +24,9 @@ FOLLOWS, OTHER_DOCUMENT = range(2)
 class NextSentence(SequenceTask):
     """Two-way classification of a passage pair: the second follows the first, or comes from another document.
 
-    Both candidates for it are made in the same way, each from the text of its document, and cut to the shorter one's
-    length, so that neither length nor the end of a sentence gives the label away.
+    Both candidates for it are made in the same way, each from the text of its document, and cut to one length a little
+    below the shorter one's, so that neither length nor the end of a sentence gives the label away: not even beside the
+    length of the first passage, which tells how long the candidate that follows it was.
     """
 
     classes: ClassVar[int] = 2
@@ -42,7 +43,7 @@ class NextSentence(SequenceTask):
             other_cut = int(rng.integers(other_first + 1, other_last))
             candidates = {FOLLOWS: here.run(cut, last).ids, OTHER_DOCUMENT: there.run(other_cut, other_last).ids}
             label = int(rng.integers(self.classes))
-            second = candidates[label][: min(map(len, candidates.values()))]
+            second = candidates[label][: common_length(min(map(len, candidates.values())), rng)]
             yield pair(tokenizer, here.run(first, cut).ids, second, self.length, label=label)
 
     def _groups(self, document: Document) -> list[tuple[int, int]]:

@@ -133,6 +133,16 @@ def test_a_closed_connection_is_reported_to_all(three: ThreeWatches) -> None:
     assert three.wait(0, 2) == "rank 1 of 3 has died at step 4, task masking, the update"
 
 
+def test_what_is_done_in_between_is_not_the_place_of_what_comes_after(three: ThreeWatches) -> None:
+    three.watches[1].at(step=3, task="masking", doing="making batches")
+    with three.watches[1].doing("waiting for rank 0, saving"):
+        pass
+    three.watches[1]._report()
+    time.sleep(0.3)
+    three.watches[1]._socket.shutdown(2)
+    assert three.wait(0, 2) == "rank 1 of 3 has died at step 4, task masking, making batches"
+
+
 def test_a_process_that_others_wait_for_is_reported_to_all(three: ThreeWatches) -> None:
     three.watches[2].at(step=4, task="masking", doing="forward and backward")
     with three.watches[0].waiting("all_reduce"), three.watches[1].waiting("all_reduce"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,9 @@ def test_a_smaller_share_is_a_subset_of_every_larger_one(corpus: Path) -> None:
     for smaller, larger in pairwise(chosen):
         assert smaller < larger
     assert chosen[-1] == set(range(len(train)))
+    for share in shares:
+        assert share.tokens == sum(len(document.ids) for document in share)
+        assert share.sentences == sum(map(len, share))
     assert shares[-1].tokens == train.tokens
     with pytest.raises(IndexError):
         shares[0][len(shares[0])]
@@ -239,6 +243,13 @@ def test_the_command_plans_the_runs(config: Path, tmp_path: Path, capsys: pytest
     assert main([*args, "--set", "data.share=0.5"]) == 0
     halved = [line.split("|")[2].strip() for line in capsys.readouterr().out.splitlines()[2:7]]
     assert halved[1:] == [f"{text:,.0f}" for text in texts[:-1]]
+    passes = []
+    for stage in ("{knowledge_masking: 5}", "{knowledge_masking: 5, capitalization: 50}"):
+        assert main([*args, "--set", f"schedule={{steps_per_task: null, tasks: null, stages: [{stage}]}}"]) == 0
+        passes.append([line.split("|")[5] for line in capsys.readouterr().out.splitlines()[2:7]])
+    assert passes[0] == passes[1]  # those of other tasks say nothing about the text that the error is from
+    assert main([*args, "--set", "schedule={steps_per_task: null, tasks: null, stages: [{capitalization: 5}]}"]) == 2
+    assert "schedule: none of its tasks is measured by perplexity" in capsys.readouterr().err
     assert main(["scaling", str(config)]) == 2
     assert "Give --output DIR" in capsys.readouterr().err
 
@@ -256,6 +267,10 @@ def test_a_ladder_runs_and_its_runs_are_read(config: Path, tmp_path: Path, capsy
     assert all(len(run.course) >= 4 for run in runs)
     assert all(0 < run.error < 1.1 * math.log(1000) for run in runs)
     assert all(0 < run.passes < math.inf for run in runs)
+    unfinished = shutil.copytree(next(tmp_path.iterdir()), tmp_path.parent / "unfinished")
+    shutil.rmtree(unfinished / "model")
+    with pytest.raises(UserError, match=r"unfinished: is not finished, it holds no model/; finish it"):
+        read_run(unfinished)
     assert len({run.tokenizer for run in runs}) == 1
     assert "| width | least error | steps to " in text
     assert main(args) == 0  # nothing runs again

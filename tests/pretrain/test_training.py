@@ -36,11 +36,12 @@ from ernie.train import checkpoint
 from ernie.train.checkpoint import Checkpoints, read_manifest
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.log import read_records
-from pretrain import folder
+from pretrain import folder, verify
 from pretrain.config import DataConfig, ProbeConfig, load
 from pretrain.feeds import open_streams, sources
 from pretrain.probe import Probe, first_batches
 from pretrain.run import STATE
+from pretrain.scaling.points import read_run
 from pretrain.schedule import ScheduleConfig
 from pretrain.verify import Certificate, _ConsumedSamples
 from tasks.base import PretrainTask
@@ -398,6 +399,62 @@ def test_verify_names_a_damaged_checkpoint_and_compares_the_others(
     assert f"checkpoint of step {int(first.name[5:])}: {first / STATE}: does not match its checksum" in found
     assert others
     assert "NOT verified: 1 difference\n" in found
+
+
+def test_verify_passes_over_a_checkpoint_that_a_run_removes_meanwhile(
+    finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    first, *others = sorted((run / "checkpoints").glob("step-*"))
+    compare = verify.check
+
+    def check(path: Path) -> None:
+        shutil.rmtree(first, ignore_errors=True)
+        compare(path)
+
+    monkeypatch.setattr(verify, "check", check)
+    assert main(["verify", str(run), "--quiet"]) == 0
+    assert f"{len(others)} checkpoint" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("resumed", ["3", "[{}]", '{"changed": []}'])
+def test_a_damaged_list_of_resumes_is_reported(
+    resumed: str, finished: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    record = json.loads((run / "origin.json").read_text(encoding="utf-8"))
+    (run / "origin.json").write_text(json.dumps({**record, "resumed": json.loads(resumed)}), encoding="utf-8")
+    assert main(["verify", str(run), "--quiet"]) == 2
+    assert "origin.json: resumed: expected a list of objects with the key changed" in capsys.readouterr().err
+
+
+def test_only_the_steps_of_the_measured_task_count_as_reading_the_text(finished: tuple[Path, Path]) -> None:
+    run = finished[1]
+    tokens = sum(record["tokens"] for record in read_records(run, "step") if "knowledge_masking" in record["loss"])
+    point = read_run(run)
+    assert point.passes == pytest.approx(tokens / point.size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new"),
+    [
+        ("step", '"seconds"', '"hours"'),
+        ("probe", '"task"', '"exercise"'),
+        ("probe", '"perplexity": {"', '"perplexity": {"value": "x", "'),
+        ("step", '"step": 3', '"step": 30'),
+    ],
+)
+def test_a_damaged_record_is_reported_by_scaling(
+    kind: str, old: str, new: str, finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run = shutil.copytree(finished[1], tmp_path / "run")
+    metrics = run / "metrics.jsonl"
+    lines = metrics.read_text(encoding="utf-8").splitlines()
+    number = next(i for i, line in enumerate(lines) if json.loads(line)["kind"] == kind and old in line)
+    lines[number] = lines[number].replace(old, new).replace(', "value"', ', "former"')
+    metrics.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"metrics\.jsonl: a record lacks what this version writes"):
+        read_run(run)
 
 
 @pytest.mark.parametrize(
