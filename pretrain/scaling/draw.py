@@ -29,6 +29,7 @@ from ernie.report.panels import (
 )
 from ernie.report.words import compact
 from pretrain.scaling.answer import FAR, Curve, Race, race
+from pretrain.scaling.points import best
 
 BEYOND = 8.0  # times the largest size: how far the law is drawn
 _HEIGHT = 3.0  # inches
@@ -56,7 +57,7 @@ def _figure(found: Curve, raced: Race | None, error: float | None) -> Figure:
 
 
 def _learning(axes: Axes, found: Curve, error: float | None) -> None:
-    """Draw every run, the best of each size, the law with its interval, and what was predicted of the largest size.
+    """Draw every run, each width's means, the best of each size, the law, and what was predicted of the largest size.
 
     With `error`, also the size that it needs, with its interval.
     """
@@ -70,9 +71,10 @@ def _learning(axes: Axes, found: Curve, error: float | None) -> None:
     axes.fill_between(sizes, [error.low for error in law], [error.high for error in law], color=BLUE, alpha=0.12, lw=0)
     axes.plot(sizes, [error.value for error in law], color=BLUE, lw=1.2)
     widths = sorted({point.width for point in found.points})
-    lines = [sorted((point.size, point.error) for point in found.points if point.width == width) for width in widths]
-    for runs in lines:
-        axes.plot(*zip(*runs, strict=True), color=FAINT, lw=1, marker="o", ms=3)
+    lines = [best([point for point in found.points if point.width == width]) for width in widths]
+    for means in lines:
+        axes.plot([p.size for p in means], [p.error for p in means], color=FAINT, lw=1)
+    axes.plot([p.size for p in found.points], [p.error for p in found.points], "o", color=FAINT, ms=3)
     axes.plot([p.size for p in found.best], [p.error for p in found.best], "o", color=BLUE, ms=5)
     predicted = found.before.measured(largest)
     span = [[predicted.value - predicted.low], [predicted.high - predicted.value]]
@@ -90,10 +92,10 @@ def _learning(axes: Axes, found: Curve, error: float | None) -> None:
         margin.append(Label(error, f"{error:g}: {compact(answer.value)}", INK))
     axes.set_xscale("log")
     low, high = axes.get_ylim()
-    heights = np.array([(runs[0][1] - low) / (high - low) for runs in lines])
+    heights = np.array([(means[0].error - low) / (high - low) for means in lines])
     labels = zip(widths, lines, apart(heights, 1.2 * SMALL / size(axes)[1]), strict=True)
-    for width, runs, height in labels:
-        anchor: dict[str, Any] = {"xy": (runs[0][0], height), "xycoords": ("data", "axes fraction")}
+    for width, means, height in labels:
+        anchor: dict[str, Any] = {"xy": (means[0].size, height), "xycoords": ("data", "axes fraction")}
         axes.annotate(
             str(width or ""), xytext=(-6, 0), color=MUTED, size=SMALL, ha="right", va="center", **anchor, **_OFFSET
         )
