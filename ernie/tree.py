@@ -164,8 +164,13 @@ def _parse(text: str, name: str) -> Value:
         raise ConfigError([f"{name}: is nested too deeply, or an alias stands inside its own anchor"]) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
+        # What is not closed is noticed at the end of the file, perhaps on a line after the last.
+        line = min(mark.line + 1, max(1, len(text.splitlines()))) if mark else 1
         problem = getattr(error, "problem", None) or str(error)
+        if problem.startswith("but found another document"):
+            problem = "a second document begins here; expected one"
+        if "escape" in problem:
+            problem += " (in double quotes \\ begins an escape: write a path in single quotes, or with /)"
         raise ConfigError([f"{name}:{line}: is not valid YAML: {problem}"]) from None
     if mistakes:
         raise ConfigError(mistakes)
@@ -212,7 +217,9 @@ def _override(tree: Value, override: str) -> Value:
     if not equals or not key.strip():
         raise ConfigError([f"--set {override}: expected key=value, for instance --set train.rate.peak=5e-5"])
     where = f"--set {key.strip()}"
-    parsed = _parse(text, where)
+    # A mark by itself, such as a delimiter, is meant as one; in YAML it would begin something else, or be nothing.
+    mark = len(text.strip()) == 1 and not text.strip().isalnum() and text.strip() != "~"
+    parsed = Value(text.strip(), where) if mark else _parse(text, where)
     value = Value(parsed.data if text.strip() else None, where)
     for part in reversed(key.strip().split(".")):
         value = Value({part: value}, where)

@@ -227,8 +227,11 @@ class LeftOut:
 def _usable(
     rows: Iterable[Row | Fault | None], options: RowOptions, validate: Callable[[Row], object] | None = None
 ) -> Iterator[Row]:
-    """Yield the usable rows.  Raises FaultyRow at a faulty one, or skips it as the options say and warns at the end."""
-    skipped, first = 0, ""
+    """Yield the usable rows.  Raises FaultyRow at a faulty one, or skips it as the options say and warns at the end.
+
+    Raises UserError if all rows were faulty.
+    """
+    used, skipped, first = 0, 0, ""
     for row in rows:
         fault = row if isinstance(row, Fault) else None
         if isinstance(row, Row) and validate is not None:
@@ -236,10 +239,13 @@ def _usable(
         if fault is not None and options.faulty != "skip":
             raise FaultyRow(str(fault))
         if isinstance(row, Row) and fault is None:
+            used += 1
             yield row
         else:
             skipped += 1
             first = first or ("" if fault is None else f"; the first faulty one: {fault}")
+    if first and not used:
+        raise UserError(f"none of {plural(skipped, 'row')} can be used{first}")
     if skipped:
         warnings.warn(f"{plural(skipped, 'row')} skipped, as 'skip' or 'faulty' asks{first}", Remark, stacklevel=2)
 

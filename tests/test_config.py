@@ -196,7 +196,13 @@ def test_a_number_in_a_list_of_texts_is_kept_as_written(tmp_path: Path, written:
         ("- corpus", "run.yaml:1: expected a mapping of keys, found a list"),
         ("corpus: c\nrate: {peak: 1", "run.yaml:2: is not valid YAML: "),
         ("corpus: c\n\nseed: 1\x07", "run.yaml:3: holds the control character U+0007"),
-        ("corpus: c\n---\nseed: 1", "run.yaml:2: is not valid YAML: "),
+        ("corpus: c\n---\nseed: 1", "run.yaml:2: is not valid YAML: a second document begins here; expected one"),
+        ("corpus: c\nrate: {peak: 1\n", "run.yaml:2: is not valid YAML: "),
+        (
+            'corpus: "C:\\Users\\c"',
+            "run.yaml:1: is not valid YAML: expected escape sequence of 8 hexadecimal numbers, but found 's' (in double "
+            "quotes \\ begins an escape: write a path in single quotes, or with /)",
+        ),
         ("corpus: &c [*c]", "run.yaml: is nested too deeply, or an alias stands inside its own anchor"),
         ("corpus: " + "[" * 2000, "run.yaml: is nested too deeply"),
     ],
@@ -317,6 +323,11 @@ def test_options_override_the_file_and_set_overrides_both(tmp_path: Path) -> Non
     assert (config.corpus, config.seed, config.folder) == (Path("c"), 2, Path("bad\udcff: #"))
     with pytest.raises(ConfigError, match=r"^--seed: seed: expected"):
         build(Config, read(path, [], {"seed": "one"}))
+
+
+@pytest.mark.parametrize("mark", ["|", '"', ">", "-", "?", ";", "'"])
+def test_a_mark_given_as_an_override_is_that_mark(tmp_path: Path, mark: str) -> None:
+    assert load(Config, write(tmp_path, "corpus: c"), [f"folder={mark}"]).folder == Path(mark)
 
 
 @pytest.mark.parametrize(

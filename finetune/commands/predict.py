@@ -125,7 +125,8 @@ def main(arguments: argparse.Namespace) -> int:
             write_answers(model, groups, sys.stdout, arguments.to, arguments.keep, arguments.batch_tokens)
     except FaultyRow as error:
         option = "--faulty skip" if inputs else "the key data.faulty: skip"
-        raise UserError(f"{error}\n({option} leaves out such rows, and counts them)") from None
+        columns = "; --columns names the columns of a file without a line of names" if inputs else ""
+        raise UserError(f"{error}\n({option} leaves out such rows, and counts them{columns})") from None
     return 0
 
 

@@ -14,10 +14,10 @@ For a fine-tuning run, which writes its own report at the end, it only prints th
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from ernie.arguments import output_path
+from ernie.atomic import disk_guard, put_text
 from ernie.errors import UserError
 
 SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
@@ -73,4 +73,9 @@ def _finetuning_report(run: Path, output: Path | None, downstream: list[Path]) -
     page = run / "report.html"
     if not page.is_file():
         raise UserError(f"{run}: is a fine-tuning run that is not done; give its command 'ernie finetune' again")
-    return page if output is None or output.resolve() == page.resolve() else Path(shutil.copyfile(page, output))
+    if output is None or output.resolve() == page.resolve():
+        return page
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with disk_guard(output, "the report was not copied"):
+        put_text(output, page.read_text(encoding="utf-8"))
+    return output

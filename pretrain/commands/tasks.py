@@ -47,7 +47,9 @@ def main(arguments: argparse.Namespace) -> int:
     downstream = arguments.downstream or (arguments.task in finetune_tasks and arguments.task not in pretrain_tasks)
     if arguments.task and arguments.task not in (*pretrain_tasks, *finetune_tasks):
         known = nearest(arguments.task, finetune_tasks if downstream else [*pretrain_tasks, *finetune_tasks])
-        raise UserError(f"no task is called '{arguments.task}'.{known}")
+        raise UserError(
+            f"no task is called '{arguments.task}'.{known} One of your own is found with --plugin and its module"
+        )
     listed: Registry[Any] = finetune_tasks if downstream else pretrain_tasks
     if arguments.task:
         print(_describe(arguments.task, listed))

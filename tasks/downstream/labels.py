@@ -15,8 +15,10 @@ class UnknownLabel(UserError):
 
 def check_labels(labels: Sequence[str]) -> None:
     """Raise UserError unless the labels, if given, are at least two different ones."""
-    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
-        raise UserError(f"labels: expected at least two different ones, found {', '.join(labels)}")
+    if twice := next((label for label in labels if labels.count(label) > 1), None):
+        raise UserError(f"labels: '{twice}' stands twice")
+    if len(labels) == 1:
+        raise UserError(f"labels: expected at least two, found {labels[0]}")
 
 
 def index_of(label: str, labels: Sequence[str]) -> int:
@@ -64,6 +66,9 @@ def collected(found: Iterable[str]) -> tuple[str, ...]:
     """
     distinct = {label for label in found if label.strip()}
     if len(distinct) < 2:
-        raise UserError(f"labels: expected at least two different ones, the rows have {', '.join(distinct) or 'none'}")
+        raise UserError(
+            f"labels: expected at least two different ones, the rows have {', '.join(distinct) or 'none'}; is that "
+            "the right column? The key task.labels can name labels that the rows lack"
+        )
     numbers = all(map(is_number, distinct))
     return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
