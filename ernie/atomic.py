@@ -17,12 +17,16 @@ PARTIAL = ".partial"  # suffix of the name of a file or folder that is being wri
 
 
 def make_folder(folder: str | Path) -> Path:
-    """Create the folder if necessary and return its path.  Raises UserError if there is a file of that name."""
+    """Create the folder if necessary and return its path.  Raises UserError if it cannot be created."""
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"{folder}: there is a file of that name, or of its parent's; give another folder") from None
+    except OSError as error:
+        if disk_full(error):
+            raise
+        raise UserError(f"{folder}: cannot be created ({error.strerror}); give another folder") from None
     return folder
 
 

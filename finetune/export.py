@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ernie import __version__
-from ernie.atomic import check_absent, disk_guard, partial_folder, put
+from ernie.atomic import check_absent, disk_guard, make_folder, partial_folder, put
 from ernie.data.document import Sample
 from ernie.errors import UserError
 from ernie.model.export.compare import Difference, compare, random_rows
@@ -61,7 +61,7 @@ def export(request: Export, folder: Path, say: Callable[[str], None]) -> list[Di
             f"files, such as vocab.txt, into the model's folder, in one of this library's into {TOKENIZER_FOLDER}/"
         )
     rows = _comparison_rows(model, request, say)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     partial = partial_folder(folder)
     partial.mkdir()
     try:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ernie.atomic import put_text
+from ernie.atomic import make_folder, put_text
 from ernie.data.labeled.read import read_split
 from ernie.errors import Remark, UserError
 from ernie.report.words import plural
@@ -41,7 +41,7 @@ def write_submission(model: FinetunedModel, config: FinetuneConfig, folder: Path
         folder / name: _format_tsv(model.predict(found.rows), config.submission.values)
         for name, found in splits.items()
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for path, text in texts.items():
         put_text(path, text)
     return list(texts)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ernie.atomic import PARTIAL, put_text
+from ernie.atomic import PARTIAL, make_folder, put_text
 from ernie.config import differences, dump, to_dict
 from ernie.config import read as read_tree
 from ernie.data.shards import Corpus
@@ -56,7 +56,7 @@ def open_run(
             f"is the folder of a run, but damaged: it has no {ORIGIN}" if damaged else "is not empty and holds no run"
         )
         raise UserError(f"{folder}: {what}; choose another --output")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with run_lock(folder):
         _prepare(config, corpus, folder, may_change, layout)
         yield

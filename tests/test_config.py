@@ -200,8 +200,8 @@ def test_a_number_in_a_list_of_texts_is_kept_as_written(tmp_path: Path, written:
         ("corpus: c\nrate: {peak: 1\n", "run.yaml:2: is not valid YAML: "),
         (
             'corpus: "C:\\Users\\c"',
-            "run.yaml:1: is not valid YAML: expected escape sequence of 8 hexadecimal numbers, but found 's' (in double "
-            "quotes \\ begins an escape: write a path in single quotes, or with /)",
+            "run.yaml:1: is not valid YAML: expected escape sequence of 8 hexadecimal numbers, but found 's' (in "
+            "double quotes \\ begins an escape: write a path in single quotes, or with /)",
         ),
         ("corpus: &c [*c]", "run.yaml: is nested too deeply, or an alias stands inside its own anchor"),
         ("corpus: " + "[" * 2000, "run.yaml: is nested too deeply"),

@@ -13,6 +13,7 @@ from ernie.data.raw import Dropped, Place
 from ernie.errors import UserError
 
 NOT_UTF8 = "invalid UTF-8"  # a reason, for counting
+_GZIP = b"\x1f\x8b"  # how a gzip file begins
 MAX_LINE = 1 << 24  # bytes; longer lines are skipped without holding them in memory
 
 
@@ -56,10 +57,12 @@ class LineFile:
                     yield line
                 self._end = self._raw.tell()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            if not number and "Not a gzipped file" in str(error):
+                raise UserError(f"{self.path}: is not a gzip file, though its name says so; take .gz off it") from None
             what = "breaks off" if isinstance(error, EOFError) else f"is damaged ({error})"
             raise UserError(
                 f"{self.path}: the gzip file {what} after line {number:,}. Fetch it again, or unpack what is there "
-                f"with 'gzip -dc {self.path.name}' and give the unpacked file."
+                f"with 'gzip -dc {self.path}' and give the unpacked file."
             ) from None
         except OSError as error:
             raise UserError(f"{self.path}: cannot be read: {error.strerror or error}") from None
@@ -92,4 +95,6 @@ def _line(number: int, content: bytes | None) -> Line:
     except UnicodeDecodeError as error:
         kind = "UTF-16" if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "ENCODING"
         hint = f"; iconv -f {kind} -t UTF-8 FILE converts the file" if number == 1 else ""
+        if number == 1 and content.startswith(_GZIP):
+            hint = ", but compressed; unpack it with gzip -dc, or give a file whose name ends in .gz"
         return Line(number, None, NOT_UTF8, f"byte {error.start + 1} of the line is not UTF-8 text{hint}")

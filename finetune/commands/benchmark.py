@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from ernie.arguments import add_output, add_quiet, add_set
-from ernie.atomic import put_text
+from ernie.atomic import make_folder, put_text
 from ernie.errors import UserError
 
 _RESULTS = "results.json"
@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     outcomes = list(run_suite(suite, arguments.model, place, data, arguments.seeds, say, arguments.quiet))
     page = markdown(suite.name, arguments.model, outcomes)
     if any(outcome.scores for outcome in outcomes) or not (place / _RESULTS).exists():
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place)
         put_text(place / "results.md", page)
         results = as_dict(suite.name, arguments.model, outcomes)
         put_text(place / _RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")

@@ -17,7 +17,7 @@ import argparse
 from pathlib import Path
 
 from ernie.arguments import output_path
-from ernie.atomic import disk_guard, put_text
+from ernie.atomic import disk_guard, make_folder, put_text
 from ernie.errors import UserError
 
 SUMMARY = "draw a run: losses, metrics, the forgetting ledger"
@@ -75,7 +75,7 @@ def _finetuning_report(run: Path, output: Path | None, downstream: list[Path]) -
         raise UserError(f"{run}: is a fine-tuning run that is not done; give its command 'ernie finetune' again")
     if output is None or output.resolve() == page.resolve():
         return page
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with disk_guard(output, "the report was not copied"):
         put_text(output, page.read_text(encoding="utf-8"))
     return output

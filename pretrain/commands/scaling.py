@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command: 0, or the exit status of the first run that did not finish."""
+    from ernie.atomic import make_folder
     from ernie.errors import UserError
     from pretrain.ledger import markdown
     from pretrain.scaling.answer import curve, needed, race, sizes, verdict
@@ -96,7 +97,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.error is not None:
         print(*needed(fitted, arguments.error), sep="\n")
     if arguments.output is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
+        make_folder(arguments.output)
         draw(fitted, arguments.output / "scaling.png", arguments.error)
         print(arguments.output / "scaling.png")
     return 0

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from ernie.atomic import disk_guard, put_text
+from ernie.atomic import disk_guard, make_folder, put_text
 from ernie.config import dump
 from ernie.report import page
 from ernie.report.chapter import write_chapters
@@ -30,7 +30,7 @@ def write_report(evidence: Evidence, output: Path | None = None, downstream: Seq
     report.mkdir(exist_ok=True)
     (report / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
     output = output or evidence.folder / PAGE
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with style():
         sections = write_chapters(chapters(evidence), report)
     with disk_guard(output, "the report was not written"):

@@ -296,9 +296,14 @@ class TestGzip:
         ):
             list(read_documents([path]))
 
+    def test_a_gzip_file_of_another_name_is_recognized(self, tmp_path):
+        [dropped] = read_documents([put(tmp_path / "a.txt", gzip.compress(b"One."))])
+        assert isinstance(dropped, Dropped)
+        assert "not UTF-8 text, but compressed; unpack it with gzip -dc" in dropped.detail
+
     def test_a_file_that_is_not_gzip_is_an_error(self, tmp_path):
         path = put(tmp_path / "a.txt.gz", "plain text")
-        with pytest.raises(UserError, match="is damaged"):
+        with pytest.raises(UserError, match=r"is not a gzip file, though its name says so; take \.gz off it"):
             list(read_documents([path]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
@@ -58,12 +59,20 @@ def read_split(name: str, sources: Sequence[str], options: RowOptions) -> Split:
 
 
 def raise_faults(faults: Sequence[Fault]) -> None:
-    """Raise UserError with the first faults and the number of the others, if there are any."""
+    """Raise UserError with the first faults and the number of the others, if there are any.
+
+    Of rows with the very same fault, such as a column that no row has, only the first is named.
+    """
     if not faults:
         return
-    shown = "\n".join(map(str, faults[:_SHOWN]))
-    more = len(faults) - _SHOWN
-    raise UserError(shown + (f"\nand {plural(more, 'more row')} that cannot be used" if more > 0 else ""))
+    alike = Counter(fault.reason for fault in faults)
+    firsts = list({fault.reason: fault for fault in reversed(faults)}.values())[::-1][:_SHOWN]
+    lines = [
+        f"{fault} ({plural(alike[fault.reason] - 1, 'more row')} alike)" if alike[fault.reason] > 1 else str(fault)
+        for fault in firsts
+    ]
+    more = len(faults) - sum(alike[fault.reason] for fault in firsts)
+    raise UserError("\n".join(lines + ([f"and {plural(more, 'more row')} that cannot be used"] if more else [])))
 
 
 def read_rows(source: str, options: RowOptions) -> Iterator[Row | Fault | None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import paddle
 
+from ernie.atomic import make_folder
 from ernie.model.config import EncoderConfig
 from ernie.model.pretrained import WEIGHTS_FILE
 from ernie.model.published import names
@@ -37,7 +38,7 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
         if not pooler:
             save_arrays(own, folder / WEIGHTS_FILE)
         return []
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     settings = settings_for(model.config, to, model.masked_head is not None, padding_id(model))
     _write_json(folder / "config.json", settings)
     if to == "hf":
