@@ -33,8 +33,8 @@ class Chapter(NamedTuple):
     instead: str = ""
 
 
-def write_chapters(chapters: Iterable[Chapter], folder: Path) -> list[str]:
-    """Save each figure as a PNG in `folder`, and return the chapters as sections of a page.
+def write_chapters(chapters: Iterable[Chapter], folder: Path | None) -> list[str]:
+    """Save each figure as a PNG in `folder`, unless that is None, and return the chapters as sections of a page.
 
     On the page, panels are side by side where space permits, and stacked on a phone.  Call it inside `panels.style()`,
     which figures need both when they are created and when they are drawn.
@@ -42,7 +42,8 @@ def write_chapters(chapters: Iterable[Chapter], folder: Path) -> list[str]:
     sections = []
     for chapter in chapters:
         drawn = _draw(chapter.figure)
-        (folder / f"{chapter.name}.png").write_bytes(_png(drawn))
+        if folder is not None:
+            (folder / f"{chapter.name}.png").write_bytes(_png(drawn))
         shown = chapter.instead or _pictures(chapter, drawn)
         sections.append(page.section(chapter.title, chapter.note, shown))
     return sections

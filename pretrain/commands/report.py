@@ -4,6 +4,7 @@ Writes report.html, one file that needs nothing else, and its figures and the le
 run's folder.  Prints the ledger as a table, and last the path of the page.  It works during a run.
 For a finished run it also writes the model card, README.md; with --downstream the card has fine-tuning scores, which
 stay until others are given or the run is resumed.
+With --output it writes that page alone, and nothing into the run's folder.
 For a fine-tuning run, which writes its own report at the end, it only prints the path.
 
   ernie report runs/first
@@ -56,8 +57,9 @@ def main(arguments: argparse.Namespace) -> int:
     evidence = read_evidence(arguments.run)
     downstream = read_downstream(arguments.run, arguments.downstream) or saved_downstream(evidence)
     page = write_report(evidence, arguments.output, downstream)
-    write_card(evidence, downstream)
-    save_downstream(evidence, downstream)
+    if arguments.output is None:
+        write_card(evidence, downstream)
+        save_downstream(evidence, downstream)
     print(f"{state(evidence.history, evidence.schedule)}: {sentences(evidence.history)}")
     print(verdict(evidence.history, evidence.ledger, evidence.schedule), end="\n\n")
     if evidence.ledger.stages:

@@ -24,11 +24,12 @@ PAGE, LEDGER = "report.html", "ledger.json"
 def write_report(evidence: Evidence, output: Path | None = None, downstream: Sequence[Downstream] = ()) -> Path:
     """Write `report/*.png` and `report/ledger.json` into the run's folder, and the HTML page that shows all of it.
 
-    Returns the page's path: `output`, or `report.html` in the run's folder.
+    With `output`, the path of a page, only that page is written.  Returns the page's path.
     """
-    report = evidence.folder / FOLDER
-    report.mkdir(exist_ok=True)
-    (report / LEDGER).write_text(json.dumps(evidence.ledger.as_dict(), indent=2) + "\n", encoding="utf-8")
+    report = evidence.folder / FOLDER if output is None else None
+    if report is not None:
+        report.mkdir(exist_ok=True)
+        put_text(report / LEDGER, json.dumps(evidence.ledger.as_dict(), indent=2) + "\n")
     output = output or evidence.folder / PAGE
     make_folder(output.parent)
     with style():
