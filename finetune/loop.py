@@ -95,7 +95,7 @@ def finetune(
         try:
             report = trainer.step(number, batches, lambda _, packed: model.loss(packed), rate)
         except TrainingStopped as error:  # raised in all processes
-            _stop_early(str(error), config, evaluations, world)
+            _stop_early(str(error), config, len(steps), evaluations, world)
             break
         state.step = number + 1
         if not report.skipped and report.losses:  # rows may have no targets, such as words to tag
@@ -110,7 +110,7 @@ def finetune(
             scores = world.on_rank0("scoring", lambda: _score_dev(full_model, task, dev))
             if scores is None or (trainer.bad_steps and not state.losses):
                 problem = "the model's outputs are" if scores is None else "the loss or gradient of every step was"
-                _stop_early(f"step {state.step}: {problem} not finite.", config, evaluations, world)
+                _stop_early(f"step {state.step}: {problem} not finite.", config, len(steps), evaluations, world)
                 break
             loss = float(np.mean(state.losses)) if state.losses else math.nan
             evaluations.append(Evaluation(state.step, step.epochs, scores, loss, state.seconds))
@@ -140,11 +140,14 @@ def _score_dev(model: FinetunedModel, task: FinetuneTask, dev: Prepared) -> dict
         return None
 
 
-def _stop_early(problem: str, config: TrainConfig, evaluations: Sequence[Evaluation], world: World) -> None:
+def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequence[Evaluation], world: World) -> None:
     """Warn that training ends early.  Raises TrainingFailed when there was no evaluation whose model could be kept."""
+    rate = config.rate
+    # A single step, such as that of `ernie check`, has no warm-up.
+    warmup = f", a warm-up that is too short (train.rate.warmup is {rate.warmup:g})" if steps > 1 else ""
     causes = (
-        f"The usual causes are a rate that is too high (train.rate.peak is {config.rate.peak:g}), a warm-up that is "
-        f"too short (train.rate.warmup is {config.rate.warmup:g}) and an encoder with damaged weights."
+        f"The usual causes are a rate that is too high (train.rate.peak is {rate.peak:g}){warmup} and an encoder with "
+        "damaged weights."
     )
     if not evaluations:
         raise TrainingFailed(f"{problem} {causes}")

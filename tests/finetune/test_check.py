@@ -117,6 +117,16 @@ def test_notes_on_the_learning_rate_are_about_the_run_and_not_about_the_trial_st
     assert "warms up" not in captured.err
 
 
+def test_a_rate_that_is_too_high_is_reported_without_the_warm_up_that_the_trial_step_lacks(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "task.yaml", "--set", "train.rate.peak=1e30"]) == 1
+    err = capsys.readouterr().err
+    assert "a rate that is too high (train.rate.peak is 1e+30) and an encoder with damaged weights." in err
+    assert main(["finetune", "task.yaml", "--output", "run", "--quiet", "--set", "train.rate.peak=1e30"]) == 1
+    assert "a warm-up that is too short (train.rate.warmup is 0.1) and an encoder" in capsys.readouterr().err
+
+
 def test_pairs_need_an_encoder_with_two_segments(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = json.loads((work / "encoder" / "config.json").read_text())
     model = ErnieModel(EncoderConfig(**{**settings, "segments": 1, "task_vocab_size": 0}))
