@@ -17,6 +17,8 @@ CARD_FILE = "README.md"
 def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
+    best = result.best
+    setting = f" at the best point of the grid, `{best.point}`" if best.point else ""
     lines = [
         f"# {folder.name}",
         "",
@@ -26,7 +28,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         *score_table(result),
         "",
-        f"{result.explained()} The model in `model/` is that of seed {result.best.seed}.",
+        f"{result.explained()} The model in `model/` is that of seed {best.seed}{setting}.",
         "",
         "## Data",
         "",

@@ -259,6 +259,8 @@ class TestChoice:
         }
         assert medians[found["point"]] == max(medians.values()) > medians[points[0]]
         assert f"best of the grid: {found['point']}" in capsys.readouterr().out
+        kept = f"is that of seed {found['best']['seed']} at the best point of the grid, `{found['point']}`."
+        assert kept in (work / "run" / "README.md").read_text(encoding="utf-8")
         assert scores_of_kept_model(work / "run", capsys) == pytest.approx(found["best"]["scores"]["dev"])
 
     def test_an_invalid_point_of_a_grid_is_found_before_anything_is_written(
