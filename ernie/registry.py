@@ -7,7 +7,7 @@ import importlib
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar, cast
@@ -119,6 +119,15 @@ def _hint(module: str, error: Exception) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if Path(frame.filename).stem == module.rpartition(".")[2]]
     return f"See {(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
+
+
+def plugins_needed(modules: Sequence[str]) -> list[str]:
+    """Return a line for a model card that names the modules of a `plugins:` list; none for an empty list."""
+    if not modules:
+        return []
+    names = ", ".join(f"`{name}`" for name in modules)
+    what = "plug-in" if len(modules) == 1 else "plug-ins"
+    return [f"The {what} {names} must be on the Python path (PYTHONPATH, or an installed package)."]
 
 
 def plugin_sources(modules: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from ernie import __version__
+from ernie.registry import plugins_needed
 from finetune.config import FinetuneConfig
 from finetune.prepare import Prepared, describe
 from finetune.trial import Result
@@ -37,6 +38,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         "## Use",
         "",
+        *(f"{line}\n" for line in plugins_needed(config.plugins)),
         "```console",
         f"ernie predict {folder} --input FILE",
         "```",

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from ernie import __version__
 from ernie.atomic import put_text
 from ernie.model.config import EncoderConfig
+from ernie.registry import plugins_needed
 from ernie.report.words import amount, plural
 from pretrain.folder import CARD, MODEL
 from pretrain.ledger import markdown
@@ -42,6 +43,7 @@ def card(evidence: Evidence, downstream: Sequence[Downstream] = ()) -> str:
         f"{sentences(history)} In {evidence.config.train.precision}, seed {evidence.config.seed}, on "
         f"{evidence.origin['machine']}, paddlepaddle {_paddle(evidence)}. {_reproducibility(evidence.origin)}",
         f"```console\n{shlex.join(['ernie', *evidence.origin['command'][1:]])}\n```",
+        *plugins_needed(evidence.config.plugins),
         "Everything that was set is in `config.yaml`; versions, and the commit if it was a checkout, in `origin.json`.",
         "## Evaluation",
         f"{verdict(history, evidence.ledger, schedule)} {TASKS_NOTE}",

@@ -44,10 +44,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_it_trains_and_a_new_process_predicts_with_it(folder: Path) -> None:
+def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: Path) -> None:
     assert main(["finetune", "grades.yaml", "--output", "run", "--quiet"]) == 0
     scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
     assert scores["kappa"]["median"] > 0.9
+    card = (folder / "run" / "README.md").read_text(encoding="utf-8")
+    assert "\n\nThe plug-in `grades` must be on the Python path (PYTHONPATH, or an installed package).\n\n" in card
     (folder / "asked.txt").write_text("a great film\nit was a awful film\n", encoding="utf-8")
     rows = (folder / "asked.txt").read_text(encoding="utf-8").splitlines()
     (folder / "asked.tsv").write_text("\n".join(["review", *rows]) + "\n", encoding="utf-8")

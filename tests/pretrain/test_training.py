@@ -550,6 +550,7 @@ def test_a_run_with_an_edited_custom_task_resumes_only_if_allowed(
     first, both = "{edited_words: 2}", "{edited_words: 2}, {edited_words: 1, knowledge_masking: 1}"
     appended = ("--allow-change", "schedule", "--allow-change", "objectives")
     assert run_stages(first) == (0, "")
+    assert "```\n\nThe plug-in `edited_words` must be on the Python path" in (run / "README.md").read_text()
     plugin.write_text(text + "# no word of it is the same\n", encoding="utf-8")
     status, error = run_stages(both, *appended)
     assert status == 2
