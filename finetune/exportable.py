@@ -24,7 +24,6 @@ from finetune.folder import read_run
 from finetune.model import FinetunedModel
 from finetune.rows import file_rows, input_rows, split_rows
 from tasks.downstream.base import LogitsTask
-from tasks.downstream.regress import Regress
 from tasks.downstream.saved import find_model
 
 _ROWS = 32
@@ -34,8 +33,8 @@ class Exportable(ABC):
     """A model in its original and in its padded form.
 
     `longest` is the maximum number of tokens of a row; `labels` names the outputs, if they have names.  `texts` says
-    what the text of a row is, or the two texts of a pair; `scale` is the mean and the standard deviation of a
-    regression target, whose outputs are deviations from the mean.
+    what the text of a row is, or the two texts of a pair; `reading` says how to read the logits, and
+    `reading_code` does so in Python.
 
     The constructor raises UserError for a model that cannot be exported.
     """
@@ -44,7 +43,8 @@ class Exportable(ABC):
     longest: int
     labels: tuple[str, ...] = ()
     texts: tuple[str, ...] = ("text",)
-    scale: tuple[float, float] | None = None
+    reading: str = ""
+    reading_code: str = ""
 
     @abstractmethod
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
@@ -72,7 +72,7 @@ class ExportableTask(Exportable):
         self._task = task
         self.padded = PaddedModel(self._model.ernie, head.out, isinstance(head, TokenHead), self._model.task_id)
         self.longest, self.labels, self.texts = task.max_len, tuple(getattr(task, "labels", ())), task.texts
-        self.scale = task.scale if isinstance(task, Regress) else None
+        self.reading, self.reading_code = task.reading, task.reading_code
 
     def outputs(self, batch: Packed) -> Sequence[np.ndarray]:
         with evaluating(self._model):

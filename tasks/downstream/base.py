@@ -234,6 +234,16 @@ class LogitsTask(FinetuneTask):
         """The text of a sample, or the two texts of a pair: column names, or descriptions."""
         return ("text",)
 
+    @property
+    def reading(self) -> str:
+        """How to read the logits, in a sentence for the README of an exported model."""
+        return ""
+
+    @property
+    def reading_code(self) -> str:
+        """A line of Python that reads the `logits`, for the same README; empty where a sentence says enough."""
+        return ""
+
     def reads(self, layout: Layout) -> np.ndarray | None:
         """Return the tokens, ascending, whose vectors `logits` uses; None for all of them.
 

@@ -100,6 +100,13 @@ class Choose(LogitsTask):
     def texts(self) -> tuple[str, ...]:
         return self.text, f"{self.question} and choice" if self.question else "choice"
 
+    @property
+    def reading(self) -> str:
+        return (
+            "A row is a text with one of its choices; the right one of these rows has the largest logit, and softmax "
+            "over them gives probabilities."
+        )
+
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import SequenceHead
 

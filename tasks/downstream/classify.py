@@ -51,6 +51,10 @@ class Classify(TextTask):
     def outputs(self) -> int:
         return len(self.labels)
 
+    @property
+    def reading(self) -> str:
+        return "A row's label is that of its largest logit; softmax over the labels gives their probabilities."
+
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         probabilities = softmax(logits[0])
         best = int(probabilities.argmax())

@@ -125,6 +125,14 @@ class Extract(LogitsTask):
         odd = (f"an answer of more than max_answer {self.max_answer} tokens, which cannot be given",) * too_long
         return Example(tuple(samples), (text, windows), len(full_question) - len(question), empty, odd)
 
+    @property
+    def reading(self) -> str:
+        none = f"; there is none if the sum at [CLS] is larger by over {self.threshold:g}" if self.no_answer else ""
+        return (
+            "The last axis holds the scores of a token as the first and as the last of the answer, which is the span "
+            f"of at most {self.max_answer} tokens of the {self.context} with the largest sum of both{none}."
+        )
+
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
 

@@ -74,6 +74,13 @@ class MultiLabel(TextTask):
     def outputs(self) -> int:
         return len(self.labels)
 
+    @property
+    def reading(self) -> str:
+        return (
+            "The sigmoid of a logit is the probability of its label; a row's labels are those with at least "
+            f"{self.threshold:g}."
+        )
+
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import binary_cross_entropy
 

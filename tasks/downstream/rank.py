@@ -63,6 +63,10 @@ class Rank(TextTask):
     def outputs(self) -> int:
         return 2
 
+    @property
+    def reading(self) -> str:
+        return "A text's score is the second column of the softmax over the last axis: how likely it is relevant."
+
     def answer(self, example: Example, logits: list[np.ndarray]) -> Answer:
         # Not rounded: a confident model would give many ties.
         return {"score": float(softmax(logits[0].astype(np.float64))[1])}

@@ -80,6 +80,18 @@ class Regress(TextTask):
     def outputs(self) -> int:
         return 1
 
+    @property
+    def reading(self) -> str:
+        unit = "in standard deviations from the mean of the training targets" if self.scale else "the values"
+        clipped = "; predictions are clipped between {:g} and {:g}".format(*self.limits) if self.limits else ""
+        return f"Logits are {unit}{clipped}."
+
+    @property
+    def reading_code(self) -> str:
+        mean, deviation = self.scale or (0.0, 1.0)
+        values = f"{mean} + {deviation} * logits"
+        return f"values = ({values}).clip{self.limits}" if self.limits else f"values = {values}"
+
     def loss(self, logits: Tensor, batch: Packed) -> Loss:
         from ernie.model.losses import squared_error
 

@@ -143,6 +143,11 @@ class Tag(LogitsTask):
             start = stop
         return Example(tuple(samples), (words, firsts), cut, empty=not words)
 
+    @property
+    def reading(self) -> str:
+        mended = "; an I tag that continues no entity of its type begins one" if self.entities else ""
+        return f"A word's tag is that of the largest logit at the word's first token{mended}."
+
     def head(self, model: ErnieModel) -> nn.Layer:
         from ernie.model.heads import TokenHead
 

@@ -276,6 +276,12 @@ def test_a_tiny_encoder_learns_it(toy: Toy, trained: Trained) -> None:
         assert best > 0.85
 
 
+def test_a_kind_of_ours_says_how_to_read_its_logits(toy: Toy) -> None:
+    if not isinstance(toy.task, LogitsTask) or toy.task.variant_name == PLUGIN:
+        pytest.skip("a kind without logits, or a user's")
+    assert re.fullmatch(r"[A-Z][^\n]*[^.]\.", toy.task.reading)
+
+
 @pytest.mark.parametrize("budget", [1, 40, 100_000])
 def test_predictions_do_not_depend_on_the_batch(toy: Toy, trained: Trained, budget: int) -> None:
     rows = [unlabeled(toy, row) for row in toy.rows(30, seed=2)]

@@ -73,7 +73,9 @@ def test_large_regression_targets_are_learned_and_both_readmes_show_the_columns(
     assert "FILE has the columns `asked`, `told`;" in card
 
     assert export("run", "--to", to, "--output", "there") == 0
-    (code,) = re.findall(r"```python\n(.*?)```", (work / "there" / "README.md").read_text(), re.DOTALL)
+    readme = (work / "there" / "README.md").read_text()
+    assert "\nLogits are in standard deviations from the mean of the training targets.\n" in readme
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     assert 'tokenizer(["a asked", "another asked"], ["a told", "another told"], max_len=16)' in code
     filled_in = code.replace("a asked", "the film").replace("a told", "it was good")
     done = python("-c", f"{filled_in}\nprint(values[0, 0])", cwd=work / "there")

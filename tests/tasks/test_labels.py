@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,6 +184,18 @@ class TestRegress:
     def test_constant_values_have_deviation_1(self) -> None:
         task = Regress().adapted_to(rows(7, 7))
         assert (task.scale, task.target(rows(7)[0])) == ((7, 1), 0)
+
+    @pytest.mark.parametrize("scale", [None, (2.5, 1.5)])
+    @pytest.mark.parametrize("limits", [None, (0.0, 3.0)])
+    def test_the_code_that_reads_exported_logits_gives_the_answers(
+        self, scale: tuple[float, float] | None, limits: tuple[float, float] | None
+    ) -> None:
+        task = Regress(scale=scale, limits=limits)
+        known: dict[str, Any] = {"logits": np.array([[-3.0], [0.25], [3.0]])}
+        exec(task.reading_code, known)
+        answers = [task.answer(NOTHING, [row])["value"] for row in known["logits"]]
+        assert known["values"][:, 0].tolist() == answers
+        assert ("predictions are clipped between 0 and 3." in task.reading) == (limits is not None)
 
     def test_small_numbers_are_not_rounded_away(self) -> None:
         task = Regress(scale=(2e-9, 1e-9))
