@@ -13,6 +13,7 @@ import numpy as np
 from ernie.data.batch import Packed
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
+from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, TextTask, finetune_task
 from tasks.downstream.measures import mean_squared_error, pearson, spearman
 
@@ -67,8 +68,18 @@ class Regress(TextTask):
         return number
 
     def remarks_on(self, rows: Sequence[Row]) -> list[str]:
-        found = {self.truth(row) for row in rows}
-        return [f"every row has the number {found.pop():g}; no correlation is defined"] if len(found) == 1 else []
+        found = [self.truth(row) for row in rows]
+        remarks = []
+        if len(set(found)) == 1:
+            remarks.append(f"every row has the number {found[0]:g}; no correlation is defined")
+        low, high = self.limits or (-math.inf, math.inf)
+        outside = sum(not low <= number <= high for number in found)
+        if outside:
+            remarks.append(
+                f"{outside:,} of {plural(len(found), 'label')} outside of task.limits, {low:g} to {high:g}, to which "
+                "answers are clipped"
+            )
+        return remarks
 
     def target(self, row: Row) -> float:
         mean, deviation = self.scale or (0.0, 1.0)

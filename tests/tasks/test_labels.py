@@ -201,6 +201,11 @@ class TestRegress:
         task = Regress(scale=(2e-9, 1e-9))
         assert task.answer(NOTHING, [np.float32([0.5])]) == {"value": pytest.approx(2.5e-9, rel=1e-12)}
 
+    def test_labels_outside_of_the_limits_are_counted(self) -> None:
+        task, labels = Regress(limits=(0, 1)), rows(0, 1, 2, 3, 1.5)
+        assert task.remarks_on(labels) == ["3 of 5 labels outside of task.limits, 0 to 1, to which answers are clipped"]
+        assert task.remarks_on(labels[:2]) == Regress().remarks_on(labels) == []
+
     def test_the_deviation_must_be_above_zero(self) -> None:
         with pytest.raises(UserError, match=r"scale: expected a mean and a deviation above 0, found \[0, 0\]"):
             Regress(scale=(0, 0))
