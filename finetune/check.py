@@ -16,6 +16,7 @@ from ernie.model.inference import tokenizer_of
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from ernie.train.settings import RateConfig
+from finetune.check_kind import check_kind
 from finetune.config import FinetuneConfig
 from finetune.loop import finetune, planned_steps
 from finetune.prepare import Prepared, describe, prepare_all
@@ -38,13 +39,18 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     for split in splits.values():
         yield f"ok: {describe(split)}"
         yield from (f"note: {remark}" for remark in split.remarks)
+    few = {
+        name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
+        for name, most in _ROWS.items()
+    }
+    check_kind(task, few, tokenizer)
     labels = getattr(task, "labels", ())
     if labels:
         yield f"ok: labels: {', '.join(labels[:20])}" + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     yield f"ok: scored by {', '.join(task.scored_by)}; the first decides"
     yield from _show_example(splits["train"], tokenizer, spoken=task.answer_field == "audio")
     yield from (f"note: {remark}" for remark in _rate_remarks(config, splits["train"]))
-    yield _try_step(config, ernie, task, splits)
+    yield from _try_step(config, ernie, task, few)
 
 
 def _rate_remarks(config: FinetuneConfig, train: Prepared) -> list[str]:
@@ -90,18 +96,17 @@ def _describe_labels(sample: Sample) -> list[str]:
     return parts
 
 
-def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, splits: dict[str, Prepared]) -> str:
-    subsets = {
-        name: replace(splits[name], rows=splits[name].rows[:most], examples=splits[name].examples[:most])
-        for name, most in _ROWS.items()
-    }
+def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few: dict[str, Prepared]) -> Iterator[str]:
     rate = RateConfig(peak=config.train.rate.peak, decay="constant", warmup=0)  # the real one may span many steps
     settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, rate=rate)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
-        _, curve = finetune(ernie, task, subsets["train"], subsets["dev"], settings, config.seed)
+        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")
-    rows, scored = len(subsets["train"]), len(subsets["dev"])
-    return f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"
+    rows, scored = len(few["train"]), len(few["dev"])
+    for name, score in curve[-1].scores.items():
+        if not np.isfinite(score):
+            yield f"note: {name} is {score} on the first {plural(scored, 'row')} of dev; no checkpoint is best by that"
+    yield f"ok: one step on {rows} rows and a scoring of {scored}: loss {loss:.4f}, {seconds:.1f} s"

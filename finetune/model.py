@@ -18,17 +18,18 @@ from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
 from ernie.data.raw import Place
-from ernie.errors import Remark, UserError, check_iterable
+from ernie.errors import Remark, UserError, about, check_iterable
 from ernie.kernels.mask import Mask
 from ernie.model.ernie import ErnieModel
 from ernie.model.inference import evaluating, tokenizer_of
 from ernie.model.initialization import initialize
-from ernie.model.losses import Loss
+from ernie.model.losses import Loss, checked
 from ernie.model.save import save
 from ernie.model.weights import load_weights, save_weights
 from ernie.text.tokenizer import Tokenizer
 from finetune.rows import FaultyRow, in_groups, read_column
 from tasks.downstream.base import Answer, Example, FinetuneTask
+from tasks.downstream.calling import calling, named
 from tasks.downstream.saved import HEAD_FILE, model_of, read_task, write_task
 
 BATCH_TOKENS = 2048  # per prediction batch: suits the caches of a CPU
@@ -44,7 +45,12 @@ class FinetunedModel(nn.Layer):
         super().__init__()
         self.ernie, self.task, self.task_id = ernie, task, task_id
         self._warned: set[str] = set()  # remarks on rows
-        self.head = task.head(ernie)
+        with calling(task, "head"):
+            self.head = task.head(ernie)
+        if not isinstance(self.head, nn.Layer):
+            raise UserError(
+                f"{named(task, 'head')} returns a {type(self.head).__name__}; expected a layer of paddle.nn"
+            )
         initialize(self.head, ernie.config.initializer_range)
 
     @property
@@ -66,8 +72,10 @@ class FinetunedModel(nn.Layer):
         return self.task.encoder_input(batch)
 
     def head_loss(self, _: str, hidden_TD: paddle.Tensor, batch: Packed) -> Loss:
-        """Return the loss of one batch, given the encoder's hidden states."""
-        return self.task.head_loss(self.head, hidden_TD, batch)
+        """Return the loss of one batch, given the encoder's hidden states.  Raises UserError if it is no such loss."""
+        loss = self.task.head_loss(self.head, hidden_TD, batch)
+        with about(f"kind '{self.task.variant_name}'"):
+            return checked(loss, batch)
 
     def predict(
         self, rows: Iterable[Row | Mapping[str, Any] | str], batch_tokens: int = BATCH_TOKENS

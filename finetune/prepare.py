@@ -17,6 +17,7 @@ from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
 from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.calling import calling
 from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
@@ -60,7 +61,8 @@ def prepare_all(
     for name in NEEDED:
         _check_labeled(task, splits[name])
     labels_from_train = not getattr(task, "labels", True)
-    task = task.adapted_to(splits["train"].rows)
+    with calling(task, "adapted_to"):
+        task = task.adapted_to(splits["train"].rows)
     prepared = _map_splits(
         splits,
         lambda name, split: prepare(
@@ -154,8 +156,10 @@ def prepare(
             say(f"{split.name}: {number:,} of {plural(len(split.rows), 'row')} read, {left / 60:.1f} minutes left")
         try:
             if labeled:
-                task.truth(row)
-            examples.append(make(row, tokenizer))
+                with calling(task, "truth", row.place):
+                    task.truth(row)
+            with calling(task, make.__name__, row.place):
+                examples.append(make(row, tokenizer))
             usable.append(row)
         except UserError as error:
             faults.append(Fault(row.place, str(error)))

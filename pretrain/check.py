@@ -6,7 +6,7 @@ import math
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import paddle
 import paddle.nn.functional as F
 
 from ernie.data.batch import Packed
-from ernie.data.document import IGNORE, Sample
+from ernie.data.document import IGNORE, Sample, content
 from ernie.data.shards import Corpus
 from ernie.data.stream import Feed, Source
 from ernie.errors import UserError
@@ -93,7 +93,7 @@ def _check_samples(source: Source, model: MultiTaskModel) -> Iterator[str]:
     count = min(_DOCUMENTS, len(source.items))
     source.items_per_block()  # raises if there are too few documents, or none gives a sample
     named, again = (list(source.named_samples(0, 0, count)) for _ in range(2))
-    first, second = ([_bytes(one.ids, one.segments, one.labels) for _, one in made] for made in (named, again))
+    first, second = ([content(one.ids, one.segments, one.labels) for _, one in made] for made in (named, again))
     if first != second:
         raise UserError(
             f"task '{source.name}': its samples differ when they are made twice from the same documents, so no run "
@@ -145,16 +145,7 @@ def _check_process(source: Source, another_process: Feed) -> None:
 
 def _batch_bytes(batch: Packed) -> list[bytes]:
     """Serialize a batch for comparison."""
-    return _bytes(batch.ids, batch.segments, {name: labels.values for name, labels in batch.labels.items()})
-
-
-def _bytes(ids: np.ndarray, segments: np.ndarray, labels: Mapping[str, Any]) -> list[bytes]:
-    """Serialize tokens and labels for comparison."""
-    return [
-        ids.tobytes(),
-        segments.tobytes(),
-        *(name.encode() + np.asarray(labels[name]).tobytes() for name in sorted(labels)),
-    ]
+    return content(batch.ids, batch.segments, {name: labels.values for name, labels in batch.labels.items()})
 
 
 def _check_classes(samples: list[Sample], count: int) -> Iterator[str]:

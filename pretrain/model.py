@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import paddle
 from paddle import Tensor, nn
 
@@ -14,9 +12,8 @@ from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.initialization import initialize
-from ernie.model.losses import Loss
+from ernie.model.losses import Loss, checked
 from ernie.model.weights import arrays, set_weights
-from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from pretrain.config import PretrainConfig
 from tasks.base import PretrainTask
@@ -57,19 +54,8 @@ class MultiTaskModel(nn.Layer):
         """
         task = self.objectives[name]
         loss = task.loss(self.heads[task.head_of or name], hidden_TD, batch)
-        if not isinstance(loss, Loss) or not isinstance(loss.total, Tensor) or math.prod(loss.total.shape) != 1:
-            raise UserError(
-                f"task '{name}': its `loss` gives {_described(loss)}; expected a Loss (of ernie.model.losses), whose "
-                "`total` is a tensor of one number"
-            )
-        if loss.count != batch.targets:
-            labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
-            raise UserError(
-                f"task '{name}': its loss is a sum over {plural(loss.count, 'target')}, and a batch of its samples "
-                f"has {plural(batch.targets, 'label')} ({labels}), by whose number the sum is divided: give samples no "
-                "labels but those that the loss counts"
-            )
-        return loss
+        with about(f"task '{name}'"):
+            return checked(loss, batch)
 
     def adopt_masked_head(self) -> None:
         """Make the head of the first masked-token objective the encoder's own masked-token head.
@@ -91,14 +77,6 @@ def _head(name: str, task: PretrainTask, ernie: ErnieModel) -> nn.Layer:
     if not isinstance(head, nn.Layer):
         raise UserError(f"task '{name}': its `head` gives a {type(head).__name__}; expected a layer of paddle.nn")
     return head
-
-
-def _described(loss: object) -> str:
-    """Describe a loss that is invalid."""
-    if not isinstance(loss, Loss):
-        return f"a {type(loss).__name__}"
-    total = f"of the shape {list(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
-    return f"a Loss with a total {total}"
 
 
 def build_model(config: PretrainConfig, tokenizer: Tokenizer) -> MultiTaskModel:

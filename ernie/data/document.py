@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,15 @@ class Mark(IntFlag):
     BEGINS_PARAGRAPH = 1
     TITLE = 2  # the document's title
     HEADING = 4  # a heading inside the document
+
+
+def content(ids: np.ndarray, segments: np.ndarray, labels: Mapping[str, Any]) -> list[bytes]:
+    """Serialize the tokens and labels of a sample, or of a batch, for comparison."""
+    return [
+        ids.tobytes(),
+        segments.tobytes(),
+        *(name.encode() + np.asarray(labels[name]).tobytes() for name in sorted(labels)),
+    ]
 
 
 class Tokens(NamedTuple):

@@ -5,6 +5,7 @@ Legend: T packed tokens, N sequences, P targets, C classes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,10 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ernie.data.batch import Layout
+from ernie.data.batch import Layout, Packed
+from ernie.errors import UserError
 from ernie.kernels.attention import pad
+from ernie.report.words import plural
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,31 @@ class Loss:
     count: int
     logits: Tensor | None
     labels: np.ndarray
+
+
+def checked(loss: object, batch: Packed) -> Loss:
+    """Return the loss of a task.  Raises UserError if it is no Loss, or not the sum over all labels of the batch."""
+    if not isinstance(loss, Loss) or not isinstance(loss.total, Tensor) or math.prod(loss.total.shape) != 1:
+        raise UserError(
+            f"its `loss` gives {_described(loss)}; expected a Loss (of ernie.model.losses), whose `total` is a tensor "
+            "of one number"
+        )
+    if loss.count != batch.targets:
+        labels = ", ".join(f"{len(values.values):,} called '{key}'" for key, values in batch.labels.items())
+        raise UserError(
+            f"its loss is a sum over {plural(loss.count, 'target')}, and a batch of its samples has "
+            f"{plural(batch.targets, 'label')} ({labels}), by whose number the sum is divided: give samples no labels "
+            "but those that the loss counts"
+        )
+    return loss
+
+
+def _described(loss: object) -> str:
+    """Describe a loss that is invalid."""
+    if not isinstance(loss, Loss):
+        return f"a {type(loss).__name__}"
+    total = f"of the shape {list(loss.total.shape)}" if isinstance(loss.total, Tensor) else type(loss.total).__name__
+    return f"a Loss with a total {total}"
 
 
 def cross_entropy(logits_PC: Tensor, labels_P: np.ndarray) -> Loss:
@@ -47,7 +75,9 @@ def binary_cross_entropy(logits_NC: Tensor, labels_NC: np.ndarray) -> Loss:
 
 
 def squared_error(values_N1: Tensor, labels_N: np.ndarray) -> Loss:
-    """Summed squared error of one output per sequence."""
+    """Summed squared error of one output per sequence.  Raises UserError if there are several."""
+    if values_N1.shape[-1] != 1:
+        raise UserError(f"squared_error takes one output per sequence, and there are {values_N1.shape[-1]}")
     difference_N = values_N1.squeeze(-1) - paddle.to_tensor(labels_N.astype("float32"))
     return Loss((difference_N * difference_N).sum(), len(labels_N), values_N1, labels_N)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,10 +19,11 @@ import numpy as np
 from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, is_empty
-from ernie.errors import UserError, nearest
+from ernie.errors import UserError, about, nearest
 from ernie.registry import Registry
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import pair, single
+from tasks.downstream.calling import calling, named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -203,9 +205,26 @@ class FinetuneTask(ABC):
 
     def scores(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, float]:
         """Score the answers to these rows, the deciding measure first."""
-        targets = [self.truth(row) for row in rows]
-        predictions = [self.prediction(answer) for answer in answers]
-        return {name: float(self.measures[name](targets, predictions)) for name in self.scored_by}
+        targets, predictions = [], []
+        for row, answer in zip(rows, answers, strict=True):
+            if not isinstance(answer, dict):
+                raise UserError(
+                    f"{row.place}: {named(self, 'answer')} returns {shortened(answer)}; expected a dict, whose first "
+                    "value is the answer itself"
+                )
+            with calling(self, "truth", row.place):
+                targets.append(self.truth(row))
+            with calling(self, "prediction", row.place):
+                predictions.append(self.prediction(answer))
+        return {name: self._score(name, targets, predictions) for name in self.scored_by}
+
+    def _score(self, name: str, targets: Sequence[Any], predictions: Sequence[Any]) -> float:
+        with calling(self, name):
+            score = self.measures[name](targets, predictions)
+        try:
+            return float(score)
+        except (TypeError, ValueError):
+            raise UserError(f"{named(self, name)} returns {shortened(score)}; expected a number, the score") from None
 
     def scores_by_label(self, rows: Sequence[Row], answers: Sequence[Answer]) -> dict[str, LabelScores]:
         """Score the answers to these rows for each label, tag or type of entity; empty for kinds without any."""
@@ -267,7 +286,9 @@ class LogitsTask(FinetuneTask):
         return ernie.encode_packed(batch, task_id, self.reads(batch.layout))
 
     def head_loss(self, head: nn.Layer, hidden_TD: Tensor, batch: Packed) -> Loss:
-        return self.loss(self.float_logits(head, hidden_TD, batch.layout), batch)
+        logits = self.float_logits(head, hidden_TD, batch.layout)
+        with about(named(self, "loss")), calling(self, "loss"):
+            return self.loss(logits, batch)
 
     def float_logits(self, head: nn.Layer, hidden_TD: Tensor, layout: Layout) -> Tensor:
         """Return the logits in float32, also from half precision on a GPU."""
@@ -279,7 +300,8 @@ class LogitsTask(FinetuneTask):
         packed = pack([sample for example in examples for sample in example.samples])
         logits = finite(self.float_logits(head, self.encode(ernie, head, packed, task_id), packed.layout).numpy())
         parts = iter(np.split(logits, packed.layout.offsets[1:-1]) if self.per_token else logits)
-        return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
+        with calling(self, "answer"):
+            return [self.answer(example, [next(parts) for _ in example.samples]) for example in examples]
 
 
 @dataclass(frozen=True, kw_only=True)

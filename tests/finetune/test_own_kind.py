@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import paddle
@@ -74,6 +75,109 @@ def test_trials_are_not_reused_after_the_plug_in_was_edited(folder: Path) -> Non
     done = python(*command, cwd=folder, path=[folder])
     assert done.returncode == 2
     assert "trained on other inputs under the same name: plugins.marks changed since" in done.stderr
+
+
+TRUTH = "        return int(grade)\n"
+LOSS = '        return squared_error(logits, batch.labels["label"].values)\n'
+ANSWER = '        return {"grade": min(max(round(float(logits[0][0])), self.lowest), self.highest)}\n'
+KAPPA = '    return float(np.nan_to_num(cohen_kappa_score(labels, predictions, weights="quadratic")))\n'
+OUTPUTS = "        return 1\n"
+
+
+@pytest.fixture
+def edit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], list[str]]:
+    """A function that edits the example kind and returns the words that check a run of the edited one."""
+    monkeypatch.syspath_prepend(str(folder))
+
+    def edit(line: str, replacement: str) -> list[str]:
+        text = (ROOT / "examples" / "grades.py").read_text(encoding="utf-8")
+        assert text.count(line) == 1
+        name = folder.name  # each test imports a module of its own
+        text = text.replace(line, replacement).replace('task("grade"', f'task("{name}"')
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        return ["check", "grades.yaml", "--set", f"plugins=[{name}]", "--set", f"task.kind={name}"]
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        (TRUTH, "        import random\n        return random.randint(1, 5)\n", "KIND: its `truth` returns "),
+        (TRUTH, "        return None\n", "train.tsv:2: KIND: its `truth` returns None; expected the row's target"),
+        (TRUTH, "        return grade\n", "train.tsv:2: KIND: its `target` gives the label '"),
+        (TRUTH, "        return float('nan')\n", "KIND: its `target` gives the label nan; expected finite"),
+        (
+            "    target = truth\n",
+            "    def target(self, row):\n        import random\n        return random.random()\n",
+            "train.tsv:2: KIND: its `target` gives something else when called again for the row",
+        ),
+        (
+            "usual: ClassVar = 2",
+            "usual: ClassVar = 5",
+            "KIND: its `usual` is 5, and it has 2 measures: kappa, accuracy; expected how many",
+        ),
+        (LOSS, LOSS.replace("\n", ".total\n"), "KIND: its `loss` gives a Tensor; expected a Loss (of"),
+        (
+            LOSS,
+            "        from ernie.model.losses import Loss\n        return Loss(logits.mean(), 1, None, None)\n",
+            "KIND: its loss is a sum over 1 target, and a batch of its samples has 16 labels",
+        ),
+        (OUTPUTS, "        return 3\n", "KIND: its `loss`: squared_error takes one output per sequence"),
+        (
+            OUTPUTS,
+            "        return 1\n\n    def head(self, model):\n        pass\n",
+            "KIND: its `head` returns a NoneType; expected a layer of paddle.nn",
+        ),
+        (ANSWER, "        return 3\n", "dev.tsv:2: KIND: its `answer` returns 3; expected a dict"),
+        (KAPPA, "    pass\n", "KIND: its `kappa` returns None; expected a number"),
+    ],
+)
+def test_a_kind_that_gives_the_wrong_things_is_reported(
+    edit: Callable[[str, str], list[str]],
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    replacement: str,
+    message: str,
+) -> None:
+    words = edit(line, replacement)
+    assert main(words) == 2
+    assert message.replace("KIND", f"kind '{words[-1].removeprefix('task.kind=')}'") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "replacement", "message"),
+    [
+        (TRUTH, "        return {}[grade]\n", r"`truth` failed at train.tsv:2: KeyError\('\d'\)"),
+        (
+            "    target = truth\n",
+            "    def target(self, row):\n        return {}[1]\n",
+            r"`training_example` failed at train.tsv:2: KeyError\(1\)",
+        ),
+        (LOSS, "        return logits.no_such_thing\n", "`loss` failed: AttributeError"),
+        (OUTPUTS, "        return None\n", "`head` failed: TypeError"),
+        (
+            "self, example: Example, logits: list",
+            "self, logits: list",
+            r"`answer` failed: TypeError\(.*answer\(\) takes",
+        ),
+        (ANSWER, '        return {"mark": 1}\n', r"`prediction` failed at dev.tsv:2: KeyError\('grade'\)"),
+        (KAPPA, "    return 1 / 0\n", "`kappa` failed: ZeroDivisionError"),
+    ],
+)
+def test_an_exception_in_a_kind_names_its_method_and_the_row(
+    edit: Callable[[str, str], list[str]], line: str, replacement: str, message: str
+) -> None:
+    words = edit(line, replacement)
+    with pytest.raises(RuntimeError, match=f"^kind '{words[-1].removeprefix('task.kind=')}': its {message}"):
+        main(words)
+
+
+def test_a_score_that_is_not_finite_is_noted(
+    edit: Callable[[str, str], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(edit(KAPPA, "    return float('nan')\n")) == 0
+    assert "note: kappa is nan on the first 4 rows of dev; no checkpoint is best by that" in capsys.readouterr().out
 
 
 def test_a_grade_outside_the_scale_is_reported_with_its_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
