@@ -276,10 +276,11 @@ def test_a_tiny_encoder_learns_it(toy: Toy, trained: Trained) -> None:
         assert best > 0.85
 
 
-def test_a_kind_of_ours_says_how_to_read_its_logits(toy: Toy) -> None:
-    if not isinstance(toy.task, LogitsTask) or toy.task.variant_name == PLUGIN:
-        pytest.skip("a kind without logits, or a user's")
-    assert re.fullmatch(r"[A-Z][^\n]*[^.]\.", toy.task.reading)
+@pytest.mark.parametrize(
+    "task", [toy.task for name, toy in TOYS.items() if isinstance(toy.task, LogitsTask) and name != PLUGIN]
+)
+def test_a_kind_of_ours_says_how_to_read_its_logits(task: LogitsTask) -> None:
+    assert re.fullmatch(r"[A-Z][^\n]*[^.]\.", task.reading)
 
 
 @pytest.mark.parametrize("budget", [1, 40, 100_000])
