@@ -193,8 +193,11 @@ class Share(Sequence[Document]):
         return self._count
 
     def __getitem__(self, i: int) -> Document:  # type: ignore[override]
-        [index] = self._indices(np.array([range(self._count)[i]]))
-        return self._split[int(index)]
+        return self._split[self._index(i)]
+
+    def source(self, i: int) -> str:
+        """Return the source of document `i`, as 'file:line'."""
+        return self._split.source(self._index(i))
 
     @property
     def tokens(self) -> int:
@@ -212,6 +215,9 @@ class Share(Sequence[Document]):
         for first in range(0, self._count, _BLOCK):
             found += self._split.totals(self._indices(np.arange(first, min(first + _BLOCK, self._count))))
         return found
+
+    def _index(self, i: int) -> int:
+        return int(self._indices(np.array([range(self._count)[i]]))[0])
 
     def _indices(self, positions: np.ndarray) -> np.ndarray:
         """Return the split's indices of the documents at these positions."""

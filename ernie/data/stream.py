@@ -27,7 +27,8 @@ import numpy as np
 from ernie.data import order
 from ernie.data.batch import Packed, pack, plan
 from ernie.data.document import Sample
-from ernie.errors import UserError, about
+from ernie.data.shards import Share, Split
+from ernie.errors import UserError
 from ernie.runtime import initialize_worker
 from ernie.text.tokenizer import Tokenizer
 
@@ -131,12 +132,16 @@ class Source:
     def _error_context(self, index: int) -> Iterator[None]:
         """Prefix errors with the task and the item that the samples were made from."""
         try:
-            with about(f"task '{self.name}', item {index} of its documents"):
-                yield
-        except UserError:
-            raise
+            yield
+        except UserError as error:
+            raise UserError(f"task '{self.name}', {self._named(index)}: {error}") from None
         except Exception as error:
-            raise RuntimeError(f"task '{self.name}' failed at item {index} of its documents: {error!r}") from error
+            raise RuntimeError(f"task '{self.name}' failed at {self._named(index)}: {error!r}") from error
+
+    def _named(self, index: int) -> str:
+        """Name an item in a message, a document of a corpus with its file and line."""
+        place = f" ({self.items.source(index)})" if isinstance(self.items, Split | Share) else ""
+        return f"item {index} of its documents{place}"
 
     def batches(self, epoch: int, first: int, last: int) -> list[Packed]:
         """Return the batches of the block of items [first, last)."""

@@ -177,6 +177,8 @@ def test_errors_in_a_custom_task_are_reported(
     assert message in error
     assert "mine" in error
     assert status == (1 if message.startswith("failed") else 2)
+    if status == 1:
+        assert re.search(r"failed at item \d+ of its documents \(\S+:\d+\): AttributeError", error)
 
 
 @pytest.mark.parametrize(

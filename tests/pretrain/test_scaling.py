@@ -45,6 +45,7 @@ def test_a_smaller_share_is_a_subset_of_every_larger_one(corpus: Path) -> None:
     for share in shares:
         assert share.tokens == sum(len(document.ids) for document in share)
         assert share.sentences == sum(map(len, share))
+        assert share.source(0) == train.source(share[0].index)
     assert shares[-1].tokens == train.tokens
     with pytest.raises(IndexError):
         shares[0][len(shares[0])]
