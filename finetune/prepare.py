@@ -16,13 +16,14 @@ from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.config import DataConfig
-from tasks.downstream.base import Example, FinetuneTask
+from tasks.downstream.base import Example, FinetuneTask, LogitsTask
 from tasks.downstream.calling import calling
 from tasks.downstream.labels import UnknownLabel
 
 T = TypeVar("T")
 R = TypeVar("R")
 NEEDED = ("train", "dev")
+_SEEN = 0.05  # share of rows: some short texts are common
 _PROGRESS_INTERVAL = 15.0  # seconds of reading between progress messages
 _VARIABLE_PARTS = re.compile(r"'[^']*'|\d+")  # the parts that differ between messages about the same fault
 
@@ -79,6 +80,8 @@ def prepare_all(
     for name, other in prepared.items():
         if name != "train" and other.labeled:
             other.remarks.extend(_unseen_labels(task, prepared["train"], other))
+            if isinstance(task, LogitsTask):  # others may read sound, of which the tokens tell nothing
+                other.remarks.extend(_seen_texts(prepared["train"], other))
     return task, prepared
 
 
@@ -221,6 +224,22 @@ def _header_like_labels(task: FinetuneTask, train: Prepared) -> list[str]:
         for label, places in _label_places(task, train).items()
         if len(places) == 1 and places[0].endswith(":1")
     ]
+
+
+def _seen_texts(train: Prepared, other: Prepared) -> list[str]:
+    """Return a remark if more rows of a split than chance explains have the very text of a row of train."""
+    known = {_text(example) for example in train.examples}
+    seen = [row for row, example in zip(other.rows, other.examples, strict=True) if _text(example) in known]
+    if len(seen) <= _SEEN * len(other):
+        return []
+    return [
+        f"{other.name}: {len(seen):,} of {plural(len(other), 'row')} have the text of a row of train, the first at "
+        f"{seen[0].place}; scores on them say nothing about new text"
+    ]
+
+
+def _text(example: Example) -> bytes:
+    return b"|".join(sample.ids.tobytes() for sample in example.samples)
 
 
 def _unseen_labels(task: FinetuneTask, train: Prepared, other: Prepared) -> list[str]:

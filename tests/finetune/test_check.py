@@ -94,6 +94,15 @@ def test_errors_are_reported(
     assert "one step" not in captured.out
 
 
+def test_a_split_with_the_texts_of_train_is_noted(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "new.tsv").write_text("text\tlabel\ngood bad bad good\tpraise\nbad good bad\tblame\n", encoding="utf-8")
+    assert main(["check", "task.yaml", "--set", "data.dev=new.tsv"]) == 0
+    assert "of a row of train" not in capsys.readouterr().out
+    assert main(["check", "task.yaml", "--set", "data.dev=train.tsv"]) == 0
+    note = "note: dev: 160 of 160 rows have the text of a row of train, the first at train.tsv:2; scores on them say"
+    assert note in capsys.readouterr().out
+
+
 def test_errors_in_several_splits_are_reported_together(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "dev.tsv").write_text(TWO + "film\n", encoding="utf-8")
     (work / "test.tsv").write_text(TWO + "film\tpraise\tx\n", encoding="utf-8")
