@@ -201,7 +201,7 @@ def _split_remarks(task: FinetuneTask, split: Split, examples: Sequence[Example]
     if cut:
         rows_cut = "every row" if len(cut) == len(examples) else f"{len(cut):,} of {plural(len(examples), 'row')}"
         remarks.append(
-            f"{split.name}: {rows_cut} cut to max_len {task.max_len}, the first at {split.rows[cut[0]].place}; "
+            f"{split.name}: {rows_cut} cut to {task.cut_to}, the first at {split.rows[cut[0]].place}; "
             f"{plural(sum(examples[i].cut for i in cut), 'token')} not seen"
         )
     empty = [i for i, example in enumerate(examples) if example.empty]

@@ -106,6 +106,11 @@ class FinetuneTask(ABC):
         return self.metrics or tuple(self.measures)[: self.usual]
 
     @property
+    def cut_to(self) -> str:
+        """The setting, with its value, to which texts that are too long are cut."""
+        return f"max_len {self.max_len}"
+
+    @property
     def clipped_apart(self) -> tuple[str, ...]:
         """The parts of the head with a loss of their own, from which nothing else learns.
 

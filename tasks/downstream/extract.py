@@ -73,6 +73,10 @@ class Extract(LogitsTask):
             raise UserError("max_answer and stride: expected at least 1 and 0")
 
     @property
+    def cut_to(self) -> str:
+        return f"max_question {self.max_question}"  # the context is never cut, but divided into windows
+
+    @property
     def texts(self) -> tuple[str, ...]:
         return self.question, self.context
 

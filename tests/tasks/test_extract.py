@@ -113,7 +113,7 @@ class TestWindows:
     def test_a_long_question_is_truncated_and_counted(self) -> None:
         asked = row("Paris is the capital") | {"question": "where was it what is"}
         example = TASK.example(Row(asked), TOKENIZER)
-        assert example.cut == 2
+        assert (example.cut, TASK.cut_to) == (2, "max_question 3")
         assert example.notes[1][0].begins == 3 + 2
 
     @pytest.mark.parametrize(
