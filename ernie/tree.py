@@ -218,9 +218,10 @@ def _override(tree: Value, override: str) -> Value:
         raise ConfigError([f"--set {override}: expected key=value, for instance --set train.rate.peak=5e-5"])
     where = f"--set {key.strip()}"
     # A mark by itself, such as a delimiter, is meant as one; in YAML it would begin something else, or be nothing.
-    mark = len(text.strip()) == 1 and not text.strip().isalnum() and text.strip() != "~"
-    parsed = Value(text.strip(), where) if mark else _parse(text, where)
-    value = Value(parsed.data if text.strip() else None, where)
+    given = text.strip()
+    is_mark = len(given) == 1 and not given.isalnum() and given != "~"
+    parsed = Value(given, where) if is_mark else _parse(text, where)
+    value = Value(parsed.data if given else None, where)
     for part in reversed(key.strip().split(".")):
         value = Value({part: value}, where)
     return _merge(tree, value)

@@ -67,7 +67,7 @@ class History:
 def read_history(folder: Path) -> History:
     """Return the history of the run in `folder`.  Raises UserError if its metrics file is missing or damaged."""
     with reading_records(folder):
-        return _history(list(read_records(folder)))
+        return _history(read_records(folder))
 
 
 @contextmanager

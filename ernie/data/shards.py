@@ -27,8 +27,8 @@ from ernie.text.tokenizer import Tokenizer
 SPLITS = ("train", "held_out")
 SUFFIXES = ("ids", "flags", "ends", "marks", "docs")
 # The document's end offsets in tokens and sentences of the shard; its source: index into sources.json, and line.
-_BLOCK = 1 << 20  # documents that are counted at once, so that memory stays bounded
 DOC_COLUMNS = ("token_end", "sentence_end", "source", "line")
+_BLOCK = 1 << 20  # documents that are counted at once, so that memory stays bounded
 
 
 def dtypes(vocab_size: int) -> dict[str, np.dtype[Any]]:

@@ -69,7 +69,8 @@ def costs(rungs: Sequence[Rung], configs: Sequence[PretrainConfig]) -> list[Cost
             texts[rung.share] = training_split(config, Corpus.open(config.corpus)).tokens
         work, text = work_planned(config), texts[rung.share]
         steps = sum(sum(stage.values()) for stage in config.schedule.table)
-        measured = sum(stage.get(_measured_task(config), 0) for stage in config.schedule.table)
+        task = _measured_task(config)
+        measured = sum(stage.get(task, 0) for stage in config.schedule.table)
         passes, flops = measured * work.all_tokens / text, steps * work.flops
         found.append(Cost(rung.folder.name, text, work.weights, steps, passes, flops))
     return found

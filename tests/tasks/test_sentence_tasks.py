@@ -190,9 +190,7 @@ def test_passages_split_after_any_sentence_and_random_ones_too() -> None:
         lengths.add((len(first), len(second)))
     assert starts == {FOLLOWS: {14, 18}, OTHER_DOCUMENT: {1002 + 2 * i for i in range(8)}}
     # A little less than the shorter candidate: of 2 to 8 tokens after the first sentence, 2 or 4 after the second.
-    assert {first for first, _ in lengths} == {4, 8}
-    assert max(second for first, second in lengths if first == 8) < 4
-    assert max(second for _, second in lengths) < 8
+    assert lengths == {*((4, second) for second in (1, 3, 4, 5, 6, 7)), (8, 1), (8, 3)}
 
 
 def test_the_end_of_a_sentence_does_not_tell_whether_a_passage_follows() -> None:

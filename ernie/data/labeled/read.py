@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, zip_longest
@@ -65,13 +64,15 @@ def raise_faults(faults: Sequence[Fault]) -> None:
     """
     if not faults:
         return
-    alike = Counter(fault.reason for fault in faults)
-    firsts = list({fault.reason: fault for fault in reversed(faults)}.values())[::-1][:_SHOWN]
+    kinds: dict[str, list[Fault]] = {}
+    for fault in faults:
+        kinds.setdefault(fault.reason, []).append(fault)
+    shown = list(kinds.values())[:_SHOWN]
     lines = [
-        f"{fault} ({plural(alike[fault.reason] - 1, 'more row')} alike)" if alike[fault.reason] > 1 else str(fault)
-        for fault in firsts
+        f"{alike[0]} ({plural(len(alike) - 1, 'more row')} alike)" if len(alike) > 1 else str(alike[0])
+        for alike in shown
     ]
-    more = len(faults) - sum(alike[fault.reason] for fault in firsts)
+    more = len(faults) - sum(map(len, shown))
     raise UserError("\n".join(lines + ([f"and {plural(more, 'more row')} that cannot be used"] if more else [])))
 
 
