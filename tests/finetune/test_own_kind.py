@@ -103,7 +103,7 @@ def edit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], 
 @pytest.mark.parametrize(
     ("line", "replacement", "message"),
     [
-        (TRUTH, "        import random\n        return random.randint(1, 5)\n", "KIND: its `truth` returns "),
+        (TRUTH, "        import random\n        return random.random()\n", "KIND: its `truth` returns "),
         (TRUTH, "        return None\n", "train.tsv:2: KIND: its `truth` returns None; expected the row's target"),
         (TRUTH, "        return grade\n", "train.tsv:2: KIND: its `target` gives the label '"),
         (TRUTH, "        return float('nan')\n", "KIND: its `target` gives the label nan; expected finite"),
