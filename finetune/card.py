@@ -23,7 +23,8 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
     lines = [
         f"# {folder.name}",
         "",
-        f"A model of the kind `{config.task.variant_name}`, fine-tuned from `{config.model}` with ernie {__version__}.",
+        f"A model of the kind `{config.task.variant_name}`, fine-tuned from `{config.model}`"
+        f"{' and its head' if config.head == 'keep' else ''} with ernie {__version__}.",
         "",
         "## Scores",
         "",

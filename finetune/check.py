@@ -20,7 +20,8 @@ from finetune.check_kind import check_kind
 from finetune.config import FinetuneConfig
 from finetune.loop import finetune, planned_steps
 from finetune.prepare import Prepared, describe, prepare_all
-from finetune.run import check_segments, load_encoder
+from finetune.run import check_segments
+from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
 from tasks.downstream.base import FinetuneTask
 
 _ROWS = {"train": 16, "dev": 4}  # of the trial step and of the scoring, where a voice takes long for each row
@@ -34,7 +35,11 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
     yield f"ok: its {shape.max_positions} positions are enough for samples of {config.task.max_len} tokens"
     tokenizer = tokenizer_of(ernie)
-    task, splits = prepare_all(config.task, config.data, tokenizer)
+    if config.head == "keep":
+        yield f"ok: its head is kept, that of a run of the kind {config.task.variant_name}"
+    if remark := remark_on_head(config):
+        yield f"note: {remark}"
+    task, splits = prepare_all(starting_task(config), config.data, tokenizer)
     check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         yield f"ok: {describe(split)}"
@@ -101,7 +106,7 @@ def _try_step(config: FinetuneConfig, ernie: ErnieModel, task: FinetuneTask, few
     settings = replace(config.train, epochs=1, batch=_ROWS["train"], batch_tokens=0, evaluations=1, rate=rate)
     began = time.monotonic()
     with computing(config.train.precision, config.train.amp_level):
-        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed)
+        _, curve = finetune(ernie, task, few["train"], few["dev"], settings, config.seed, head=kept_head(config))
     loss, seconds = curve[-1].loss, time.monotonic() - began
     if not np.isfinite(loss):
         raise TrainingFailed(f"the loss of the first step is {loss}: is the model damaged?")

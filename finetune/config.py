@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
 from ernie.config import build, check_least, check_seed, read
@@ -140,7 +141,8 @@ class SubmissionConfig:
 class FinetuneConfig:
     """One downstream task: its kind, data, encoder and training settings.
 
-    `model` is the folder of an encoder or of a run, or the name of a published encoder.  `local` describes the same
+    `model` is the folder of an encoder or of a run, or the name of a published encoder.  Its head is a new one, or with
+    `head: keep` that of the run `model`, of the same kind, from which training goes on.  `local` describes the same
     data as files in a folder and replaces `data` when `--data DIR` names that folder.  With `seeds` above 1 everything
     is repeated with consecutive seeds that start at `seed`.  A trial is saved every `save_minutes` (0: never) and when
     it is stopped; the same command then resumes it.  `published` holds scores to show beside ours, times 100 as papers
@@ -151,6 +153,7 @@ class FinetuneConfig:
     data: DataConfig = field(default_factory=DataConfig)
     local: DataConfig | None = None
     model: str = ""
+    head: Literal["new", "keep"] = "new"
     train: TrainConfig = field(default_factory=TrainConfig)
     grid: GridConfig = field(default_factory=GridConfig)
     seed: int = 0

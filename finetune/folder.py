@@ -31,6 +31,7 @@ from finetune.checkpoint import FOLDER as CHECKPOINTS
 from finetune.config import FinetuneConfig, load
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
+from finetune.start import kept_head
 from finetune.trial import SCORES_FILE
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TRIALS_FOLDER, check_finished
@@ -100,14 +101,15 @@ def read_inputs(folder: Path) -> dict[str, str]:
 def inputs_of(encoder: str, splits: Mapping[str, Prepared | Split], config: FinetuneConfig) -> dict[str, str]:
     """Return fingerprints of a run's training inputs, named after the keys of its configuration.
 
-    They cover the encoder, each split's rows and the files that they name, the task's own files, and the plug-ins'
-    code.
+    They cover the encoder, a head that is kept, each split's rows and the files that they name, the task's own files,
+    and the plug-ins' code.
     """
     task = config.task
     rows = {f"data.{name}": _rows_fingerprint(split.rows, task) for name, split in splits.items()}
     files = {f"task.{field}": file_sha256(file) for field, file in task.learns_from.items()}
     code = {f"plugins.{name}": digest for name, digest in plugin_sources(config.plugins).items()}
-    return {"model": encoder, **rows, **files, **code}
+    head = kept_head(config)
+    return {"model": encoder, **({"head": file_sha256(head)} if head else {}), **rows, **files, **code}
 
 
 def encoder_fingerprint(ernie: ErnieModel) -> str:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from ernie.model.encoder import EncoderLayer
 from ernie.model.ernie import ErnieModel
 from ernie.model.speech import SpeechFrontend
 from ernie.model.translation import TranslationHead
-from ernie.model.weights import arrays, set_weights
+from ernie.model.weights import arrays, load_weights, set_weights
 from ernie.parallel.world import World
 from ernie.train.loss_scale import LossScale
 from ernie.train.trainer import StepReport, Trainer, TrainingStopped
@@ -50,10 +51,12 @@ def finetune(
     evaluated: Callable[[Evaluation], None] | None = None,
     world: World | None = None,
     checkpoints: TrialCheckpoints | None = None,
+    head: Path | None = None,
 ) -> tuple[FinetunedModel, list[Evaluation]]:
     """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
-    The seed determines row order, dropout and the head's initial weights.  `world` is the group of processes that
+    The seed determines row order, dropout and the initial weights of the head, unless they are those of the file
+    `head`.  `world` is the group of processes that
     train together; the returned model is the first process's.  Training resumes from the latest of the `checkpoints`
     and writes new ones.  When the loss, gradients or outputs are no longer finite, the best model so far is returned,
     with a warning (a Remark); raises TrainingFailed if there is none yet.
@@ -61,7 +64,7 @@ def finetune(
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found
     state = TrialState() if checkpoint is None else read_trial_state(checkpoint)
-    model = full_model = _build_model(ernie, task, config, seed, world.layout.replicas)
+    model = full_model = _build_model(ernie, task, config, seed, world.layout.replicas, head)
     if checkpoint is not None:
         set_model(model, checkpoint)
     if world.splits and world.is_first:
@@ -156,12 +159,14 @@ def _stop_early(problem: str, config: TrainConfig, steps: int, evaluations: Sequ
 
 
 def _build_model(
-    ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int
+    ernie: ErnieModel, task: FinetuneTask, config: TrainConfig, seed: int, replicas: int, head: Path | None
 ) -> FinetunedModel:
     paddle.seed(order.key(seed, "head") % 2**31)
     ernie.masked_head = None  # fine-tuning changes the encoder, so its pretraining head no longer fits
     model = FinetunedModel(ernie, task, config.task_id)
     task.initialize(ernie, model.head)
+    if head is not None:
+        load_weights(model.head, head)
     if config.dropout is not None:
         _set_dropout(model, config.dropout)
     if replicas > 1 and any(isinstance(layer, nn.BatchNorm1D) for layer in model.sublayers()):

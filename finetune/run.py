@@ -20,10 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import paddle
-
 from ernie.atomic import disk_guard, put_text
-from ernie.data import order
 from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
@@ -44,6 +41,7 @@ from finetune.latency import measure_latency, write_latency
 from finetune.loop import best_of, finetune, planned_steps, unlearned
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared, describe, prepare_all
+from finetune.start import kept_head, load_encoder, remark_on_head, starting_task
 from finetune.trial import SCORES_FILE, Result, Trial, best_trial, trial_name
 from tasks.downstream.base import FinetuneTask
 from tasks.downstream.saved import TRIALS_FOLDER
@@ -68,9 +66,11 @@ def run(
     ernie = load_encoder(config)
     world.layout.check(sizes(ernie.config, world.layout))
     say(f"model: {config.model}")
+    if remark := remark_on_head(config):
+        say(f"note: {remark}")
     if config.train.dropout is None and not ernie.config.dropout and not config.task.leaves_encoder:
         say("note: this encoder was pretrained without dropout; with few rows `train.dropout: 0.1` is usually better")
-    task, splits = prepare_all(config.task, config.data, tokenizer_of(ernie), say)
+    task, splits = prepare_all(starting_task(config), config.data, tokenizer_of(ernie), say)
     check_segments(splits["train"], ernie, config.model)
     for split in splits.values():
         say(describe(split))
@@ -125,35 +125,6 @@ def _write_results(folder: Path, config: FinetuneConfig, result: Result, splits:
 def sizes(shape: EncoderConfig, layout: ParallelConfig) -> Sizes:
     """Return the sizes that a parallel layout has to divide; a run makes as many micro-batches as the layout needs."""
     return Sizes.of(shape, 2 * layout.replicas * layout.pipeline)
-
-
-def read_encoder(path: str | Path, seed: int = 0) -> ErnieModel:
-    """Load an encoder; weights that its checkpoint lacks, such as a pooler's, are initialized from the seed."""
-    paddle.seed(order.key(seed, "encoder") % 2**31)
-    return ErnieModel.from_pretrained(path)
-
-
-def load_encoder(config: FinetuneConfig, seed: int = 0) -> ErnieModel:
-    """Load the encoder that a configuration names; weights that its checkpoint lacks are initialized from the seed.
-
-    Raises UserError when there is none, or when the task cannot be trained with it.
-    """
-    if not config.model:
-        raise UserError("model: which encoder? Give --model, or the key `model`")
-    ernie = read_encoder(config.model, seed)
-    if ernie.tokenizer is None:
-        raise UserError(f"{config.model}: has no tokenizer; put its vocabulary into its folder 'tokenizer'")
-    config.task.check_fits(ernie.config.max_positions, config.model)
-    config.task.check_tokenizer(ernie.tokenizer)
-    task_ids = ernie.config.task_vocab_size
-    if config.train.task_id >= max(1, task_ids):
-        many = f"a number below {task_ids}, which is how many task embeddings {config.model} has"
-        raise UserError(
-            f"train.task_id: expected {many if task_ids else f'0, as {config.model} has no task embeddings'}, "
-            f"found {config.train.task_id}"
-        )
-    config.task.check_encoder(ernie, config.train.task_id, config.model)
-    return ernie
 
 
 def check_segments(train: Prepared, ernie: ErnieModel, model: str | Path) -> None:
@@ -245,7 +216,17 @@ class _Runner:
             patient = self.world.layout.processes > 1
             with Interrupt(log.say, "finishing this step and saving", patient=patient) as interrupt:
                 outcome = finetune(
-                    ernie, self.task, train, dev, settings, seed, log_step, evaluated, self.world, checkpoints
+                    ernie,
+                    self.task,
+                    train,
+                    dev,
+                    settings,
+                    seed,
+                    log_step,
+                    evaluated,
+                    self.world,
+                    checkpoints,
+                    kept_head(self.config),
                 )
                 stop()
                 return outcome

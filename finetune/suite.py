@@ -16,7 +16,8 @@ from ernie.shipped import configs
 from finetune.config import DataConfig, FinetuneConfig, load
 from finetune.folder import CONFIG_FILE, encoder_fingerprint, inputs_of, read_inputs
 from finetune.prepare import NEEDED, read_splits
-from finetune.run import read_encoder, run
+from finetune.run import run
+from finetune.start import read_encoder
 from finetune.trial import SCORES_FILE
 
 _NOT_ASKED_FOR = "not asked for"

@@ -57,7 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.parallel.world import World
     from finetune.card import score_table
     from finetune.folder import check_folder
-    from finetune.run import load_encoder, run, sizes
+    from finetune.run import run, sizes
+    from finetune.start import load_encoder
 
     def say(sentence: str) -> None:
         if not arguments.quiet:

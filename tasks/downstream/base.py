@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, replace
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ernie.model.losses import Loss
     from ernie.parallel.layout import ParallelConfig
 
+Own = TypeVar("Own", bound="FinetuneTask")
 Answer = dict[str, Any]  # the output for a row: plain data, whose first key is the answer itself
 LabelScores = dict[str, float]  # precision, recall, f1, and the number of targets
 Measure = Callable[[Sequence[Any], Sequence[Any]], float]  # targets, predictions -> the score
@@ -75,6 +76,8 @@ class FinetuneTask(ABC):
     usual: ClassVar[int] = 1  # how many of them are used by default
     answer_field: ClassVar[str] = "label"  # the field that names the column of targets
     files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
+    # Fields that mean something to the head's weights, such as labels: a run that keeps a head takes them from there.
+    head_fields: ClassVar[tuple[str, ...]] = ()
     variant_key: ClassVar[str] = "kind"
 
     def file_fingerprint(self, row: Row) -> bytes:
@@ -150,6 +153,21 @@ class FinetuneTask(ABC):
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         """Return the task with what it derives from the training rows, such as the labels if none are given."""
         return self
+
+    def with_values_of(self: Own, before: FinetuneTask, names: Sequence[str], whose: str) -> Own:
+        """Return the task with the values of these fields of a task before; `whose` names it in messages.
+
+        Raises UserError for a field that has another value and not its default.
+        """
+        values = {name: getattr(before, name) for name in names}
+        for field in fields(self):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            if field.name in values and (own := getattr(self, field.name)) not in (default, values[field.name]):
+                raise UserError(
+                    f"task.{field.name}: is {shortened(own)}, and {whose} has learned with "
+                    f"{shortened(values[field.name])}; take the key out"
+                )
+        return replace(self, **values)
 
     @abstractmethod
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:

@@ -28,6 +28,7 @@ class Classify(TextTask):
     all_labels: bool = False
 
     measures: ClassVar = {"accuracy": accuracy, "f1": f1, "macro_f1": macro_f1, "matthews": matthews}
+    head_fields: ClassVar = ("labels",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

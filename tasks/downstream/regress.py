@@ -37,6 +37,7 @@ class Regress(TextTask):
 
     measures: ClassVar = {"pearson": pearson, "spearman": spearman, "mean_squared_error": mean_squared_error}
     usual: ClassVar = 2
+    head_fields: ClassVar = ("scale",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -55,6 +55,14 @@ def write_task(folder: Path, task: FinetuneTask, task_id: int) -> None:
     (folder / TASK_FILE).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def kind_of(folder: Path) -> str | None:
+    """Return the kind of a model's task, without importing it; None if that cannot be read."""
+    try:
+        return read_json(folder / TASK_FILE, {"task": (dict,)}, "")["task"].get("kind")
+    except UserError:
+        return None
+
+
 def read_task(folder: Path) -> tuple[FinetuneTask, int]:
     """Read what `write_task` wrote.  Raises UserError if it is damaged."""
     path = folder / TASK_FILE

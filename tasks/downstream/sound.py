@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from io import SEEK_END, BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class SoundTask(FinetuneTask):
     features: FeatureConfig = field(default_factory=FeatureConfig)
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
+
+    head_fields: ClassVar[tuple[str, ...]] = ("features", "mean", "deviation")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -79,6 +79,7 @@ class Synthesize(SoundTask):
     measures: ClassVar = {"mcd": mcd}
     answer_field: ClassVar[str] = "audio"
     files: ClassVar = ("dictionary",)
+    head_fields: ClassVar = (*SoundTask.head_fields, "voice", "pace", "loudness")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -196,17 +197,15 @@ class Synthesize(SoundTask):
                 f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learned texts of {teacher.max_len} "
                 "tokens at most; set it so"
             )
-        values = {name: getattr(teacher, name) for name in ("mean", "deviation", "pace", "loudness")}
-        for name, value in values.items():
-            if (given := getattr(self, name)) and given != value:
-                raise UserError(f"{name}: is that of the teacher, {value}; take the key out")
+        derived = ("mean", "deviation", "pace", "loudness")
+        adapted = self.with_values_of(teacher, derived, f"the teacher, {self.teacher},")
         words = [read_dictionary(file) if file else {} for file in (self.dictionary, teacher.dictionary)]
         if self.dictionary and words[0] != words[1]:
             raise UserError(
                 f"dictionary: {self.dictionary} differs from what the teacher, {self.teacher}, has learned with, "
                 f"{teacher.dictionary or 'which is no dictionary'}; take the key out, and the teacher's is used"
             )
-        return replace(self, **values, dictionary=teacher.dictionary)
+        return replace(adapted, dictionary=teacher.dictionary)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         if self.dictionary:

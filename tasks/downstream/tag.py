@@ -64,6 +64,7 @@ class Tag(LogitsTask):
     usual: ClassVar = 3
     per_token: ClassVar = True
     answer_field: ClassVar = "tags"
+    head_fields: ClassVar = ("labels",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,6 +25,7 @@ from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.errors import NotFinite, UserError
 from ernie.metrics import LOWER_IS_BETTER
+from ernie.model.ernie import ErnieModel
 from ernie.registry import import_plugins
 from ernie.train.settings import RateConfig
 from finetune.checkpoint import Evaluation
@@ -33,6 +34,7 @@ from finetune.loop import best_of, finetune
 from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from tasks.downstream.base import Example, FinetuneTask, LogitsTask, finetune_tasks
+from tasks.downstream.saved import HEAD_FILE
 
 assert tasks.downstream
 OURS = [name for name in finetune_tasks if finetune_tasks[name].__module__.startswith("tasks.")]
@@ -326,3 +328,24 @@ def test_predictions_are_the_same_after_saving_and_loading(toy: Toy, trained: Tr
     again = FinetunedModel.load(tmp_path)
     assert again.task == toy.task
     assert list(again.predict(rows)) == list(trained.model.predict(rows))
+
+
+def test_training_continues_from_a_saved_head(toy: Toy, trained: Trained, tmp_path: Path) -> None:
+    trained.model.save(tmp_path)
+    rows = toy.rows(toy.train_rows, seed=0)
+    train, dev = (prepare(toy.task, Split(name, rows[:20]), TOKENIZER) for name in ("train", "dev"))
+    settings = TrainConfig(epochs=1, rate=RateConfig(peak=1e-12))
+    more, _ = finetune(ErnieModel.from_pretrained(tmp_path), toy.task, train, dev, settings, head=tmp_path / HEAD_FILE)
+    for name, weight in trained.model.head.named_parameters():
+        np.testing.assert_allclose(dict(more.head.named_parameters())[name].numpy(), weight.numpy(), atol=1e-9)
+
+
+def test_what_a_task_takes_from_its_rows_goes_with_a_kept_head(toy: Toy) -> None:
+    defaults = {field.name: field for field in dataclasses.fields(toy.task)}
+    bare: dict[str, Any] = {}
+    for name in toy.task.head_fields:
+        field = defaults[name]
+        bare[name] = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    task = dataclasses.replace(toy.task, **bare).with_values_of(toy.task, toy.task.head_fields, "the head")
+    assert task == toy.task
+    assert task.adapted_to(toy.rows(10, seed=5)) == toy.task

@@ -16,7 +16,7 @@ from ernie.text.wordpiece import WordPiece
 from finetune.config import FinetuneConfig, TrainConfig
 from finetune.folder import inputs_of
 from finetune.model import FinetunedModel
-from finetune.run import load_encoder
+from finetune.start import load_encoder
 from tasks.downstream.synthesize import Synthesize
 
 
