@@ -100,11 +100,7 @@ def write_strings(recordings: Path, folder: Path, left_out: str) -> Path:
     """Write strings of digits as sound files, and a table for each split; they are the same in every run."""
     if not (folder / "long.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        files: dict[tuple[str, bool], dict[int, list[Path]]] = {}  # by speaker and whether held out, and digit
-        for file in sorted(recordings.glob("*.wav")):
-            digit, speaker, number = file.stem.split("_")
-            held = int(number) in TESTED if not left_out else speaker == left_out
-            files.setdefault((speaker, held), {}).setdefault(int(digit), []).append(file)
+        files = recordings_by(recordings, left_out)
         rng = np.random.default_rng(0)
         for split, count in STRINGS.items():
             held = split in ("test", "long")
@@ -114,21 +110,36 @@ def write_strings(recordings: Path, folder: Path, left_out: str) -> Path:
             for n in range(count):
                 digits = rng.integers(0, 10, rng.integers(least, most + 1))
                 of_speaker = files[speakers[rng.integers(len(speakers))], held]
-                soundfile.write(folder / f"{split}-{n}.wav", concatenated(of_speaker, digits, rng), RATE)
+                soundfile.write(folder / f"{split}-{n}.wav", concatenated(of_speaker, digits, rng)[0], RATE)
                 lines.append(f"{split}-{n}.wav\t{' '.join(WORDS[digit] for digit in digits)}")
             (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
-def concatenated(files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The samples of a random recording of each digit in turn, with pauses as quiet as the recordings are."""
-    parts = []
+def recordings_by(folder: Path, left_out: str = "") -> dict[tuple[str, bool], dict[int, list[Path]]]:
+    """The recordings by speaker and whether held out, and by digit."""
+    files: dict[tuple[str, bool], dict[int, list[Path]]] = {}
+    for file in sorted(folder.glob("*.wav")):
+        digit, speaker, number = file.stem.split("_")
+        held = int(number) in TESTED if not left_out else speaker == left_out
+        files.setdefault((speaker, held), {}).setdefault(int(digit), []).append(file)
+    return files
+
+
+def concatenated(
+    files: dict[int, list[Path]], digits: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, list[float]]:
+    """The samples of a random recording of each digit in turn, with pauses as quiet as the recordings are, and the
+    seconds at which the digits end."""
+    parts: list[np.ndarray] = []
+    ends = []
     for digit in digits:
         samples = read_wave(files[digit][rng.integers(len(files[digit]))], RATE).samples
         quiet = float(np.sort(np.abs(samples))[: max(1, len(samples) // 10)].mean())
         pause = rng.normal(0, quiet, round(rng.uniform(0.05, 0.4) * RATE))
         parts += [pause, samples]
-    return np.concatenate([*parts, rng.normal(0, quiet, RATE // 10)])
+        ends.append(sum(map(len, parts)) / RATE)
+    return np.concatenate([*parts, rng.normal(0, quiet, RATE // 10)]), ends
 
 
 def initial_encoder(folder: Path) -> Path:

@@ -129,7 +129,7 @@ def write_strings(recordings: Path, folder: Path) -> Path:
             lines = ["audio\ttext"]
             for n in range(count):
                 digits = rng.integers(0, 10, rng.integers(SHORT[0], SHORT[1] + 1))
-                soundfile.write(folder / f"{split}-{n}.wav", concatenated(files[split == "test"], digits, rng), RATE)
+                soundfile.write(folder / f"{split}-{n}.wav", concatenated(files[split == "test"], digits, rng)[0], RATE)
                 lines.append(f"{split}-{n}.wav\t{' '.join(WORDS[digit] for digit in digits)}")
             (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder

@@ -1,0 +1,167 @@
+"""How long after a word was spoken does its translation come, of a recognizer and a translator in a chain?
+
+  python benchmarks/speech_translation.py --data DATA --output runs/speech-translation --recognizer RUN [--epochs 4]
+
+DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz).  RUN is a run in chunks of
+benchmarks/recognition.py, which strings of 5 to 10 English digits are recognized with, from recordings that it was not
+trained on.  Translators into German digits, an untrained encoder of 2 layers of 128 and a decoder of as many, are
+trained on 4,000 random strings of 1 to 12 digits, each to wait for k words.  The sound comes in pieces of a tenth of a
+second, in real time.  The lag of a word is the time from its end in the sound to the output of its translation, of
+strings that are translated without a mistake; computing time is added as in a queue.  Finished work is kept, so that an
+interrupted command resumes where it stopped.
+
+Set before the first run, for every k: a translated word comes k words (at the pace of the strings) after the recognizer
+alone puts out the English one, give or take a fifth of a word, since a word is committed when the next has begun; and
+of the words at most 1 % more are wrong than in the recognizer's own transcripts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from evidence import cached_record
+from fine_tuned import fine_tuned, untrained_small
+from recognition import RATE, WORDS, concatenated, recordings_by
+
+from ernie.decode.chain import Chain
+from ernie.decode.stream import Stream, StreamDecoder
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
+from finetune.recognizer import SpeechRecognizer
+from finetune.translator import TextTranslator
+from tasks.downstream.measures import wer
+
+GERMAN = "null eins zwei drei vier fünf sechs sieben acht neun".split()
+ALONE, DISTANCES = 0, (1, 2, 3)
+SPOKEN, WRITTEN = (5, 10), (1, 12)  # digits in a string
+STRINGS = {"train": 4000, "dev": 100}
+TESTED = 100  # spoken strings
+PIECE = 0.1  # seconds
+SHAPE = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 64}
+NEAR, WORSE = 0.2, 0.01
+
+
+class Spoken(NamedTuple):
+    """A string of spoken digits: its samples, its digits, and when each of them ends, in seconds."""
+
+    samples: np.ndarray
+    digits: list[int]
+    ends: list[float]
+
+
+def main() -> None:
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--recognizer", type=Path, required=True, metavar="RUN")
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--records", type=Path, metavar="DIR")
+    arguments = parser.parse_args()
+    records = arguments.records or arguments.output / "records"
+    spoken = spoken_strings(arguments.data / "speech_fsdd" / "recordings")
+    written = write_pairs(arguments.output)
+    fresh = untrained_small(arguments.output / "fresh", WordPiece([*SPECIAL_TOKENS, *WORDS, *GERMAN]), **SHAPE)
+
+    def record(k: int) -> dict[str, float]:
+        decoder: StreamDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)
+        if k:
+            task = {"kind": "translate", "text": "english", "label": "german", "max_len": 16, "wait_k": k}
+            run = fine_tuned(arguments.output / f"wait-{k}", fresh, task, written, 0, epochs=arguments.epochs, batch=32)
+            decoder = Chain(decoder, TextTranslator.load(run))
+        return measured(decoder, spoken, GERMAN if k else WORDS)
+
+    found = {k: cached_record(records / f"wait-{k}.json", partial(record, k)) for k in (ALONE, *DISTANCES)}
+    pace = statistics.mean(np.diff(string.ends).mean() for string in spoken)
+    print("\n".join(table(found, float(pace))))
+
+
+def spoken_strings(recordings: Path) -> list[Spoken]:
+    """Strings of digits from recordings that no recognizer is trained on; the same in every run."""
+    rng, files = np.random.default_rng(1), recordings_by(recordings)
+    speakers = sorted(speaker for speaker, held in files if held)
+    strings = []
+    for _ in range(TESTED):
+        digits = rng.integers(0, 10, rng.integers(SPOKEN[0], SPOKEN[1] + 1))
+        samples, ends = concatenated(files[speakers[rng.integers(len(speakers))], True], digits, rng)
+        strings.append(Spoken(samples.astype(np.float32), digits.tolist(), ends))
+    return strings
+
+
+def write_pairs(folder: Path) -> dict[str, str]:
+    """Write random strings of digits in English and German; return the file of each split."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng, files = np.random.default_rng(0), {}
+    for split, count in STRINGS.items():
+        lines = ["english\tgerman"]
+        for _ in range(count):
+            digits = rng.integers(0, 10, rng.integers(WRITTEN[0], WRITTEN[1] + 1))
+            lines.append("\t".join(" ".join(names[digit] for digit in digits) for names in (WORDS, GERMAN)))
+        files[split] = str(folder / f"{split}.tsv")
+        Path(files[split]).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return files
+
+
+def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], names: Sequence[str]) -> dict[str, float]:
+    """The word error rate of what a decoder writes, and the median lag of a word, without and with computing time."""
+    expected, written = [], []
+    lags: list[float] = []
+    aware: list[float] = []
+    for string in spoken:
+        words, moments = decoded(decoder, string.samples)
+        expected.append(" ".join(names[digit] for digit in string.digits))
+        written.append(" ".join(words))
+        if written[-1] == expected[-1]:
+            lags += [heard - end for (heard, _), end in zip(moments, string.ends, strict=True)]
+            aware += [done - end for (_, done), end in zip(moments, string.ends, strict=True)]
+    return {
+        "word error rate": wer(expected, written),
+        "lag": statistics.median(lags),
+        "lag with computing": statistics.median(aware),
+        "longest lag with computing": max(aware),
+    }
+
+
+def decoded(decoder: StreamDecoder[Any, Any, Any], samples: np.ndarray) -> tuple[list[str], list[tuple[float, float]]]:
+    """The words that come out, and for each the seconds of sound heard by then and the time at which it came."""
+    stream: Stream[Any, Any, Any] = Stream(decoder)
+    size = round(PIECE * RATE)
+    pieces: list[np.ndarray | None] = [*(samples[i : i + size] for i in range(0, len(samples), size)), None]
+    heard = done = 0.0
+    text = ""
+    moments: list[tuple[float, float]] = []
+    for piece in pieces:
+        heard += 0.0 if piece is None else len(piece) / RATE
+        start = time.perf_counter()
+        text += stream.finish() if piece is None else stream.push(piece)
+        done = max(done, heard) + time.perf_counter() - start
+        moments += [(heard, done)] * (len(text.split()) - len(moments))
+    return text.split(), moments
+
+
+def table(found: dict[int, dict[str, float]], pace: float) -> list[str]:
+    """The table of error rates and lags, and whether what was set before the first run came true."""
+    lines = ["| | words wrong | lag | with computing | longest |", "|---|---|---|---|---|"]
+    verdicts = []
+    alone = found[ALONE]
+    for k, result in found.items():
+        lags = [result[name] for name in ("lag", "lag with computing", "longest lag with computing")]
+        name = f"and a translator that waits for {k}" if k else "recognizer"
+        lines.append(f"| {name} | {result['word error rate']:.1%} | {' | '.join(f'{lag:.2f} s' for lag in lags)} |")
+        if k:
+            words = (result["lag"] - alone["lag"]) / pace
+            holds = abs(words - k) <= NEAR and result["word error rate"] - alone["word error rate"] <= WORSE
+            verdicts.append(
+                f"- wait-{k}: {words:.2f} words after the recognizer: {'as' if holds else 'not as'} expected"
+            )
+    return [*lines, "", f"A word takes {pace:.2f} s.", *verdicts]
+
+
+if __name__ == "__main__":
+    main()
