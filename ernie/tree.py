@@ -216,11 +216,11 @@ def _override(tree: Value, override: str) -> Value:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise ConfigError([f"--set {override}: expected key=value, for instance --set train.rate.peak=5e-5"])
-    where = f"--set {key.strip()}"
+    where = "--set"  # messages give the key after it
     # A mark by itself, such as a delimiter, is meant as one; in YAML it would begin something else, or be nothing.
     given = text.strip()
     is_mark = len(given) == 1 and not given.isalnum() and given != "~"
-    parsed = Value(given, where) if is_mark else _parse(text, where)
+    parsed = Value(given, where) if is_mark else _parse(text, f"--set {key.strip()}")
     value = Value(parsed.data if given else None, where)
     for part in reversed(key.strip().split(".")):
         value = Value({part: value}, where)

@@ -335,8 +335,8 @@ def test_a_mark_given_as_an_override_is_that_mark(tmp_path: Path, mark: str) -> 
     [
         ("seed", "--set seed: expected key=value, for instance --set train.rate.peak=5e-5"),
         ("=3", "--set =3: expected key=value"),
-        ("sede=3", "--set sede: sede: unknown key. Did you mean 'seed'?"),
-        ("rate.peak=fast", "--set rate.peak: rate.peak: expected a number, found 'fast'"),
+        ("sede=3", "--set: sede: unknown key. Did you mean 'seed'?"),
+        ("rate.peak=fast", "--set: rate.peak: expected a number, found 'fast'"),
         ("units=[a", "--set units:1: is not valid YAML"),
     ],
 )
