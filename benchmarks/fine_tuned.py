@@ -17,14 +17,16 @@ from ernie.text.tokenizer import Tokenizer
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 
 
-def fine_tuned(run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, **train: Any) -> Path:
+def fine_tuned(
+    run: Path, model: Path, task: dict[str, Any], data: dict[str, str], seed: int, head: str = "new", **train: Any
+) -> Path:
     """Fine-tune unless that is done; return the run's folder.  `train` overrides settings for a small decoder."""
     if not (run / "scores.json").is_file():
         rate = {"peak": 1e-3, "warmup": 0.1}
         settings = {"dropout": 0.1, "rate": rate, "evaluations": 1, "patience": 0, **train}
         run.parent.mkdir(parents=True, exist_ok=True)
         file = run.with_name(f"{run.name}.yaml")
-        config = {"task": task, "data": data, "model": str(model), "train": settings}
+        config = {"task": task, "data": data, "model": str(model), "head": head, "train": settings}
         file.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
         ernie("finetune", str(file), "--seed", str(seed), "--output", str(run), "--quiet")
     return run

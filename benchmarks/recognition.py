@@ -151,8 +151,7 @@ def fine_tune(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed
     """Fine-tune an arm unless that is done."""
     data = {name: str(strings / f"{name}.tsv") for name in ("train", "dev")}
     task = {"kind": "transcribe", "augment": AUGMENT, **ARMS[arm]}
-    order = {"shortest_first": "recurrent" in ARMS[arm]}
-    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, **order)
+    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, shortest_first="recurrent" in ARMS[arm])
 
 
 def error_rates(run: Path, strings: Path) -> dict[str, float]:

@@ -12,9 +12,9 @@ German to English: wait-k for several k, one model trained on all of them, whole
 encoder pretrained on the training text of both languages; `full, early` is the model trained on whole sentences, used
 with test-time wait-k, and `full, beam of 4` the same model with a beam of four hypotheses.  It encodes the source read
 so far anew for each token, with a bidirectional encoder.  The encoders of the wait-k arms are unidirectional, and so is
-that of `one-way`, which is trained on whole sentences and also used with test-time wait-k.  Czech to French, whose
-sentences have 1.25 times as many tokens: wait-3 with and without catching up.  English to Chinese: the help of an
-office suite.
+that of `one-way`, which is trained on whole sentences and also used with test-time wait-k; `one-way, then wait-1`
+continues it for as many epochs.  Czech to French, whose sentences have 1.25 times as many tokens: wait-3 with and
+without catching up.  English to Chinese: the help of an office suite.
 
 The lag is AL in tokens, measured for each translation against its reference, not counting the ends of sentences.  Set
 before the first run, after Ma et al. (2019): it grows with k and is, on the decoded lengths, within 0.01 of its closed
@@ -64,11 +64,12 @@ HELD_OUT = 40  # of this many documents of the help, one is for dev and one for 
 
 @dataclass(frozen=True)
 class Arm:
-    """A language pair, settings of the task, and whether the encoder is pretrained."""
+    """A language pair, settings of the task, whether the encoder is pretrained, and the arm that is trained before."""
 
     pair: str
     task: dict[str, Any] = field(default_factory=dict)
     pretrained: bool = False
+    start: str = ""
 
 
 ARMS = {
@@ -76,6 +77,7 @@ ARMS = {
     "full": Arm("de-en"),
     "one-way": Arm("de-en", {"wait_k": MOST_TOKENS}),
     "full, encoder pretrained": Arm("de-en", pretrained=True),
+    "one-way, then wait-1": Arm("de-en", {"wait_k": 1}, start="one-way"),
     "several": Arm("de-en", {"wait_k": list(DISTANCES)}),
     "cs-fr, wait-3": Arm("cs-fr", {"wait_k": 3}),
     "cs-fr, wait-3, catching up": Arm("cs-fr", {"wait_k": 3, "catch_up": 0.2}),
@@ -103,11 +105,17 @@ def main() -> None:
         model = initial_encoder(files["train"], folder, arm.pair)
         if arm.pretrained:
             model = pretrained_encoder(files["train"], folder, arm.pair, model, seed) / "model"
+        head = "new"
+        if arm.start:
+            model, head = folder / name / f"{slug(arm.start)}-{seed}" / "model", "keep"
+            if not model.is_dir():
+                raise SystemExit(f"{label} continues {arm.start}: run that arm first")
         run = folder / name / f"{slug(label)}-{seed}"
         source, target = arm.pair.split("-")
         task = {"kind": "translate", "text": source, "label": target, "max_len": MOST_TOKENS, **arm.task}
         data = {"train": files["train"], "dev": f"{files['dev']}[:{DEV_ROWS}]"}
-        fine_tuned(run, model, task, data, seed, epochs=arguments.epochs, batch_tokens=2048, dropout=DROPOUT)
+        schedule = {"epochs": arguments.epochs, "batch_tokens": 2048, "dropout": DROPOUT}
+        fine_tuned(run, model, task, data, seed, head, **schedule)
         return scored(run, label, files)
 
     for seed in arguments.seeds:
