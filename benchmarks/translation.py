@@ -243,7 +243,8 @@ def scored(run: Path, label: str, files: dict[str, str]) -> dict[str, Any]:
             raise SystemExit(f"{run}: AL is {max(deviations)} off its closed form")
         score = bleu([row[target] for row in rows], [text for text, _ in answers])
         mean = Latency.mean(latencies)
-        result["points"][name] = {"lag": mean.lagging, "bleu": score, "latency": asdict(mean)}
+        waited = sum(progress.waited > 0 for _, progress in answers)
+        result["points"][name] = {"lag": mean.lagging, "bleu": score, "waited": waited, "latency": asdict(mean)}
         if label == "wait-3":
             result["anticipation"] = anticipation(run, files, rows, answers)
     return result
@@ -258,7 +259,10 @@ def closed_form(k: int, read: int, written: int) -> float:
 def anticipation(
     run: Path, files: dict[str, str], rows: Sequence[Mapping[str, Any]], answers: list[tuple[str, Progress]]
 ) -> list[str]:
-    """How often an English verb was written before any token of the sentence-final German verb was read."""
+    """How often an English verb was written before any token of the sentence-final German verb was read.
+
+    Sentences in which another verb has that meaning do not count.
+    """
     lexicon = translations(rows_of("train", files["train"]))
     verbs = anticipated = 0
     examples = []
@@ -266,7 +270,8 @@ def anticipation(
     for row, (text, progress) in zip(rows, answers, strict=True):
         words = row["de"].split()
         verb = words[-1].rstrip(".!,") if words else ""
-        meanings = lexicon.get(verb, frozenset()) & frozenset(row["en"].lower().rstrip(".").split())
+        elsewhere = frozenset[str]().union(*(lexicon.get(word.rstrip(".!,"), ()) for word in words[:-1]))
+        meanings = (lexicon.get(verb, frozenset()) - elsewhere) & frozenset(row["en"].lower().rstrip(".").split())
         if not is_verb(verb) or not meanings:
             continue
         before = len(tokenizer.encode(" ".join(words[:-1])).ids)  # source tokens before the verb

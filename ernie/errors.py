@@ -66,7 +66,7 @@ def check_iterable(given: Any, what: str) -> None:
 
 def check_count(name: str, given: Any, least: int) -> None:
     """Raise UserError unless an argument is an integer of at least `least`."""
-    if not isinstance(given, Integral):
+    if not isinstance(given, Integral) or isinstance(given, bool):
         raise UserError(f"{name}: expected a whole number, found {given!r:.60}")
     if given < least:
         raise UserError(f"{name}: expected at least {least}, found {given}")

@@ -8,17 +8,22 @@ SimulEval is not among the library's requirements; the words it counts are those
 
 from __future__ import annotations
 
+import warnings
 from argparse import ArgumentParser, Namespace
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 
 from ernie.decode.stream import Stream
+from ernie.errors import Remark, UserError
 from finetune.translator import TextTranslator
 
 
 class TranslatorAgent(TextToTextAgent):
-    """Reads word by word, and writes each word once it is committed."""
+    """Reads word by word, and writes each word once it is committed.
+
+    A sentence that is too long for the model is translated as far as it fits.
+    """
 
     def __init__(self, arguments: Namespace):
         self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
@@ -40,7 +45,13 @@ class TranslatorAgent(TextToTextAgent):
         """Write the words that the newly read ones commit; if there are none, read on."""
         words = self.states.source[self._read :]
         self._read += len(words)
-        new = "".join(self._stream.push(word) for word in words)
-        if self.states.source_finished:
+        new, ended = "", self.states.source_finished
+        try:
+            for word in words:
+                new += self._stream.push(word)
+        except UserError as error:  # too long: one sentence is not to end the scoring of a whole set
+            warnings.warn(f"a sentence is translated up to its word {self._read:,}: {error}", Remark, stacklevel=2)
+            ended = True
+        if ended:
             return WriteAction((new + self._stream.finish()).strip(), finished=True)
         return WriteAction(new.strip(), finished=False) if new.strip() else ReadAction()

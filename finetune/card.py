@@ -13,17 +13,22 @@ from finetune.prepare import Prepared, describe
 from finetune.trial import Result
 
 CARD_FILE = "README.md"
+_COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
+    "translate": "ernie translate {run} < FILE",
+    "transcribe": "ernie transcribe {run} FILE...",
+    "synthesize": 'ernie speak {run} "TEXT" --output FILE',
+}
 
 
 def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Sequence[Prepared]) -> None:
     """Write README.md to a run's folder."""
     example = _example_row(config, splits[0])
-    best = result.best
+    best, kind = result.best, config.task.variant_name
     setting = f" at the best point of the grid, `{best.point}`" if best.point else ""
     lines = [
         f"# {folder.name}",
         "",
-        f"A model of the kind `{config.task.variant_name}`, fine-tuned from `{config.model}`"
+        f"A model of the kind `{kind}`, fine-tuned from `{config.model}`"
         f"{' and its head' if config.head == 'keep' else ''} with ernie {__version__}.",
         "",
         "## Scores",
@@ -41,10 +46,11 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "",
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
         "```console",
-        f"ernie predict {folder} --input FILE",
+        *([_COMMANDS[kind].format(run=folder)] if kind in _COMMANDS else []),
+        f"ernie predict {folder} --input ROWS",
         "```",
         "",
-        f"FILE has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
+        f"ROWS has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
         "dev split was.",
         "",
         "```python",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TextIO
 
 from ernie.data.labeled.row import Place, Row
@@ -14,7 +15,7 @@ from ernie.decode.stream import Stream
 from ernie.errors import UserError
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
-from ernie.text.incoming import has_no_spaces, is_space
+from ernie.text.incoming import has_no_spaces, is_space, without_end
 from ernie.text.scripts import words_in
 from finetune.rows import LeftOut, groups_as_available
 from finetune.translator import TextTranslator
@@ -33,18 +34,21 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
     stream, line, number, usable = Stream(translator), _LineTiming(), 1, True
     for word in _read_words(source):
         ended, new = word == _END, ""
+        problem = word if isinstance(word, UserError) else None
         if usable and isinstance(word, str):
             line.receive(0 if ended else len(words_in(word)))
             try:
                 new = stream.finish() if ended else stream.push(word)
             except UserError as error:
-                word = error
+                problem = error
             line.emit(len(words_in(new)))
+        if problem is not None:
+            left_out.add(f"line {number}: {problem}")
+            usable = False
+            with suppress(UserError):  # what is held back may be too long by itself
+                new = stream.finish()
         out.write(new + "\n" * ended)
         out.flush()
-        if isinstance(word, UserError):
-            left_out.add(f"line {number}: {word}")
-            usable = False
         if ended:
             if usable:
                 report.line(number, line.delays, line.words, line.seconds, line)
@@ -93,25 +97,26 @@ def _read_words(source: TextIO) -> Iterator[str | UserError]:
         in_line = letter != "\n"
         if readable and "\udc80" <= letter <= "\udcff":  # how surrogateescape represents a byte that is not UTF-8
             piece, readable = "", False
-            yield UserError("is not UTF-8 text")
+            yield UserError("is not UTF-8 text; iconv -f ENCODING -t UTF-8 FILE converts a file")
         if not readable and in_line:
             continue
-        if not is_space(letter) and not has_no_spaces(letter):
-            piece += letter
-            continue
+        has_visible = has_visible or not is_blank(letter)
         if has_no_spaces(letter):
             yield piece + letter
-            piece, has_visible = "", True
+            piece = ""
             continue
-        has_visible = has_visible or not is_blank(piece)
-        if has_visible and piece.strip():
+        if not is_space(letter):
+            piece += letter
+            continue
+        piece = without_end(piece)
+        if has_visible and piece:
             yield piece
             piece = ""
-        piece = piece.rstrip() + " "
+        piece += " "
         if letter == "\n":
             yield _END
             piece, has_visible, readable = "", False, True
-    if piece.strip() and (has_visible or not is_blank(piece)) and readable:
+    if without_end(piece) and has_visible and readable:
         yield piece
     if in_line:
         yield _END

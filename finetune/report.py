@@ -15,7 +15,22 @@ from ernie.data.labeled.row import spelled
 from ernie.decode.latency import MEASURES
 from ernie.report import page
 from ernie.report.chapter import Chapter, write_chapters
-from ernie.report.panels import BLUE, MUTED, PAPER, Label, count_axis, margin_labels, panels, style
+from ernie.report.panels import (
+    BLUE,
+    MUTED,
+    PAPER,
+    SMALL,
+    Label,
+    above,
+    apart,
+    count_axis,
+    margin_labels,
+    panels,
+    say,
+    size,
+    style,
+    text_width,
+)
 from ernie.report.table import Cell, heat_table, table, text_table
 from ernie.report.words import duration, percent, plural
 from ernie.train.log import METRICS_FILE, read_records
@@ -30,6 +45,7 @@ from tasks.downstream.saved import TRIALS_FOLDER
 PAGE, FOLDER = "report.html", "report"
 _MOST_LABELS, _MOST_SCORED_LABELS = 20, 100  # larger tables are unreadable: of labels by labels, and of their scores
 _MIN_DISTANCE = 0.15  # tokens: a distance whose lagging is this close to that of whole sentences is not drawn
+_BETWEEN = 3.0  # points between the names of two distances
 _LOSS_SPANS = 60  # of a trial's steps: the loss curve has one point, the mean loss, for each span
 _MISTAKES, _TEXT = 10, 160  # how many are shown, and how many characters of each
 
@@ -105,13 +121,20 @@ def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     figure, (axes,) = panels([f"dev · {metric}, against average lagging in tokens"], 2.6)
     whole = latency[-1]
     near = whole.latency.lagging - _MIN_DISTANCE
-    points = [point for point in latency if point is whole or point.latency.lagging < near]
-    axes.plot([point.latency.lagging for point in points], [point.score for point in points], color=BLUE, linewidth=1.2)
+    points = [point for point in latency if point is whole or point.trained or point.latency.lagging < near]
+    lags = np.array([point.latency.lagging for point in points])
+    axes.plot(lags, [point.score for point in points], color=BLUE, linewidth=1.2)
     for point in points:
         place, face = (point.latency.lagging, point.score), BLUE if point.trained else PAPER
-        axes.plot(*place, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False)
-        axes.annotate(point.name, place, (5, -13), textcoords="offset points", color=MUTED)
+        axes.plot(*place, "o", color=BLUE, markerfacecolor=face, markersize=6, clip_on=False, zorder=3 + point.trained)
     axes.margins(0.06, 0.18)
+    low, high = axes.get_xlim()
+    names = [point.name if point in (points[0], whole) else str(point.wait_k) for point in points]
+    gap = (_BETWEEN + max(text_width(name, SMALL) for name in names)) / size(axes)[0]
+    for point, name, place in zip(points, names, apart((lags - low) / (high - low), gap), strict=True):
+        look: dict[str, Any] = {"ha": "center", "va": "bottom", "size": SMALL, "transform": axes.transAxes}
+        axes.text(place, above(axes, 4), name, color=BLUE if point.trained else MUTED, **look)
+    say(axes, names)
     return figure
 
 

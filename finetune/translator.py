@@ -70,7 +70,7 @@ class TextTranslator:
             stable_tokens(self._tokenizer, held, piece) if piece else StableTokens([], held) for held, piece in each
         ]
         for held, piece, found in zip(_held(state), pieces, stable, strict=True):
-            self._note_unknown(f"{held} {piece}", found.ids)
+            self._note_unknown(f"{held[1:]} {piece}", found.ids)  # the first is the end of what was read before
         return self._commit(*self._push(state, stable))
 
     def finish(self, state: TextTranslatorState) -> tuple[TextTranslatorState, list[str]]:
@@ -88,6 +88,7 @@ class TextTranslator:
         if isinstance(texts, str):
             raise UserError(f"expected several texts, such as a list, found {texts!r:.60}")
         check_iterable(texts, "texts")
+        texts = list(texts)
         ids = [self._ids(text) for text in texts]
         for i, (text, text_ids) in enumerate(zip(texts, ids, strict=True)):
             self._note_unknown(text, text_ids, names[i] if names else "")

@@ -85,7 +85,9 @@ class Latency:
 
     @classmethod
     def mean(cls, latencies: Sequence[Latency]) -> Latency:
-        """Return the mean of each metric over at least one translation."""
+        """Return the mean of each metric.  Raises ValueError if there is no translation."""
+        if not latencies:
+            raise ValueError("the mean latency of no translation")
         return cls(*(statistics.mean(column) for column in zip(*map(astuple, latencies), strict=True)))
 
 

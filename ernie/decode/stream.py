@@ -18,6 +18,7 @@ import numpy as np
 from ernie.atomic import replacing
 from ernie.errors import UserError
 from ernie.report.words import plural
+from ernie.text.surrogates import require_encodable
 
 
 class State(Protocol):
@@ -181,10 +182,11 @@ def check_pieces(state: State, pieces: Sequence[T_co]) -> Sequence[T_co]:
 
 
 def check_texts(state: State, pieces: Sequence[str]) -> Sequence[str]:
-    """As `check_pieces`, for texts.  Raises UserError also if a piece is not a string."""
+    """As `check_pieces`, for texts.  Raises UserError also if a piece is not a string that can be encoded."""
     for piece in check_pieces(state, pieces):
         if not isinstance(piece, str):
             raise UserError(f"expected a piece of text for each stream, found {piece!r:.60}")
+        require_encodable(piece)
     return pieces
 
 

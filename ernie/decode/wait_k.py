@@ -5,11 +5,13 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398): section 3.1 (wait-k), section 3.2 (
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
-from ernie.errors import UserError
+from ernie.errors import UserError, check_count
 
 _TINY = 1e-9  # rounding error of a product that should be whole: 1 - 1 / 1.25 is not quite 0.2
 
@@ -26,9 +28,11 @@ class WaitK:
     catch_up: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.k is not None and (not isinstance(self.k, int) or self.k < 1):
-            raise UserError(f"wait_k: expected at least 1, found {self.k!r}")
-        if self.catch_up >= 1:
+        if self.k is not None:
+            check_count("wait_k", self.k, 1)
+        if not isinstance(self.catch_up, Real):
+            raise UserError(f"catch_up: expected a number, found {self.catch_up!r:.60}")
+        if not -math.inf < self.catch_up < 1:
             raise UserError(f"catch_up: expected less than 1, found {self.catch_up:g}")
 
     @property

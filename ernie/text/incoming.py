@@ -35,6 +35,19 @@ def is_space(letter: str) -> bool:
     return letter in "\t\n\r" or category(letter).startswith("Z")
 
 
+def without_end(text: str) -> str:
+    """Return a text without spaces at its end; `str.rstrip` would also take characters that tokenizers keep."""
+    end = len(text)
+    while end and is_space(text[end - 1]):
+        end -= 1
+    return text[:end]
+
+
+def without_start(text: str) -> str:
+    """Return a text without spaces at its start."""
+    return without_end(text[::-1])[::-1]
+
+
 def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = False) -> StableTokens:
     """Return the tokens that become stable with the next piece of a text; pieces end at word boundaries.
 
@@ -43,14 +56,14 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
     one unit: it is held back until it is complete.  `ended` says that no text follows.
     """
     # The first character precedes the held text: it shows the tokenizer whether a word begins after it.
-    before = held[0].strip()
-    if piece.isspace():
-        return StableTokens([], held.rstrip() + " " if before else held)
+    before = "" if is_space(held[0]) else held[0]
+    if piece and all(map(is_space, piece)):
+        return StableTokens([], without_end(held) + " " if before else held)
     joined = has_no_spaces(held[-1]) or has_no_spaces(piece[:1] or " ")
     text = held + piece if joined else f"{held} {piece}"
     units, old = tokenizer.split(text), tokenizer.split(before)
     if units[: len(old)] != old:  # the text extends a unit already emitted: keep its tokens and start a new unit
-        return stable_tokens(tokenizer, INITIAL_HELD + text[len(before) :].lstrip(), "", ended)
+        return stable_tokens(tokenizer, INITIAL_HELD + without_start(text[len(before) :]), "", ended)
     new = units[len(old) :]
     if not new:
         return StableTokens([], held)
@@ -67,10 +80,10 @@ def stable_tokens(tokenizer: Tokenizer, held: str, piece: str, ended: bool = Fal
     if count == len(new):
         return StableTokens([], text)
     start = int(offsets[-size][0])
-    start += len(text[start:]) - len(text[start:].lstrip())
+    start = len(text) - len(without_start(text[start:]))
     space = " " * _ends_a_word(tokenizer, text[:start])
     return StableTokens(
-        _ids(tokenizer, new[:-count]), _last_letter(tokenizer, text[:start].rstrip()) + space + text[start:]
+        _ids(tokenizer, new[:-count]), _last_letter(tokenizer, without_end(text[:start])) + space + text[start:]
     )
 
 
@@ -79,7 +92,8 @@ def _ends_a_word(tokenizer: Tokenizer, text: str) -> bool:
     gap = ""
     while text and category(text[-1])[0] in "CZ":
         text, gap = text[:-1], text[-1] + gap
-    return len(tokenizer.split(f"a{gap}a")) > 1
+    *others, last = tokenizer.split(f"a{gap}a")
+    return bool(others) and last == tokenizer.split("a a")[-1]
 
 
 def _may_grow(tokenizer: Tokenizer, unit: str) -> bool:
@@ -90,7 +104,7 @@ def _may_grow(tokenizer: Tokenizer, unit: str) -> bool:
 
 def _last_letter(tokenizer: Tokenizer, text: str) -> str:
     """Return the last character that the tokenizer keeps, composed with its accents if they merge into it."""
-    kept = [letter for letter in text[-_TAIL:].rstrip() if is_space(letter) or tokenizer.split(letter)]
+    kept = [letter for letter in without_end(text[-_TAIL:]) if is_space(letter) or tokenizer.split(letter)]
     while kept and is_space(kept[-1]):  # before characters that the tokenizer drops
         kept.pop()
     if not kept:

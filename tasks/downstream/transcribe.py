@@ -88,6 +88,7 @@ class Transcribe(SoundTask):
     measures: ClassVar = {"wer": wer, "cer": cer}
     usual: ClassVar = 2
     files: ClassVar = ("language",)
+    head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
 
     def __post_init__(self) -> None:
         super().__post_init__()

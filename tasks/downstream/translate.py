@@ -16,7 +16,7 @@ from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.errors import UserError, check_count
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
@@ -60,6 +60,7 @@ class Translate(FinetuneTask):
 
     measures: ClassVar = {"bleu": bleu, "chrf": chrf}
     usual: ClassVar = 2
+    head_fields: ClassVar = ("layers",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,8 +124,10 @@ class Translate(FinetuneTask):
             self.text: [sample.ids for sample in samples],
             self.label: [sample.decoder_ids for sample in samples if sample.decoder_ids is not None],
         }
+        # A mark of a word's beginning may be a token of its own, also before an unknown word.
+        written_V = np.array([bool(text) for text in tokenizer.surface(tokenizer.tokens)])
         for column, rows in columns.items():
-            tokens = sum(len(ids) - 2 for ids in rows)  # all but the special ones
+            tokens = sum(int(written_V[ids].sum()) - 2 for ids in rows)  # all but the special ones
             unknown = sum(int((ids == tokenizer.unk_id).sum()) for ids in rows)
             if 2 * unknown > tokens:
                 raise UserError(
@@ -179,7 +182,14 @@ class Translate(FinetuneTask):
         translator = self.translator(ernie, head, task_id)
         results = translator.translate([example.samples[0].ids[1:-1] for example in examples])
         decode = tokenizer_of(ernie).decode
-        return [{"translation": decode(result.written), "delays": list(result.delays)} for result in results]
+        return [
+            {
+                "translation": decode(result.written),
+                "delays": list(result.source_delays),
+                "source_tokens": result.source,
+            }
+            for result in results
+        ]
 
     def translator(
         self, ernie: ErnieModel, head: Any, task_id: int, policy: WaitK | None = None, beam: int | None = None
@@ -188,8 +198,7 @@ class Translate(FinetuneTask):
         from ernie.decode.translator import TokenTranslator
 
         beam = self.beam if beam is None else beam
-        if beam < 1:
-            raise UserError(f"beam: expected at least 1, found {beam}")
+        check_count("beam", beam, 1)
         policy = policy or self.policy(self.paths[0])
         causal = self.encoder == "causal" and self.paths != (None,)
         return TokenTranslator(ernie, head, policy, causal=causal, beam=beam, task_id=task_id, max_len=self.max_len)

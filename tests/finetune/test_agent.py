@@ -7,6 +7,8 @@ import os
 import statistics
 import subprocess
 import sys
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 from helpers import ROOT
@@ -14,8 +16,11 @@ from interpreter import trained_translator
 from toys import GERMAN
 
 from ernie.decode.latency import average_lagging, length_adaptive_average_lagging
+from ernie.errors import Remark
 
 pytest.importorskip("simuleval")
+
+from finetune.agent import TranslatorAgent
 
 SOURCES = ("blue red green blue", "red", "green blue blue red", "red green red green blue")
 
@@ -67,3 +72,13 @@ def test_simuleval_measures_the_same_latency(scored) -> None:
     for name, measure in (("AL", average_lagging), ("LAAL", length_adaptive_average_lagging)):
         ours = [measure(r["delays"], r["source_length"], len(r["reference"].split())) for r in records]
         assert scores[name] == pytest.approx(statistics.mean(ours), abs=1e-3)
+
+
+def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: Path) -> None:
+    trained_translator().save(tmp_path / "model")
+    agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None))
+    agent.states.source = ["red", "blue"] * 100
+    with pytest.warns(Remark, match="a sentence is translated up to its word 200"):
+        action = agent.policy()
+    assert action.finished
+    assert action.content.startswith("rot blau rot blau")

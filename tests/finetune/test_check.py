@@ -13,10 +13,13 @@ from toys import TOKENIZER, TOYS
 
 from ernie import ErnieModel
 from ernie.cli import main
-from ernie.data.labeled.row import RowOptions
+from ernie.data.labeled.row import Row, RowOptions
+from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
+from ernie.text.train import train_sentencepiece
 from finetune.check import _show_example
 from finetune.rows import input_rows
+from tasks.downstream.translate import Translate
 
 TRANSLATION = (
     *("--set", "task={kind: translate, max_len: 16, layers: 1}"),
@@ -187,6 +190,21 @@ def test_a_vocabulary_of_a_different_script_than_the_translations_is_refused(
     (work / "pairs.tsv").write_text("source\ttarget\n影片\ta film\n", encoding="utf-8")
     assert main(["check", "task.yaml", *TRANSLATION]) == 2
     assert "tokens of the column 'source' the vocabulary does not know" in capsys.readouterr().err
+
+
+def test_the_mark_before_an_unknown_word_does_not_count_as_known(tmp_path: Path) -> None:
+    words = ["the film was good", "a bad film", "it was fine and poor"] * 40
+    tokenizer = train_sentencepiece(words, vocab_size=28, lowercase=True, folder=tmp_path)
+    task = TOYS["translate"].task
+    assert isinstance(task, Translate)
+
+    def check_target(text: str) -> None:
+        row = Row({task.text: "the film", task.label: text})
+        task.check_examples([task.training_example(row, tokenizer)], tokenizer)
+
+    check_target("the film was good играет")
+    with pytest.raises(UserError, match=r"of the 4 tokens of the column '.*' the vocabulary does not know 4: it"):
+        check_target("девушка играет на пианино")
 
 
 def test_rows_that_a_task_cannot_use_are_skipped_like_faulty_ones(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import wave
 from dataclasses import fields
 from pathlib import Path
@@ -342,3 +343,9 @@ def test_the_documented_training_defaults_are_the_defaults(tmp_path: Path) -> No
     shown = read(tmp_path / "shown.yaml").get("train")
     assert load(tmp_path / "shown.yaml").train == TrainConfig()
     assert set(shown) == {item.name for item in fields(TrainConfig)}
+
+
+def test_the_configuration_of_multi30k_has_the_settings_that_its_benchmark_found_best() -> None:
+    source = (ROOT / "benchmarks" / "translation.py").read_text(encoding="utf-8")
+    (dropout,) = re.findall(r"^DROPOUT = ([0-9.]+)", source, re.M)
+    assert load(CONFIGS / "multi30k.yaml").train.dropout == float(dropout)

@@ -294,7 +294,45 @@ def test_a_line_that_is_not_utf_8_does_not_lose_the_lines_after_it(translator: T
             interpret(translator, source if interpret is by_word else decoded(io.BytesIO(data)), out)
         lines = out.getvalue().split("\n")
         assert (lines[0], lines[2:]) == ("blau rot", ["rot blau", ""])
-        assert lines[1] == ("blau rot" if interpret is by_word else "")
+        assert lines[1] == ("blau rot gruen blau" if interpret is by_word else "")
+
+
+def test_a_whole_sentence_model_translates_an_unusable_line_up_to_there() -> None:
+    source = io.TextIOWrapper(io.BytesIO(b"blue red \xff\nred"), encoding="utf-8", errors="surrogateescape")
+    out = io.StringIO()
+    with pytest.warns(Remark, match="^line 1: "), pytest.raises(UserError, match=r"^1 line could not be translated to"):
+        by_word(TextTranslator(trained_translator(), WaitK(None)), source, out)
+    assert out.getvalue().split("\n") == ["blau rot", "rot", ""]
+    too_long, out = "blue red " * 40, io.StringIO()
+    with pytest.warns(Remark, match="^line 1: "), pytest.raises(UserError, match=r"^1 line could not be translated to"):
+        by_word(TextTranslator(trained_translator(), WaitK(None)), io.StringIO(too_long), out)
+    assert out.getvalue().startswith("blau rot ")
+
+
+def test_any_iterable_of_texts_is_translated(translator: TextTranslator) -> None:
+    assert [text for text, _ in translator.translate(word for word in ("blue", "red"))] == ["blau", "rot"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"beam": 2.5}, "beam: expected a whole number, found 2.5"),
+        ({"beam": 0}, "beam: expected at least 1, found 0"),
+        ({"policy": ("2",)}, "wait_k: expected a whole number, found '2'"),
+        ({"policy": (True,)}, "wait_k: expected a whole number, found True"),
+        ({"policy": (2, "x")}, "catch_up: expected a number, found 'x'"),
+        ({"policy": (2, float("nan"))}, "catch_up: expected less than 1, found nan"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}$"):
+        policy = {"policy": WaitK(*arguments["policy"])} if "policy" in arguments else arguments
+        TextTranslator(trained_translator(), **policy)
+
+
+def test_half_a_surrogate_pair_is_an_error(translator: TextTranslator) -> None:
+    with pytest.raises(UserError, match="half a surrogate pair"):
+        Stream(translator).push("bl\udce4")
 
 
 def test_characters_that_the_vocabulary_lacks_are_noted_once(translator: TextTranslator) -> None:

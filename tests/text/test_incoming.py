@@ -13,7 +13,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ernie.text.incoming import INITIAL_HELD, has_no_spaces, stable_tokens
+from ernie.text.incoming import INITIAL_HELD, has_no_spaces, is_space, stable_tokens
 from ernie.text.subword import SentencePiece
 from ernie.text.tokenizer import Tokenizer
 from ernie.text.train import train_sentencepiece, train_wordpiece
@@ -51,7 +51,7 @@ def pieces(text: str) -> list[str]:
     """Split a text into the smallest pieces: each ends at the end of a word and keeps the space before it."""
     found, piece = [], ""
     for letter in text:
-        if letter.isspace():
+        if is_space(letter):
             found.append(piece)
             piece = " "
         else:
@@ -59,7 +59,7 @@ def pieces(text: str) -> list[str]:
             if has_no_spaces(letter):
                 found.append(piece)
                 piece = ""
-    return [part for part in (*found, piece) if part.strip()]
+    return [part for part in (*found, piece) if not all(map(is_space, part))]
 
 
 def read(kind: str, parts: list[str]) -> list[int]:
@@ -73,7 +73,8 @@ def read(kind: str, parts: list[str]) -> list[int]:
 ACCENTED = "\u304b\u3099\u304c 天"  # letters and an accent that may merge, written in one character or two
 LETTERS = "我们今天去北京，。！你好\u3000 ab Paddle.,3\u3007\uff11\uff12\uff21\u30c6\u30b9\u304b\u3099\u304c"
 INVISIBLE = "\u200b\ufeff a9b\u30c6,。"  # zero-width characters, which SentencePiece reads as spaces
-alphabets = (LETTERS, ACCENTED, INVISIBLE)
+CONTROL = "\xad\x00\x85\x1f a今天北ab。"  # others that it reads as unknown characters, or drops
+alphabets = (LETTERS, ACCENTED, INVISIBLE, CONTROL)
 mixed = st.one_of(st.text(st.sampled_from(alphabet), max_size=25) for alphabet in alphabets)
 
 
