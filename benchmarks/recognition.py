@@ -25,6 +25,7 @@ the first run of `abstractions`: no more than `attention` has.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -82,6 +83,11 @@ def main() -> None:
     group = f"without-{arguments.left_out}" if arguments.left_out else "all"
     output, name = arguments.output / group, f"epochs-{arguments.epochs}"
     records = (arguments.records or arguments.output / "records") / f"{group}-{name}"
+    speakers = {speaker for speaker, _ in recordings_by(arguments.data / "speech_fsdd" / "recordings")}
+    if arguments.left_out and arguments.left_out not in speakers:
+        parser.error(
+            f"--left-out: no recording is of '{arguments.left_out}'; they are of {', '.join(sorted(speakers))}"
+        )
     strings = write_strings(arguments.data / "speech_fsdd" / "recordings", output / "strings", arguments.left_out)
     fresh = initial_encoder(arguments.output / "fresh")
 
@@ -168,8 +174,9 @@ def error_rates(run: Path, strings: Path) -> dict[str, float]:
             transcripts, seconds, delays = zip(*(streamed(model, file) for file, _ in rows), strict=True)
             results[f"{split}, as it comes"] = wer(texts, list(transcripts))
             results[f"{split}, real-time factor"] = (time.perf_counter() - start) / sum(seconds)
-            delay = statistics.median(seconds for of_sound in delays for seconds in of_sound)
-            results[f"{split}, seconds from spike to text"] = delay
+            words = [seconds for of_sound in delays for seconds in of_sound]
+            if words:  # else nothing has been recognized
+                results[f"{split}, seconds from spike to text"] = statistics.median(words)
         if task.decoder == "attention":
             with deaf(model):
                 answers = model.predict(sounds)
@@ -219,6 +226,12 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
                 cells = [[seed[f"{split}{how}"] for seed in seeds] for split in ("test", "long")]
                 shown = [f"{statistics.median(c):.1%} ({min(c):.1%} to {max(c):.1%})" for c in cells]
                 lines.append(f"| {arm} | {how.removeprefix(', ') or 'whole sounds'} | {' | '.join(shown)} |")
+    lines += ["", "| as it comes | seconds from spike to text | real-time factor |", "|---|---|---|"]
+    for arm, seeds in found.items():
+        keys = [f"test, {what}" for what in ("seconds from spike to text", "real-time factor")]
+        if all(key in seed for seed in seeds for key in keys):
+            medians = [statistics.median(seed[key] for seed in seeds) for key in keys]
+            lines.append(f"| {arm} | {medians[0]:.2f} | {medians[1]:.3f} |")
     return "\n".join([*lines, "", *verdicts(found)])
 
 
@@ -235,17 +248,22 @@ def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
         if arm != "global":
             wrong = median(arm, "test")
             yield verdict(f"{arm}: {wrong:.1%} wrong in strings of 2 to 5", wrong <= ALLOWED)
+
+    def times(arm: str, key: str) -> float:
+        """How many times as many errors as in strings of 2 to 5."""
+        few = median(arm, "test")
+        return median(arm, key) / few if few else math.inf
+
     if "attention" in found:
-        times = median("attention", "long") / median("attention", "test")
-        yield verdict(f"attention: {times:.1f} times as many in long strings", times <= LONGER)
-        deaf_times = median("attention", "test, without the sound") / median("attention", "test")
-        yield verdict(f"attention: {deaf_times:.1f} times as many without the sound", deaf_times >= DEAF)
+        longer, deafer = times("attention", "long"), times("attention", "test, without the sound")
+        yield verdict(f"attention: {longer:.1f} times as many in long strings", longer <= LONGER)
+        yield verdict(f"attention: {deafer:.1f} times as many without the sound", deafer >= DEAF)
     for arm, beside in (("attention", "chunks"), ("abstractions", "attention")):
         if {arm, beside} <= set(found):
             yield verdict(f"{arm}: no more than {beside}", median(arm, "test") <= median(beside, "test"))
     if "global" in found:
-        times = median("global", "long") / median("global", "test")
-        yield verdict(f"global: {times:.1f} times as many in long strings", times >= LOST)
+        longer = times("global", "long")
+        yield verdict(f"global: {longer:.1f} times as many in long strings", longer >= LOST)
 
 
 if __name__ == "__main__":

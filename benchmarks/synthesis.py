@@ -3,7 +3,7 @@
   python benchmarks/synthesis.py --data DATA --output runs/synthesis [--recognizer RUN] [--seeds 0] [--epochs 24 8]
 
 DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Voices are trained, letter
-by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 49, and tested on strings from recordings 0
+by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 24, and tested on strings from recordings 0
 to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
 (nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
 `no apart`, without the regularization of the divergence, and `no spectra`, without the loss on spectra. --epochs are
@@ -27,7 +27,7 @@ import argparse
 import statistics
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import paddle
 import soundfile
-from evidence import cached_record, slug
+from evidence import cached_record, read_records_of, slug
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from recognition import RATE, SHORT, WORDS, concatenated, read_table
 from scipy.linalg import solve_toeplitz
@@ -68,7 +68,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "no spectra": {"vocoder": "flow", "spectral": 0.0},
 }
 ORDER, FRAME = 16, 240  # of the linear prediction: past samples, and samples of a frame with its own weights
-LOUDER = 3.0  # decibels
+BETTER, LOST, FASTER, FARTHER, SPIKIER, LOUDER = 0.2, 0.2, 20.0, 1.3, 5.0, 3.0  # what was set before the first run
 STEPS = 60  # whose gradients are measured
 TURNS = 40  # iterations of Griffin and Lim's method
 
@@ -112,8 +112,8 @@ def main() -> None:
 
     for seed in arguments.seeds:
         for arm in arguments.arms:
-            result = cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
-            print(arm, seed, result, flush=True)
+            cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+    print("\n".join(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))})))
 
 
 def write_strings(recordings: Path, folder: Path) -> Path:
@@ -146,6 +146,51 @@ def pronunciations(archive: Path, file: Path) -> Path:
         lines = opened.read("cmudict/cmudict").decode().splitlines()
     file.write_text("".join(f"{line}\n" for line in lines if line.split()[0].lower() in WORDS), encoding="utf-8")
     return file
+
+
+def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """The table of all measurements, medians of the seeds, and whether what was set before the first run came true."""
+    yield "| voice | spoken | frames | recorded | nats a sample | distance | dB louder | s for one | seeds |"
+    yield f"|{'---|' * 9}"
+    for arm, seeds in found.items():
+        heard = [_median(seeds, "not understood", how) for how in ("spoken", "frames", "recorded")]
+        cells = ["" if share is None else f"{share:.1%}" for share in heard]
+        for key in ("nats a sample", "distance of spectra", "decibels louder", "seconds for one"):
+            cells.append(f"{_median(seeds, key):.3f}")
+        yield f"| {arm} | {' | '.join(cells)} | {len(seeds)} |"
+    yield ""
+    yield from verdicts({arm: partial(_median, seeds) for arm, seeds in found.items()})
+
+
+def _median(seeds: list[dict[str, Any]], key: str, part: str = "") -> float | None:
+    """The median of a measurement over the seeds that have it, None if there is none."""
+    values = [seed[key][part] if part else seed[key] for seed in seeds if key in seed]
+    return statistics.median(values) if values else None
+
+
+def verdicts(median: dict[str, Callable[..., Any]]) -> Iterator[str]:
+    """What was set before the first run, as far as it was measured; `median` has a function for each arm."""
+
+    def verdict(result: str, holds: bool) -> str:
+        return f"- {result}: {'as' if holds else 'not as'} expected"
+
+    if "wavenet" in median:
+        better = median["wavenet"]("nats by linear prediction") - median["wavenet"]("nats a sample")
+        yield verdict(f"wavenet: {better:.2f} nats better than linear prediction", better >= BETTER)
+    for arm in {"wavenet", "flow"} & set(median):
+        if (lost := median[arm]("not understood", "spoken")) is not None:
+            yield verdict(f"{arm}: {lost:.1%} not understood", lost <= LOST)
+    if {"wavenet", "flow"} <= set(median):
+        times = median["wavenet"]("seconds for one") / median["flow"]("seconds for one")
+        yield verdict(f"flow: {times:.1f} times as fast", times >= FASTER)
+        farther = median["flow"]("distance of spectra") / median["wavenet"]("distance of spectra")
+        yield verdict(f"flow: spectra {farther:.2f} times as far from the recordings", farther <= FARTHER)
+    if {"flow", "no apart"} <= set(median):
+        spikes = median["no apart"]("largest gradient, in medians") / median["flow"]("largest gradient, in medians")
+        yield verdict(f"no apart: a largest gradient {spikes:.1f} times that of flow", spikes >= SPIKIER)
+    if "no spectra" in median:
+        louder = median["no spectra"]("decibels louder")
+        yield verdict(f"no spectra: {louder:+.1f} decibels", abs(louder) >= LOUDER)
 
 
 class Heard:

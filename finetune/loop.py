@@ -198,10 +198,11 @@ def unlearned(task: FinetuneTask, evaluations: Sequence[Evaluation]) -> str | No
     """Return a remark if no word was right when training ended, else None."""
     if not evaluations or not _is_unlearned(task, evaluations[-1].headline):
         return None
-    name = task.scored_by[0]
+    name, score = task.scored_by[0], evaluations[-1].headline
+    why = "More is written than is said" if score > 1 else "Recognizers begin with empty transcripts for some time"
     return (
-        f"the last {name} on dev is {evaluations[-1].headline:.2f}: nothing is recognized yet. Recognizers begin with "
-        "empty transcripts for some time; train longer (train.epochs), or with a higher rate (train.rate.peak)"
+        f"the last {name} on dev is {score:.2f}: nothing is recognized yet. {why}; train longer (train.epochs), or "
+        "with a higher rate (train.rate.peak)"
     )
 
 

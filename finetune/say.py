@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -29,21 +29,30 @@ def into_file(speaker: TextSpeaker, lines: Iterable[Line], file: Path, log: Text
         raise UserError(f"{file}: cannot be written: there is no folder {file.parent}")
     if file.is_dir():
         raise UserError(f"{file}: is a folder; give a file, such as {file / 'spoken.wav'}")
-    if file.suffix[1:].upper() not in soundfile.available_formats():
+    if not soundfile.check_format(file.suffix[1:].upper()):
         raise UserError(f"{file}: its ending names no format of sound; choose another, such as .wav, .flac or .ogg")
-    with ExitStack() as stack:
-        opened: list[Any] = []
+    opened: list[Any] = []
 
-        def write(samples: np.ndarray) -> None:
+    @contextmanager
+    def writing() -> Iterator[None]:
+        try:
+            yield
+        except (OSError, TypeError, ValueError, soundfile.SoundFileError) as error:
+            reason = getattr(error, "error_string", "") or str(error)
+            raise UserError(f"{file}: cannot be written as sound: {reason.rstrip('.')}") from None
+
+    def write(samples: np.ndarray) -> None:
+        with writing():
             if not opened:  # only once there is audio: the file may hold another recording
-                try:
-                    opened.append(stack.enter_context(soundfile.SoundFile(file, "w", speaker.rate, 1)))
-                except (OSError, TypeError, ValueError, soundfile.SoundFileError) as error:
-                    reason = getattr(error, "error_string", "") or str(error)
-                    raise UserError(f"{file}: cannot be written as sound: {reason.rstrip('.')}") from None
+                opened.append(soundfile.SoundFile(file, "w", speaker.rate, 1))
             opened[0].write(samples)
 
+    try:
         _say(speaker, lines, write, str(file), log)
+    finally:
+        with writing():
+            for sound in opened:
+                sound.close()
 
 
 def into_stream(speaker: TextSpeaker, lines: Iterable[Line], out: BinaryIO, log: TextIO | None) -> None:

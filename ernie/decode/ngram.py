@@ -99,8 +99,10 @@ class NgramModel:
             if content.startswith(_GZIP):
                 raise UserError(f"{path}: is compressed; unpack it, as gunzip does")
             text = content.decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: cannot be read: {error}") from None
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}: is not UTF-8 text: {error}") from None
         grams: dict[Gram, tuple[float, float]] = {}
         expected: dict[int, int] = {}
         in_data, n = False, 0

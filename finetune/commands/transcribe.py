@@ -6,6 +6,7 @@ said; the model must have been trained in chunks (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac
+  ernie transcribe runs/digits --beam 16 --language words.arpa --alpha 0.5 call.wav
   arecord -t raw -f S16_LE -r 8000 | ernie transcribe runs/digits -
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from ernie.arguments import add_precision, add_quiet
 
 SUMMARY = "transcribe audio files or live audio"
+_DECODING = ("beam", "language", "alpha", "beta")  # fields of the task that can be replaced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind transcribe")
     parser.add_argument("sounds", nargs="+", metavar="FILE", help="sound files, or - for standard input")
     parser.add_argument("--show-times", action="store_true", help="write the start time of each word, in seconds")
+    parser.add_argument("--beam", type=int, metavar="N", help="hypotheses to keep (default: the model's task.beam)")
+    parser.add_argument("--language", type=Path, metavar="FILE", help="ARPA file that ranks them (task.language)")
+    parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
+    parser.add_argument("--beta", type=float, metavar="B", help="what each token adds (task.beta)")
     add_precision(parser)
     add_quiet(parser, "print only the transcripts")
 
@@ -42,9 +48,12 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.listen import from_files, from_samples
     from finetune.model import FinetunedModel
+    from finetune.recognizer import decoding_with, transcribe_task
     from finetune.rows import standard_input
 
     model = FinetunedModel.load(arguments.run)
+    given = {name: value for name in _DECODING if (value := getattr(arguments, name)) is not None}
+    model.task = decoding_with(transcribe_task(model), given, model.tokenizer)
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:

@@ -244,6 +244,8 @@ class Synthesize(SoundTask):
                 f"column '{self.text}': the text has {given.tokens + given.cut:,} tokens, and max_len is "
                 f"{self.max_len}: the sound would say words that the text lacks; raise max_len, or split text and sound"
             )
+        if tokenizer.unk_id in given.samples[0].ids:
+            given = replace(given, odd=("characters in a text that the vocabulary lacks, which are not spoken",))
         return given
 
     def truth(self, row: Row) -> Wave:

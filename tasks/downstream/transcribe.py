@@ -24,7 +24,7 @@ from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
-from ernie.decode.ctc import Beam, Hypothesis, greedy
+from ernie.decode.ctc import Beam, greedy
 from ernie.decode.ngram import BEGIN, END, NgramModel
 from ernie.decode.segmentation import Segmentation
 from ernie.decode.words import words_of
@@ -199,10 +199,20 @@ class Transcribe(SoundTask):
             )
         return replace(given, samples=(replace(sample, decoder_ids=frame(tokenizer, ids)[0]),))
 
+    def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.example(row, tokenizer)
+        ids, odd = tokenizer.encode(self.truth(row)).ids, list(given.odd)
+        if tokenizer.unk_id in ids:
+            odd.append("characters in a transcript that the vocabulary lacks, which count as errors")
+        if min_vectors(ids) > len(given.samples[0]):
+            odd.append("a sound that is shorter than what its transcript says")
+        return replace(given, odd=tuple(odd))
+
     def _too_long(self, seconds: float, count: int) -> UserError:
         return UserError(
             f"column '{self.audio}': the sound is {seconds:.1f} s long, {count:,} vectors, and max_len is "
-            f"{self.max_len}; raise it, or cut the sound where nothing is said"
+            f"{self.max_len}; cut the sound where nothing is said, or train with a larger max_len, or with encoder: "
+            "chunks for sounds of any length"
         )
 
     def truth(self, row: Row) -> str:
@@ -336,8 +346,7 @@ class Transcribe(SoundTask):
 
         def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
             if self.beam > 1:
-                best = beam.best(beam.extend([Hypothesis()], scores_TV))
-                return list(zip(best.tokens, best.vectors, strict=True))
+                return beam.decode(scores_TV)
             spikes = greedy(scores_TV, blank)
             if segment_decoder is not None:
                 from ernie.decode.truncated_attention import SegmentDecoderState

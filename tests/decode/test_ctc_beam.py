@@ -63,6 +63,19 @@ def test_vectors_can_be_added_in_pieces(case, cut: int, width: int) -> None:
     assert beam.extend(early, scores_TV[cut:], first=min(cut, len(scores_TV))) == whole
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 300), st.integers(1, 4), st.floats(1.0, 6.0), st.booleans(), st.integers(0, 10**6))
+def test_a_long_sound_is_decoded_to_the_tokens_of_the_best_hypothesis(
+    vectors: int, width: int, sharpness: float, with_model: bool, seed: int
+) -> None:
+    scores_TV = sharpness * np.random.default_rng(seed).standard_normal((vectors, 4)).astype(np.float32)
+    rising, ends_in_one = (rising_model, lambda tokens: -float(tokens[-1:] != (1,))) if with_model else (None, None)
+    beam = Beam(BLANK, width, rising, end_score=ends_in_one)
+    decoded = beam.decode(scores_TV)
+    assert tuple(token for token, _ in decoded) == beam.best(beam.extend([Hypothesis()], scores_TV)).tokens
+    assert [vector for _, vector in decoded] == sorted(vector for _, vector in decoded)
+
+
 @settings(max_examples=50, deadline=None)
 @given(cases)
 def test_the_common_prefix_of_all_hypotheses_is_final(case) -> None:

@@ -105,6 +105,7 @@ def test_as_long_as_no_word_is_right_the_last_of_equal_scores_is_the_best() -> N
     recognizer = Transcribe(audio="a")
     assert best_of(recognizer, scored(1.2, 1.0, 1.0)) == 2
     assert "the last wer on dev is 1.00: nothing is recognized yet" in (unlearned(recognizer, scored(0.7, 1.0)) or "")
+    assert "nothing is recognized yet. More is written than is said" in (unlearned(recognizer, scored(1.0, 4.2)) or "")
     assert unlearned(recognizer, scored(1.0, 0.7)) is None
     assert unlearned(TASK, scored(0.0, 1.0)) is None
 

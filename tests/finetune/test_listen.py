@@ -375,7 +375,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
     ("cell", "text", "message"),
     [
         ({"array": [0.1] * 100, "sampling_rate": 8000}, "blue", "has 100 samples, fewer than one window, 200"),
-        ({"array": [0.1] * 80_000, "sampling_rate": 8000}, "blue", "raise it, or cut the sound"),
+        ({"array": [0.1] * 80_000, "sampling_rate": 8000}, "blue", "cut the sound where nothing is said, or"),
         ({"array": [0.1] * 400, "sampling_rate": 8000}, "blue red", "2 tokens need 2 vectors, and the sound gives 1"),
         ({"array": [0.1] * 2400, "sampling_rate": 8000}, "purple", "the vocabulary lacks characters of 'purple'"),
         ({"array": [], "sampling_rate": 8000}, "blue", "holds no samples"),
@@ -420,6 +420,42 @@ def test_beam_search_agrees_with_greedy_on_clear_sound_and_a_language_model_can_
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
     (overruled,) = with_task_changes(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
     assert "blue" not in overruled["transcript"]
+
+
+def test_files_are_transcribed_with_the_search_that_the_command_asks_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained_recognizer().save(tmp_path / "model")
+    soundfile.write(tmp_path / "a.wav", speech(), 8000)
+    NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
+    command = ["transcribe", str(tmp_path / "model"), str(tmp_path / "a.wav"), "--quiet"]
+    language = ["--language", str(tmp_path / "never-blue.arpa"), "--alpha", "20"]
+    assert main([*command, "--beam", "8", *language]) == 0
+    overruled = capsys.readouterr().out
+    assert "blue" not in overruled
+    assert "green" in overruled
+    for words, message in (
+        (language, "language: a language model ranks hypotheses; keep several"),
+        (["--alpha", "1"], "alpha and beta rank hypotheses; keep several"),
+        (["--beam", "8", "--alpha", "1"], "alpha weights a language model, and there is none"),
+        (["--beam", "0"], "beam: expected at least 1, found 0"),
+        (["--beam", "8", "--language", "none.arpa"], "none.arpa: cannot be read: No such file or directory"),
+    ):
+        assert main([*command, *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_rows_that_cannot_be_recognized_in_full_are_counted_when_they_are_scored() -> None:
+    task = TOYS["transcribe"].task
+    sounds = {
+        "long": {"array": [0.1] * 2400, "sampling_rate": 8000},
+        "short": {"array": [0.1] * 400, "sampling_rate": 8000},
+    }
+    rows = [{"audio": sounds["long"], "text": "purple"}, {"audio": sounds["short"], "text": "blue red"}]
+    prepared = prepare(task, Split("dev", list(map(Row, rows))), TOKENIZER)
+    remarks = "\n".join(prepared.remarks)
+    assert "dev: 1 row with characters in a transcript that the vocabulary lacks, which count as errors" in remarks
+    assert "dev: 1 row with a sound that is shorter than what its transcript says" in remarks
 
 
 def with_task_changes(model: FinetunedModel, **changes) -> FinetunedModel:

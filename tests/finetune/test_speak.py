@@ -154,6 +154,14 @@ def test_an_unwritable_output_file_is_reported(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+def test_a_full_disk_is_reported(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/full")
+    assert main(["speak", str(run), "red blue green", "--output", str(tmp_path / name)]) == 2
+    assert f"{name}: cannot be written as sound: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", [None, 3, ["red"]])
 def test_input_that_is_not_text_is_an_error(text: object) -> None:
     speaker = TextSpeaker(FinetunedModel(tiny_encoder(), TOYS["synthesize"].task))
