@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -76,14 +76,17 @@ def read_wave(file: str | os.PathLike[str] | BinaryIO, rate: int, name: str = ""
         require_file(file)
     try:
         with soundfile.SoundFile(file) as sound:
-            (samples_SC, remarks), found_rate = _read(sound), sound.samplerate
-            full_scale = _CLIPPED_IN.get(sound.subtype, _CLIPPED)
+            converter = _Converter(sound.samplerate, rate, _CLIPPED_IN.get(sound.subtype, _CLIPPED))
+            for block_SC in _blocks(sound, converter.remarks):
+                with about(name):
+                    converter.add(block_SC)
+    except UserError:
+        raise
     except (OSError, soundfile.SoundFileError, TypeError, ValueError) as error:  # TypeError: from a .raw file
         reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
         raise UserError(f"{name}: cannot be read as sound: {reason.rstrip('.')}") from None
     with about(name):
-        _check_numbers(samples_SC)
-    return _wave(samples_SC, found_rate, rate, name, remarks, full_scale)
+        return converter.wave()
 
 
 def is_sound_file(first_bytes: bytes) -> bool:
@@ -91,21 +94,25 @@ def is_sound_file(first_bytes: bytes) -> bool:
     return first_bytes.startswith(_SOUND_FILES)
 
 
-def _read(sound: Any) -> tuple[np.ndarray, list[str]]:
-    """Read all samples (S, C) of an open file, whatever count its header has, and return a remark if some are lost."""
+def _blocks(sound: Any, remarks: list[str]) -> Iterator[np.ndarray]:
+    """Yield all samples (S, C) of an open file, whatever count its header has; add a remark if some are lost."""
     # After each block soundfile would seek to its current position, which fails at the end of a FLAC file of unknown
     # length.
     sound.seekable = lambda: False
-    blocks_SC: list[np.ndarray] = []
-    try:
-        while not blocks_SC or len(blocks_SC[-1]) == _BLOCK:
-            blocks_SC.append(sound.read(_BLOCK, "float32", always_2d=True))
-    except require("soundfile").SoundFileError:  # from a FLAC file
-        if not blocks_SC:
-            raise
-        return np.concatenate(blocks_SC), ["is cut off: its file is damaged or ends too early"]
-    samples_SC = np.concatenate(blocks_SC)
-    return samples_SC, ["is cut off: its file ends too early"] if _is_cut(sound, len(samples_SC)) else []
+    count, last = 0, _BLOCK
+    while last == _BLOCK:
+        try:
+            block_SC = sound.read(_BLOCK, "float32", always_2d=True)
+        except require("soundfile").SoundFileError:  # from a FLAC file
+            if not count:
+                raise
+            remarks.append("is cut off: its file is damaged or ends too early")
+            return
+        last = len(block_SC)
+        count += last
+        yield block_SC
+    if _is_cut(sound, count):
+        remarks.append("is cut off: its file ends too early")
 
 
 def _is_cut(sound: Any, samples: int) -> bool:
@@ -127,7 +134,10 @@ def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
         raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")
     with about(f"{name}: array"):
         samples = as_samples(cell.get("array"))
-    return _wave(samples[:, None], found_rate, rate, name)
+    converter = _Converter(found_rate, rate)
+    with about(name):
+        converter.add(samples[:, None])
+        return converter.wave()
 
 
 def as_samples(given: Any) -> np.ndarray:
@@ -164,32 +174,45 @@ def _check_numbers(samples: np.ndarray) -> None:
         )
 
 
-def _wave(
-    samples_SC: np.ndarray,
-    found_rate: int,
-    rate: int,
-    name: str,
-    given_remarks: Sequence[str] = (),
-    full_scale: float = _CLIPPED,
-) -> Wave:
-    if not len(samples_SC):
-        raise UserError(f"{name}: holds no samples")
-    remarks = list(given_remarks)
-    samples = samples_SC[:, 0]
-    if samples_SC.shape[1] > 1:
-        samples = samples_SC.mean(1)
-        remarks.append(f"was mixed from {samples_SC.shape[1]} channels")
-    # A channel may be clipped although the mix is not.
-    clipped = np.abs(samples_SC).max() >= full_scale and any(
-        is_clipped(channel, full_scale) for channel in samples_SC.T
-    )
-    remarks += _oddities(float(np.abs(samples).max()), clipped)
-    if found_rate != rate:
-        samples = resample(samples, found_rate, rate)
-        remarks.append(f"was resampled from {found_rate:,} to {rate:,} samples a second")
+class _Converter:
+    """Mixes and resamples sound that comes in blocks: of a long one only the result is held in memory."""
+
+    def __init__(self, found_rate: int, rate: int, full_scale: float = _CLIPPED):
+        self.remarks: list[str] = []  # those that come first
+        self._rates, self._full_scale = (found_rate, rate), full_scale
+        self._stream = None if found_rate == rate else require("soxr").ResampleStream(found_rate, rate, 1, "float32")
+        self._channels: list[Loudness] = []
+        self._loudest, self._samples = 0.0, 0
+        self._parts: list[np.ndarray] = []
+
+    def add(self, block_SC: np.ndarray) -> None:
+        """Take more samples (S, C).  Raises UserError if they are not between -1 and 1."""
+        _check_numbers(block_SC)
+        self._channels = self._channels or [Loudness(self._full_scale) for _ in range(block_SC.shape[1])]
+        for loudness, channel in zip(self._channels, block_SC.T, strict=True):
+            loudness.add(channel)
+        mixed = block_SC[:, 0] if block_SC.shape[1] == 1 else block_SC.mean(1)
+        self._loudest = max(self._loudest, float(np.abs(mixed).max(initial=0.0)))
+        self._samples += len(mixed)
+        self._parts.append(mixed if self._stream is None else self._stream.resample_chunk(np.ascontiguousarray(mixed)))
+
+    def wave(self) -> Wave:
+        """Return the sound, which is over.  Raises UserError if it holds no samples."""
+        if not self._samples:
+            raise UserError("holds no samples")
+        remarks = list(self.remarks)
+        if len(self._channels) > 1:
+            remarks.append(f"was mixed from {len(self._channels)} channels")
+        # A channel may be clipped although the mix is not.
+        remarks += _oddities(self._loudest, any(channel.clipped for channel in self._channels))
+        if self._stream is not None:
+            found_rate, rate = self._rates
+            self._parts.append(self._stream.resample_chunk(np.zeros(0, np.float32), last=True))
+            remarks.append(f"was resampled from {found_rate:,} to {rate:,} samples a second")
+        samples = np.ascontiguousarray(np.concatenate(self._parts), np.float32)
         if not len(samples):
-            raise UserError(f"{name}: is shorter than a sample at {rate:,} a second")
-    return Wave(np.ascontiguousarray(samples, np.float32), rate, tuple(remarks))
+            raise UserError(f"is shorter than a sample at {self._rates[1]:,} a second")
+        return Wave(samples, self._rates[1], tuple(remarks))
 
 
 def _oddities(loudest: float, clipped: bool) -> list[str]:
@@ -200,21 +223,24 @@ def _oddities(loudest: float, clipped: bool) -> list[str]:
 class Loudness:
     """Collects remarks on a streamed sound, complete once it is over."""
 
-    def __init__(self) -> None:
-        self._loudest, self._clipped = 0.0, False
+    def __init__(self, full_scale: float = _CLIPPED) -> None:
+        self.clipped, self._full_scale = False, full_scale
+        self._loudest = 0.0
         self._tail = np.zeros(0, np.float32)
 
     def add(self, samples: np.ndarray) -> None:
         """Take more samples (S,)."""
         joined = np.concatenate([self._tail, samples])
-        self._loudest = max(self._loudest, float(np.abs(samples).max(initial=0.0)))
-        self._clipped = self._clipped or is_clipped(joined)
+        loudest = float(np.abs(joined).max(initial=0.0))
+        self._loudest = max(self._loudest, loudest)
+        if loudest >= self._full_scale:
+            self.clipped = self.clipped or is_clipped(joined, self._full_scale)
         self._tail = joined[-(_RUN - 1) :]
 
     @property
     def remarks(self) -> list[str]:
         """The remarks, in words that follow "the sound"."""
-        return _oddities(self._loudest, self._clipped)
+        return _oddities(self._loudest, self.clipped)
 
 
 def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:
