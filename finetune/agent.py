@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from argparse import ArgumentParser, Namespace
+from contextlib import suppress
 
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
@@ -53,5 +54,7 @@ class TranslatorAgent(TextToTextAgent):
             warnings.warn(f"a sentence is translated up to its word {self._read:,}: {error}", Remark, stacklevel=2)
             ended = True
         if ended:
-            return WriteAction((new + self._stream.finish()).strip(), finished=True)
+            with suppress(UserError):  # what is held back may be too long by itself
+                new += self._stream.finish()
+            return WriteAction(new.strip(), finished=True)
         return WriteAction(new.strip(), finished=False) if new.strip() else ReadAction()
