@@ -120,6 +120,8 @@ def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], na
         if written[-1] == expected[-1]:
             lags += [heard - end for (heard, _), end in zip(moments, string.ends, strict=True)]
             aware += [done - end for (_, done), end in zip(moments, string.ends, strict=True)]
+    if not lags:
+        raise SystemExit("no string came out without a mistake: take a recognizer that has learned more")
     return {
         "word error rate": wer(expected, written),
         "lag": statistics.median(lags),
