@@ -16,7 +16,7 @@ from ernie.decode.sampler import Sampler
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import finite
 from ernie.model.voice import FramePrediction, Text, VoiceHead
-from ernie.model.wavenet import Flow, WaveNet
+from ernie.model.wavenet import Flow, FlowInputs, WaveNet
 
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
@@ -47,23 +47,21 @@ class FlowVocoder:
 
     def __init__(self, flow: Flow, rng: np.random.Generator):
         self._flow, self._rng = flow, rng
-        self._noise = self._sample_noise(flow.context)
-        self._conditioner: np.ndarray | None = None
+        self._cache: tuple[FlowInputs, ...] = ()
 
     def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
         """Return the next samples (S,), one for each row of the conditioner."""
-        previous = self._conditioner
-        if previous is None:
-            previous = np.zeros((self._flow.context, conditioner_SH.shape[1]), np.float32)
-        noise = np.concatenate([self._noise, self._sample_noise(len(conditioner_SH))])
-        conditioner = np.concatenate([previous, conditioner_SH])
-        self._noise, self._conditioner = noise[-self._flow.context :], conditioner[-self._flow.context :]
+        if not len(conditioner_SH):
+            return np.zeros(0, np.float32)
+        if not self._cache:  # noise before the first sample, under a conditioner of zeros
+            before = np.zeros((self._flow.context, conditioner_SH.shape[1]), np.float32)
+            conditioner_SH = np.concatenate([before, conditioner_SH])
+        noise_S = self._rng.standard_normal(len(conditioner_SH)).astype(np.float32)
         with paddle.no_grad():
-            samples_NS, _ = self._flow(paddle.to_tensor(noise[None]), paddle.to_tensor(conditioner[None]))
+            samples_NS, _, self._cache = self._flow.forward_cached(
+                paddle.to_tensor(noise_S[None]), paddle.to_tensor(conditioner_SH[None]), self._cache
+            )
         return np.clip(to_numpy(samples_NS)[0], -1, 1)
-
-    def _sample_noise(self, count: int) -> np.ndarray:
-        return self._rng.standard_normal(count).astype(np.float32)
 
 
 def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:

@@ -7,6 +7,9 @@ Legend: N sequences, S input samples, R output samples, C channels, H features o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor, nn
@@ -60,6 +63,22 @@ class _Layer(nn.Layer):
         return GatedLayer(self.mix.weight, self.mix.bias, self.skip.weight, *on)
 
 
+class FlowInputs(NamedTuple):
+    """Inputs of one network of a flow: samples (N, S), and their conditioner (N, S, H)."""
+
+    samples: Tensor
+    conditioner: Tensor
+
+    def after(self, before: FlowInputs) -> FlowInputs:
+        """Return these inputs after earlier ones."""
+        samples, conditioner = (paddle.concat(pair, axis=1) for pair in zip(before, self, strict=True))
+        return FlowInputs(samples, conditioner)
+
+    def last(self, count: int) -> FlowInputs:
+        """Return the last `count` inputs."""
+        return FlowInputs(self.samples[:, -count:], self.conditioner[:, -count:])
+
+
 class Flow(nn.Layer):
     """Maps white noise to samples in parallel: each network shifts and scales every sample given those before it.
 
@@ -79,10 +98,25 @@ class Flow(nn.Layer):
 
     def forward(self, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, Gaussian]:
         """Return the last R = S - context samples, and the Gaussian that each was sampled from."""
+        samples, distribution, _ = self.forward_cached(noise_NS, conditioner_NSH, ())
+        return samples, distribution
+
+    def forward_cached(
+        self, noise_NS: Tensor, conditioner_NSH: Tensor, cache: Sequence[FlowInputs]
+    ) -> tuple[Tensor, Gaussian, tuple[FlowInputs, ...]]:
+        """As `forward`, and return the new cache, too: the end of each network's inputs.
+
+        After the first call, whose cache is empty, there are as many samples as there is noise, and each network
+        computes its own context anew, not that of the networks after it.
+        """
         samples, distribution = noise_NS, Gaussian(paddle.zeros_like(noise_NS), paddle.zeros_like(noise_NS))
-        for network in self.networks:
-            step = network(samples[:, :-1], conditioner_NSH[:, 1:])
+        extended = []
+        for number, network in enumerate(self.networks):
+            new = FlowInputs(samples, conditioner_NSH)
+            inputs = new.after(cache[number]) if cache else new
+            step = network(inputs.samples[:, :-1], inputs.conditioner[:, 1:])
             R = step.mean.shape[1]
             samples, distribution = step.from_noise(samples[:, -R:]), step.compose(distribution.last(R))
             conditioner_NSH = conditioner_NSH[:, -R:]
-        return samples * self.loudness, distribution.scaled(self.loudness)
+            extended.append(inputs.last(network.config.context))
+        return samples * self.loudness, distribution.scaled(self.loudness), tuple(extended)
