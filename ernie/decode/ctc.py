@@ -114,9 +114,11 @@ class Beam:
 
     def best(self, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
         """Return the best hypothesis of a sound that is over, ranked with `end_score` if there is one."""
-        if self.end_score is None:
-            return hypotheses[0]
-        return max(hypotheses, key=lambda each: each.score + self.alpha * self.end_score(each.tokens))  # type: ignore[misc]
+        return max(hypotheses, key=lambda each: each.score + self.end_bonus(each.tokens))
+
+    def end_bonus(self, tokens: tuple[int, ...]) -> float:
+        """Return what the end of the sound after these tokens adds to the score of a hypothesis."""
+        return 0.0 if self.end_score is None else self.alpha * self.end_score(tokens)
 
     def _step(self, hypotheses: Sequence[Hypothesis], log_V: np.ndarray, vector: int) -> list[Hypothesis]:
         candidates = self._candidates(log_V)
@@ -135,7 +137,7 @@ class Beam:
                 if log_nonblank == -np.inf:
                     continue
                 lm_score = (
-                    merged[tokens].lm_score if tokens in merged else each.lm_score + self._bonus(each.tokens, token)
+                    merged[tokens].lm_score if tokens in merged else each.lm_score + self.bonus(each.tokens, token)
                 )
                 _merge(merged, Hypothesis(tokens, (*each.vectors, vector), -np.inf, log_nonblank, lm_score))
         best = sorted(merged.values(), key=lambda each: (-each.score, each.tokens))[: self.width]
@@ -147,7 +149,8 @@ class Beam:
         count = int(np.searchsorted(np.cumsum(np.exp(log_V[order])), self.mass)) + 1
         return [int(token) for token in order[:count] if token != self.blank]
 
-    def _bonus(self, tokens: tuple[int, ...], token: int) -> float:
+    def bonus(self, tokens: tuple[int, ...], token: int) -> float:
+        """Return what a token after others adds to the score of a hypothesis, besides its acoustic probability."""
         return self.beta + (self.alpha * self.language_model(tokens, token) if self.language_model is not None else 0.0)
 
     def trim(self, hypotheses: Sequence[Hypothesis], stable: int) -> tuple[tuple[Hypothesis, ...], int]:

@@ -173,7 +173,8 @@ class TokenRecognizer:
     @cached_property
     def _model(self) -> str:
         # The same weights may also decode greedily: the state then has no hypotheses that a beam could extend.
-        return identity(self._ernie, self._head) + (" by beam" if self._beam is not None else "")
+        by_beam = self._beam is not None or (self._decoder is not None and self._decoder.by_beam)
+        return identity(self._ernie, self._head) + (" by beam" if by_beam else "")
 
     def push(self, state: RecognitionState, pieces: Sequence[np.ndarray]) -> tuple[RecognitionState, list[list[Spike]]]:
         """Take more samples (S,) of each stream; return the tokens committed by now.

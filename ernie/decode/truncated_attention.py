@@ -18,7 +18,8 @@ import paddle
 from paddle import Tensor
 
 from ernie.data.batch import Layout
-from ernie.decode.ctc import Spike, greedy
+from ernie.decode.ctc import Beam, Spike, greedy
+from ernie.decode.paths import AcousticPath, Branch, best, committed, extensions, merged, shared_tokens
 from ernie.decode.segmentation import MAX_TOKENS, Segmentation, align
 from ernie.decode.stream import strip_prefix, with_prefix
 from ernie.kernels.precision import to_numpy
@@ -34,20 +35,20 @@ SMOOTHING = 0.1  # label smoothing: Szegedy et al., 2016 (arXiv 1512.00567), sec
 class SegmentDecoderState:
     """The decoder state of one stream: of `vectors` received, those from `first` on are kept in `hidden`.
 
-    Segments are decoded up to the vector `cut`; `spikes` are the CTC spikes after it.  `count` tokens were generated,
-    the end of each segment included; `last` is the last of them, `cache` the decoder's self-attention cache, and
-    `abstractions` the cached abstractions of the last tokens.
+    Segments are decoded up to the vector `cut`; `spikes` are the CTC spikes after it.  `paths` are the hypotheses, the
+    best one first; `cache` holds the decoder's self-attention cache of each, `abstractions` the cached abstractions of
+    its last tokens.  The last committed token is at the vector `committed`.
     """
 
     hidden: Tensor
     cache: KeyValueCache
     abstractions: KeyValueCache
+    paths: tuple[AcousticPath, ...] = (AcousticPath(),)
     spikes: tuple[int, ...] = ()
     vectors: int = 0
     first: int = 0
     cut: int = -1
-    count: int = 0
-    last: int = -1
+    committed: int = 0
 
     @classmethod
     def begin(cls) -> SegmentDecoderState:
@@ -56,7 +57,7 @@ class SegmentDecoderState:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
-        fields = {name: getattr(self, name) for name in ("spikes", "vectors", "first", "cut", "count", "last")}
+        fields = {name: getattr(self, name) for name in ("paths", "spikes", "vectors", "first", "cut", "committed")}
         caches = with_prefix("own", self.cache.arrays()) | with_prefix("abstractions", self.abstractions.arrays())
         return {"told": np.array(json.dumps(fields)), "seen": to_numpy(self.hidden), **caches}
 
@@ -66,24 +67,38 @@ class SegmentDecoderState:
         fields = json.loads(str(arrays["told"]))
         cache, abstractions = (KeyValueCache.of_arrays(strip_prefix(name, arrays)) for name in ("own", "abstractions"))
         fields["spikes"] = tuple(fields["spikes"])
+        fields["paths"] = tuple(AcousticPath.of_json(path) for path in fields["paths"])
         return cls(paddle.to_tensor(arrays["seen"]), cache, abstractions, **fields)
 
 
 class SegmentDecoder:
-    """Generates zero to two tokens for each segment, until the token `end`; those in `never` are excluded."""
+    """Generates zero to two tokens for each segment, until the token `end`; those in `never` are excluded.
 
-    def __init__(self, head: SpeechHead, segmentation: Segmentation, begin: int, end: int, never: Sequence[int]):
+    Of all paths through the segments the `beam` keeps the best (by default one, which is greedy); a token is committed
+    once all of them have it, or the sound is over.
+    """
+
+    def __init__(
+        self,
+        head: SpeechHead,
+        segmentation: Segmentation,
+        begin: int,
+        end: int,
+        never: Sequence[int],
+        beam: Beam | None = None,
+    ):
         assert head.writer is not None
         assert head.writer.window is not None
         self._head, self._abstraction, self._embed_segments = head.writer, head.abstraction, head.embed_segments
         self._segmentation, self._begin, self._end = segmentation, begin, end
         self._never = [token for token in (begin, *never) if token != end]
+        self._beam = beam or Beam(head.blank, width=1)
         self._cached_tokens = head.writer.window - 1  # the window includes the current token
 
     def push(
         self, state: SegmentDecoderState, hidden_TD: Tensor, spikes: Sequence[int], ended: bool
     ) -> tuple[SegmentDecoderState, list[Spike]]:
-        """Take more vectors (T, D) of a stream and their CTC spikes; return the tokens of segments complete by now."""
+        """Take more vectors (T, D) of a stream and their CTC spikes; return the tokens that are committed by now."""
         count = hidden_TD.shape[0]
         if count:
             before = state.hidden.astype(hidden_TD.dtype)  # a saved state holds float32
@@ -93,43 +108,119 @@ class SegmentDecoder:
         while (cut := self._segmentation.next_cut(state.cut, state.spikes, state.vectors, ended)) is not None:
             if cut + self._segmentation.ahead >= state.vectors and not ended:
                 break  # the look-ahead is not available yet
-            state, tokens = self._decode_segment(state, cut)
+            state = self._decode_segment(state, cut)
+            state, tokens = self._commit(state, shared_tokens(state.paths))
+            new += tokens
+        if ended:
+            row = max(range(len(state.paths)), key=lambda n: self._final_score(state.paths[n]))
+            state = replace(state, paths=(state.paths[row],), cache=state.cache.chosen([row]))
+            state = replace(state, abstractions=state.abstractions.chosen([row]))
+            state, tokens = self._commit(state, len(state.paths[0].tokens))
             new += tokens
         return state, new
 
-    def _decode_segment(self, state: SegmentDecoderState, cut: int) -> tuple[SegmentDecoderState, list[Spike]]:
+    def _commit(self, state: SegmentDecoderState, count: int) -> tuple[SegmentDecoderState, list[Spike]]:
+        paths, new = committed(state.paths, count, self._beam.history, state.committed)
+        return replace(state, paths=paths, committed=new[-1].vector if new else state.committed), new
+
+    def _final_score(self, path: AcousticPath) -> float:
+        return path.score + self._beam.end_bonus(path.text)
+
+    def _decode_segment(self, state: SegmentDecoderState, cut: int) -> SegmentDecoderState:
+        """Decode the segment that ends at `cut`, after each of the paths."""
         window = self._segmentation.window(state.cut, cut).clipped(state.vectors)
-        cache, last, count, new = state.cache, state.last, state.count, []
         hidden_PD = state.hidden[window.first - state.first : window.last - state.first]
         hidden_PD = self._embed_segments(hidden_PD, window.parts)
-        segment, layout = Layout.of_lengths([hidden_PD.shape[0]]), Layout.of_lengths([1])
-        source_PD = hidden_PD
-        if self._abstraction is not None:
-            source_PD = self._abstraction.encode(hidden_PD, segment, state.abstractions)
-        source = Source(KeyValueCache(segment, self._head.decoder.read(source_PD)), layout)
-        for number in range(MAX_TOKENS + 1):
-            inputs = np.array([self._begin if last < 0 else last])
-            x_UD, cache = self._head.forward_cached(inputs, layout, source, cache, np.array([count]))
-            cache, count = cache.last(self._cached_tokens), count + 1
-            scores_V = self._head.scores(x_UD)[0]
-            scores_V[self._never] = -np.inf
-            last = int(scores_V.argmax()) if number < MAX_TOKENS else self._end
-            if last == self._end:
-                break
-            new.append(Spike(last, cut, float(np.exp(scores_V[last]))))
+        segment = KeyValueCache(Layout.of_lengths([hidden_PD.shape[0]]), ((hidden_PD, hidden_PD),))
+        branches, cache = self._search(state, segment, cut)
+        parents = [each.parent for each in branches]
         abstractions = state.abstractions
         if self._abstraction is not None:
-            tokens = np.array([*(spike.token for spike in new), self._end])
-            token_layout = Layout.of_lengths([len(tokens)])
-            x_UD = self._head.embed(tokens, state.count + 1 + np.arange(len(tokens)))
-            pairs = self._abstraction.abstract(x_UD, token_layout, hidden_PD, segment)
-            abstractions = abstractions.extended(token_layout, pairs).last(self._abstraction.max_tokens)
+            lengths = [each.path.symbols - state.paths[each.parent].symbols for each in branches]
+            tokens = Layout.of_lengths(lengths)
+            symbols = np.concatenate(
+                [each.path.recent[-length:] for each, length in zip(branches, lengths, strict=True)]
+            )
+            counts = np.array([state.paths[parent].symbols for parent in parents])
+            x_UD = self._head.embed(symbols, np.repeat(counts, lengths) + 1 + tokens.positions)
+            copies = _copies(segment, len(branches))
+            pairs = self._abstraction.abstract(x_UD, tokens, copies.layers[0][0], copies.layout)
+            abstractions = abstractions if parents == [0] else abstractions.chosen(parents)
+            abstractions = abstractions.extended(tokens, pairs).last(self._abstraction.max_tokens)
         # Drop the vectors that no later segment looks back on.
         first = max(state.first, cut + 1 - self._segmentation.back)
-        spikes = tuple(spike for spike in state.spikes if spike > cut)
-        hidden = state.hidden[first - state.first :]
-        decoded = replace(state, cache=cache, abstractions=abstractions, cut=cut, count=count, last=last)
-        return replace(decoded, hidden=hidden, first=first, spikes=spikes), new
+        return replace(
+            state,
+            paths=tuple(each.path for each in branches),
+            cache=cache,
+            abstractions=abstractions,
+            cut=cut,
+            spikes=tuple(spike for spike in state.spikes if spike > cut),
+            hidden=state.hidden[first - state.first :],
+            first=first,
+        )
+
+    def _search(
+        self, state: SegmentDecoderState, segment: KeyValueCache, cut: int
+    ) -> tuple[list[Branch], KeyValueCache]:
+        """Return the paths through a segment, the best one first, and their self-attention cache."""
+        copies = _copies(segment, len(state.paths))
+        source_PD = copies.layers[0][0]
+        if self._abstraction is not None:
+            source_PD = self._abstraction.encode(source_PD, copies.layout, state.abstractions)
+        sources = KeyValueCache(copies.layout, self._head.decoder.read(source_PD))
+        live = [Branch(path, number, number) for number, path in enumerate(state.paths)]
+        cache = state.cache
+        ended: list[Branch] = []
+        caches: list[KeyValueCache] = []  # of branches that ended, which `row` counts
+        for number in range(MAX_TOKENS + 1):
+            scores_NV, grown = self._step(live, sources, cache)
+            options = list(ended)
+            for row, (each, scores_V) in enumerate(zip(live, scores_NV, strict=True)):
+                rooted, last = each._replace(row=row), number == MAX_TOKENS
+                options += extensions(rooted, scores_V, self._end, cut, self._beam, self._kept, last)
+            kept, live, before, ended = best(options, self._beam.width), [], ended, []
+            for each in kept:
+                if not each.ended:
+                    live.append(each)
+                elif each in before:
+                    ended.append(each)
+                else:
+                    ended.append(each._replace(row=len(caches)))
+                    caches.append(grown.chosen([each.row]))
+            if not live:
+                break
+            cache = grown.chosen([each.row for each in live])
+        branches = merged(ended, self._beam, cut)
+        return branches, KeyValueCache.joined([caches[each.row] for each in branches])
+
+    @property
+    def by_beam(self) -> bool:
+        """Whether it keeps several paths."""
+        return self._beam.width > 1
+
+    @property
+    def _kept(self) -> int:
+        """The number of symbols that a path remembers: those that its next ones depend on, and those of a segment."""
+        return max(self._cached_tokens, MAX_TOKENS + 1)
+
+    def _step(
+        self, live: Sequence[Branch], sources: KeyValueCache, cache: KeyValueCache
+    ) -> tuple[np.ndarray, KeyValueCache]:
+        """Return the scores (N, V) of the next symbol of each branch, and the cache with its last symbol."""
+        parents = [each.parent for each in live]
+        if parents != list(range(sources.layout.sequences)):
+            sources = sources.chosen(parents)
+        inputs = np.array([each.path.recent[-1] if each.path.recent else self._begin for each in live])
+        layout, counts = Layout.of_lengths([1] * len(live)), np.array([each.path.symbols for each in live])
+        x_UD, cache = self._head.forward_cached(inputs, layout, Source(sources, layout), cache, counts)
+        scores_NV = self._head.scores(x_UD)
+        scores_NV[:, self._never] = -np.inf
+        return scores_NV, cache.last(self._cached_tokens)
+
+
+def _copies(segment: KeyValueCache, count: int) -> KeyValueCache:
+    return segment if count == 1 else segment.chosen([0] * count)
 
 
 def attention_loss(

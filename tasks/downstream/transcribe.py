@@ -101,8 +101,8 @@ class Transcribe(SoundTask):
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
-        if self.decoder != "ctc" and self.beam > 1:
-            raise UserError("beam: several hypotheses are kept for CTC alone; choose decoder: ctc, or beam: 1")
+        if self.decoder == "global" and self.beam > 1:
+            raise UserError("beam: decoder: global keeps one hypothesis; choose decoder: ctc or attention, or beam: 1")
         if self.abstractions and self.decoder != "attention":
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
         if self.language is not None and self.beam == 1:
@@ -313,7 +313,8 @@ class Transcribe(SoundTask):
 
         if self.decoder != "attention":
             return None
-        return SegmentDecoder(head, self.segmentation, *_special_tokens(tokenizer))
+        beam = self._beam(tokenizer, head.blank) if self.beam > 1 else None
+        return SegmentDecoder(head, self.segmentation, *_special_tokens(tokenizer), beam)
 
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         from ernie.data.batch import pack
@@ -345,7 +346,7 @@ class Transcribe(SoundTask):
         beam = self._beam(tokenizer, blank)
 
         def decode(scores_TV: np.ndarray, hidden_TD: Tensor) -> list[tuple[int, int]]:
-            if self.beam > 1:
+            if self.beam > 1 and segment_decoder is None:
                 return beam.decode(scores_TV)
             spikes = greedy(scores_TV, blank)
             if segment_decoder is not None:
@@ -399,7 +400,7 @@ class Transcribe(SoundTask):
             chunk=self.chunk,
             before=self.before,
             decoder=self.segment_decoder(head, tokenizer),
-            beam=self._beam(tokenizer, head.blank) if self.beam > 1 else None,
+            beam=self._beam(tokenizer, head.blank) if self.beam > 1 and self.decoder == "ctc" else None,
             never=_excluded_from_ctc(tokenizer),
         )
 

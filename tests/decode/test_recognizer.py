@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +21,7 @@ from ernie.audio.lengths import STRIDE, vector_count
 from ernie.audio.recurrent import RecurrentConfig
 from ernie.data.batch import Frames, Layout
 from ernie.decode.ctc import Beam, Hypothesis, Spike, greedy
+from ernie.decode.paths import AcousticPath, Branch, committed, merged, shared_tokens
 from ernie.decode.recognizer import RecognitionState, StreamState, TokenRecognizer, _committed
 from ernie.decode.segmentation import Segmentation, align
 from ernie.decode.stream import load_state, save_state
@@ -40,8 +43,9 @@ BEGIN, END = 1, 2  # the first token of a decoder, and the one that ends a segme
 SEGMENTATION = Segmentation(back=2, ahead=1, longest=6)
 HISTORY = 5  # tokens in the key-value cache of a decoder
 ABSTRACTIONS = 3  # vectors that summarize the audio before a segment
-# CTC alone, attention to segments, the same with abstractions of earlier segments, and CTC of a recurrent encoder.
-KINDS = ("ctc", "attention", "abstractions", "recurrent")
+# CTC alone, attention to segments, the same with abstractions of earlier segments, both by beam search, and CTC of a
+# recurrent encoder.
+KINDS = ("ctc", "attention", "abstractions", "attention by beam", "abstractions by beam", "recurrent")
 
 
 @cache
@@ -53,20 +57,22 @@ def model(period: int | None = None, kind: str = "ctc") -> tuple[ErnieModel, Spe
     ernie.tokenizer = numbered(VOCABULARY)
     shape = RecurrentConfig(layers=2, units=20, ahead=2)
     recurrent = RecurrentEncoder(32, shape, CHUNK) if kind == "recurrent" else None
-    layers, abstractions = 2 * (kind in ("attention", "abstractions")), ABSTRACTIONS * (kind == "abstractions")
+    abstractions = ABSTRACTIONS * kind.startswith("abstractions")
+    layers = 2 * (kind.startswith("attention") or bool(abstractions))
     head = SpeechHead(ernie, CONFIG.features, BLANK, period, layers, HISTORY, recurrent, abstractions)
     initialize(head, 0.8)
     return ernie, head
 
 
-def segment_decoder(head: SpeechHead) -> SegmentDecoder | None:
-    return None if head.writer is None else SegmentDecoder(head, SEGMENTATION, BEGIN, END, [BLANK])
+def segment_decoder(head: SpeechHead, kind: str = "") -> SegmentDecoder | None:
+    beam = Beam(BLANK, 4, lambda before, token: -0.3 * (token in before[-1:]), 1.0, 0.2) if "beam" in kind else None
+    return None if head.writer is None else SegmentDecoder(head, SEGMENTATION, BEGIN, END, [BLANK], beam)
 
 
 def recognizer(period: int | None = None, kind: str = "ctc") -> TokenRecognizer:
     """A recognizer of one of the kinds."""
     ernie, head = model(period, kind)
-    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=segment_decoder(head))
+    return TokenRecognizer(ernie, head, CONFIG, chunk=CHUNK, before=BEFORE, decoder=segment_decoder(head, kind))
 
 
 def sound(samples: int, seed: int = 0) -> np.ndarray:
@@ -84,7 +90,7 @@ def whole(samples: np.ndarray, period: int | None = None, kind: str = "ctc") -> 
     with evaluating(head):
         hidden = hidden_of(samples, kind, period)
         spikes = greedy(head(hidden).numpy(), BLANK)
-        decoder = segment_decoder(head)
+        decoder = segment_decoder(head, kind)
         if decoder is None:
             return spikes
         return decoder.push(SegmentDecoderState.begin(), hidden, [spike.vector for spike in spikes], ended=True)[1]
@@ -297,6 +303,78 @@ def test_a_decoder_uses_the_segment_start_even_when_all_vectors_are_equal() -> N
     assert abs(loss(0) - loss(4)) > 0.1
 
 
+def forced_decoding(
+    head: SpeechHead,
+    start: SegmentDecoderState,
+    hidden_TD: paddle.Tensor,
+    cuts: list[int],
+    symbols: Sequence[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[list[float], list[Spike]]:
+    """Decode given symbols, each segment's tokens and its end; return the nats of each, and the decoded tokens."""
+    scores, after, nats = head.writer.scores, iter(symbols), []
+
+    def forced_scores(x_UD: paddle.Tensor) -> np.ndarray:
+        symbol, log_probabilities = next(after), scores(x_UD)
+        nats.append(-float(log_probabilities[0, symbol]))
+        return np.where(np.arange(VOCABULARY) == symbol, 0.0, -np.inf)[None]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(head.writer, "scores", forced_scores)
+        _, spikes = segment_decoder(head).push(start, hidden_TD, cuts, ended=True)
+    assert next(after, None) is None
+    return nats, spikes
+
+
+@pytest.mark.parametrize("kind", ["attention", "abstractions"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_wide_beam_finds_the_likeliest_text_over_all_ways_to_divide_it_into_segments(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, head = model(kind=kind)
+    allowed, cuts = (5, 6), [4, 9]
+    segments = [(), *product(allowed, repeat=1), *product(allowed, repeat=2)]
+    expected: dict[tuple[int, ...], float] = {}
+    with evaluating(head):
+        hidden_TD = hidden_of(sound(3300, seed), kind)
+        assert hidden_TD.shape[0] == cuts[-1] + 1
+        for one, other in product(segments, repeat=2):
+            symbols = [*one, END, *other, END]
+            nats, _ = forced_decoding(head, SegmentDecoderState.begin(), hidden_TD, cuts, symbols, monkeypatch)
+            expected[one + other] = float(np.logaddexp(expected.get(one + other, -np.inf), -sum(nats)))
+        never = [token for token in range(VOCABULARY) if token not in (*allowed, BEGIN, END)]
+        decoder = SegmentDecoder(head, SEGMENTATION, BEGIN, END, never, Beam(BLANK, 1000))
+        state, spikes = decoder.push(SegmentDecoderState.begin(), hidden_TD, cuts, ended=True)
+    best = max(expected, key=expected.__getitem__)
+    assert tuple(spike.token for spike in spikes) == best
+    assert state.paths[0].log_probability == pytest.approx(expected[best], abs=1e-4)
+
+
+def test_paths_that_end_alike_are_merged_and_the_best_of_them_is_kept() -> None:
+    def branch(tokens: tuple[int, ...], log_probability: float, row: int, at: int = 10) -> Branch:
+        spikes = tuple(Spike(token, at, 1.0) for token in tokens)
+        return Branch(AcousticPath(spikes, (), tokens[-2:], len(tokens), log_probability), 0, row)
+
+    beam = Beam(BLANK, 8, patience=100)
+    found = merged([branch((4, 7, 8), -2.0, 0), branch((5, 7, 8), -1.0, 1), branch((5, 8, 7), -3.0, 2)], beam, 10)
+    assert [each.row for each in found] == [1, 2]
+    twice = merged([branch((5, 6), -1.0, 0), branch((5, 6), -1.0, 1), branch((7, 8), -0.5, 2)], beam, 10)
+    assert [each.row for each in twice] == [0, 2]
+    assert twice[0].path.log_probability == pytest.approx(-1.0 + np.log(2))
+    old = merged([branch((4, 7), -1.0, 0), branch((5, 8), -2.0, 1)], beam, 111)
+    assert [each.row for each in old] == [0]
+
+
+def test_committed_tokens_are_in_order_even_when_another_path_becomes_the_best() -> None:
+    late, early = (AcousticPath((Spike(5, at, 0.9), Spike(last, at + 1, 0.9))) for at, last in ((10, 6), (7, 8)))
+    assert shared_tokens((late, early)) == 1
+    (_, after), new = committed((late, early), 1, 2, 0)
+    assert new == [Spike(5, 10, 0.9)]
+    assert after.text == (5, 8)
+    _, more = committed((after,), 1, 2, new[-1].vector)
+    assert more == [Spike(8, 10, 0.9)]
+
+
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])
 def test_the_training_loss_equals_the_probabilities_in_decoding(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All segments of two sounds at once, against segment after segment and token after token of each."""
@@ -315,19 +393,10 @@ def test_the_training_loss_equals_the_probabilities_in_decoding(kind: str, monke
             cuts = SEGMENTATION.training_cuts(spikes, align(scores_TV, tokens.tolist(), BLANK), len(scores_TV))
             remaining = iter(tokens.tolist())
             forced = [token for _, number in cuts for token in (*(next(remaining) for _ in range(number)), END)]
-            scores, after = head.writer.scores, iter(forced)
-
-            def forced_scores(x_UD: paddle.Tensor, scores=scores, after=after) -> np.ndarray:
-                token, log_probabilities = next(after), scores(x_UD)
-                found.append(-float(log_probabilities[0, token]))
-                return np.where(np.arange(VOCABULARY) == token, 0.0, -np.inf)[None]
-
-            monkeypatch.setattr(head.writer, "scores", forced_scores)
-            start = replace(SegmentDecoderState.begin(), count=int(count))
-            _, spikes_found = segment_decoder(head).push(start, hidden_TD, [cut for cut, _ in cuts], ended=True)
-            monkeypatch.setattr(head.writer, "scores", scores)
+            start = replace(SegmentDecoderState.begin(), paths=(AcousticPath(symbols=int(count)),))
+            nats, spikes_found = forced_decoding(head, start, hidden_TD, [cut for cut, _ in cuts], forced, monkeypatch)
+            found += nats
             assert [spike.token for spike in spikes_found] == tokens.tolist()
-            assert next(after, None) is None
     assert len(cuts) > 1
     assert loss.count == len(found)
     assert loss.total.item() == pytest.approx(sum(found), rel=1e-5)

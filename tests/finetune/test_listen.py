@@ -422,6 +422,20 @@ def test_beam_search_agrees_with_greedy_on_clear_sound_and_a_language_model_can_
     assert "blue" not in overruled["transcript"]
 
 
+def test_a_language_model_can_overrule_attention_to_segments(tmp_path: Path) -> None:
+    model = trained_recognizer("attention")
+    row = {"audio": tones(WORDS, np.random.default_rng(1))}
+    (beam,) = with_task_changes(model, beam=4).predict([row])
+    assert beam["transcript"] == "blue red green"
+    NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
+    changed = with_task_changes(model, beam=4, language=tmp_path / "never-blue.arpa", alpha=20.0)
+    (overruled,) = changed.predict([row])
+    assert "blue" not in overruled["transcript"]
+    assert "red" in overruled["transcript"]
+    stream = Stream(SpeechRecognizer(changed))
+    assert stream.push(speech()) + stream.finish() == overruled["transcript"]
+
+
 def test_files_are_transcribed_with_the_search_that_the_command_asks_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
