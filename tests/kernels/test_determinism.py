@@ -100,6 +100,13 @@ def run_dilated() -> Results:
     return run(kernel, values, upstream)
 
 
+@paddle.no_grad()
+def run_dilated_inference() -> Results:
+    layer: list[tuple[int, ...]] = [(2 * 20 + 3, 2 * 20), (2 * 20,), (20, 5), (20, 20), (20,)]
+    x, conditioner, *flat = map(paddle.to_tensor, normal((1, 2000, 20), (1, 2000, 3), *layer, *layer[:3]))
+    return [gated_stack(x, conditioner, [GatedLayer(*flat[:5]), GatedLayer(*flat[5:])], (1, 64)).numpy()]
+
+
 def result_bytes(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untyped-def]
     loaded().handle.ernie_kernels_threads(threads)
     paddle.seed(3)
@@ -107,7 +114,10 @@ def result_bytes(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untype
 
 
 @pytest.mark.parametrize("name", ["fp32", pytest.param("bf16", marks=needs_bf16)])
-@pytest.mark.parametrize("kernel", [run_attention, run_layer, run_embedding, run_vocabulary, run_vocabulary_logits])
+@pytest.mark.parametrize(
+    "kernel",
+    [run_attention, run_layer, run_embedding, run_vocabulary, run_vocabulary_logits, run_dilated_inference],
+)
 def test_results_are_bit_identical_with_any_number_of_threads(kernel, name) -> None:  # type: ignore[no-untyped-def]
     with precision(name):
         first = result_bytes(kernel, 1)

@@ -48,6 +48,37 @@ def test_the_stack_equals_its_definition_forward_and_backward(C: int, taps: int,
     assert_close(run(kernel, values, upstream), run(kernel, values, upstream, "float64"), 5e-5)
 
 
+@quick
+@given(
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.lists(st.sampled_from([1, 2, 4, 32]), min_size=1, max_size=4),
+    st.integers(1, 120),
+)
+def test_without_gradients_the_stack_is_the_same(C: int, taps: int, dilations: list[int], R: int) -> None:
+    values, _ = random_inputs(C, taps, dilations, R)
+    with_gradients = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+    with paddle.no_grad():
+        without = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+    assert without.shape == [N, R, K]
+    np.testing.assert_allclose(
+        without.numpy(), with_gradients.numpy(), atol=2e-5 * np.abs(with_gradients.numpy()).max()
+    )
+
+
+@needs_kernels
+@paddle.no_grad()
+def test_an_output_does_not_depend_on_how_many_others_are_computed() -> None:
+    dilations = (1, 2, 4)
+    values, _ = random_inputs(20, 3, dilations, 300)
+    whole = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+    x, conditioner, *weights = values
+    for first in (1, 50, 299):
+        part = [x[:, first:], conditioner[:, first:], *weights]
+        found = stack(*(paddle.to_tensor(np.ascontiguousarray(value)) for value in part), dilations=dilations)
+        np.testing.assert_array_equal(found.numpy(), whole.numpy()[:, first:])
+
+
 @pytest.mark.parametrize("frozen", [(0,), (1,), (0, 1), (2, 3, 4), (5, 6), tuple(range(1, 10)), tuple(range(2, 10))])
 def test_frozen_inputs_get_no_gradient_and_others_are_unchanged(frozen: tuple[int, ...]) -> None:
     values, upstream = random_inputs(4, 2, (1, 2), 5)

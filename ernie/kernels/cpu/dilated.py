@@ -7,14 +7,17 @@ Legend: N sequences, S input samples, R output samples, C channels, H conditione
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ernie.kernels.cpu.call import column_sum, loaded
+from ernie.kernels.cpu.call import byref, column_sum, loaded
+from ernie.kernels.cpu.library import GatedStack
 from ernie.kernels.cpu.pool import empty
 
 if TYPE_CHECKING:
@@ -25,7 +28,26 @@ def gated_stack(
     x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """As ernie.kernels.dilated.reference."""
-    return _Stack.apply(x_NSC, conditioner_NSH, *_flat(layers), tuple(dilations))
+    if paddle.is_grad_enabled():
+        return _Stack.apply(x_NSC, conditioner_NSH, *_flat(layers), tuple(dilations))
+    return _inference(x_NSC.contiguous(), conditioner_NSH.contiguous(), layers, dilations)
+
+
+def _inference(
+    x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
+) -> Tensor:
+    """Keep nothing for gradients, and take a few rows at a time through all of a layer."""
+    (N, S, C), H, K = x_NSC.shape, conditioner_NSH.shape[2], layers[0].skip.shape[1]
+    taps = (layers[0].mix.shape[0] - H) // C
+    steps = np.array(dilations, np.int64)
+    weights = [None if weight is None else weight.contiguous() for layer in layers for weight in layer]
+    addresses = (ctypes.c_void_p * len(weights))(*(None if w is None else w.data_ptr() for w in weights))
+    stack = GatedStack(len(layers), C, taps, H, K, steps.ctypes.data, ctypes.addressof(addresses))
+    total = empty([N, S - (taps - 1) * int(steps.sum()), K])
+    for n in range(N):
+        rows = (_Rows(tensor).address(n) for tensor in (x_NSC, conditioner_NSH, total))
+        loaded().call("gated_stack", byref(stack), S, *rows)
+    return total
 
 
 class _Rows(NamedTuple):

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "adamw.h"
+#include "dilated.h"
 #include "embedding.h"
 #include "fingerprint.h"
 #include "inference.h"
@@ -128,6 +129,9 @@ EXPORT const char* ernie_gru_backward(const Recurrence* r, const float* U, const
 EXPORT const char* ernie_draw(const Network* network, long S, float last, const float* conditioning, const float* noise, float* const* rows,
                               float* samples) {
     return guarded([&] { draw(*network, S, last, conditioning, noise, rows, samples); });
+}
+EXPORT const char* ernie_gated_stack(const GatedStack* stack, long S, const float* x, const float* conditioner, float* total) {
+    return guarded([&] { gated_stack(*stack, S, x, conditioner, total); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });
