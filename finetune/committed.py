@@ -36,10 +36,9 @@ class _Progress(NamedTuple):
 
 
 def _commit(
-    before: _Progress, ids: Sequence[int], done: bool, decode: Callable[[Sequence[int]], str], window: int
+    before: _Progress, recent: Sequence[int], done: bool, decode: Callable[[Sequence[int]], str], window: int
 ) -> tuple[_Progress, str]:
-    """Return the progress, and the newly committed text, of a stream with the tokens `ids`."""
-    recent = ids[before.past :]
+    """Return the progress, and the newly committed text, of a stream with the tokens `recent` after the past ones."""
     text = decode(recent)
     new = newly_committed(before.committed, text, done)
     now = _Progress(before.past, before.committed + new)
@@ -55,7 +54,7 @@ def _commit(
     cut = len(text) - len(tail)
     if not (text.endswith(tail) and text.startswith(now.committed) and cut <= len(now.committed)):
         return now, new
-    return _Progress(len(ids) - window, now.committed[cut:]), new
+    return _Progress(before.past + len(recent) - window, now.committed[cut:]), new
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ class CommittedText(Generic[S]):
     def chosen(self, streams: Sequence[int]) -> Self:
         """Return the state of these streams only, in this order."""
         committed, held = (tuple(texts[n] for n in streams) if texts else () for texts in (self.committed, self.held))
-        past = tuple(self._past[n] for n in streams)
+        past = tuple(self.past_tokens[n] for n in streams)
         return type(self)(self.tokens.chosen(streams), committed, held, past)
 
     def with_others(self, others: Sequence[Self]) -> Self:
@@ -90,13 +89,13 @@ class CommittedText(Generic[S]):
         states = (self, *others)
         committed = tuple(text for state in states for text in state.committed)
         held = tuple(text for state in states for text in state.held)
-        past = tuple(count for state in states for count in state._past)
+        past = tuple(count for state in states for count in state.past_tokens)
         return type(self)(self.tokens.with_others([state.tokens for state in others]), committed, held, past)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
         texts = {"given": np.array(self.committed, str), "held": np.array(self.held, str)}
-        return {**texts, "past": np.array(self._past), **with_prefix("tokens", self.tokens.arrays())}
+        return {**texts, "past": np.array(self.past_tokens), **with_prefix("tokens", self.tokens.arrays())}
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
@@ -111,21 +110,23 @@ class CommittedText(Generic[S]):
     def commit(
         self,
         tokens: S,
-        ids: Sequence[Sequence[int]],
+        recent: Sequence[Sequence[int]],
         done: Sequence[bool],
         decode: Callable[[Sequence[int]], str],
         window: int = _WINDOW,
     ) -> tuple[Self, list[str]]:
         """Return the state with these tokens, and the newly committed text of each stream.
 
-        `ids` holds all tokens of each stream, `done` says which streams are finished, and `decode` turns tokens into
-        text.  However long a stream is, at most twice `window` tokens are decoded, plus the new ones.
+        `recent` holds the tokens of each stream but for the first, `past_tokens` ones, `done` says which streams are
+        finished, and `decode` turns tokens into text.  However long a stream is, at most twice `window` tokens are
+        decoded, plus the new ones.
         """
-        before = map(_Progress, self._past, self.committed)
-        results = [_commit(*stream, decode, window) for stream in zip(before, ids, done, strict=True)]
+        before = map(_Progress, self.past_tokens, self.committed)
+        results = [_commit(*stream, decode, window) for stream in zip(before, recent, done, strict=True)]
         committed, past = tuple(now.committed for now, _ in results), tuple(now.past for now, _ in results)
         return type(self)(tokens, committed, self.held, past), [new for _, new in results]
 
     @property
-    def _past(self) -> tuple[int, ...]:
+    def past_tokens(self) -> tuple[int, ...]:
+        """The number of past tokens of each stream."""
         return self.past or (0,) * self.streams

@@ -67,8 +67,9 @@ class SpeechRecognizer:
     def _commit(
         self, state: SpeechRecognizerState, tokens: RecognitionState
     ) -> tuple[SpeechRecognizerState, list[str]]:
-        ids = [[spike.token for spike in stream.spikes] for stream in tokens.stream_states]
-        return state.commit(tokens, ids, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
+        each = zip(tokens.stream_states, state.past_tokens, strict=True)
+        recent = [[spike.token for spike in stream.spikes[past:]] for stream, past in each]
+        return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
 
 
 def hears_chunks(task: Transcribe) -> bool:

@@ -127,8 +127,8 @@ class TextTranslator:
         return replace(state, held=tuple(piece.held for piece in stable)), tokens
 
     def _commit(self, state: TextTranslatorState, tokens: TranslationState) -> tuple[TextTranslatorState, list[str]]:
-        ids = [progress.written for progress in tokens.progress]
-        return state.commit(tokens, ids, [progress.done for progress in tokens.progress], self._tokenizer.decode)
+        recent = [own.written[past:] for own, past in zip(tokens.progress, state.past_tokens, strict=True)]
+        return state.commit(tokens, recent, [progress.done for progress in tokens.progress], self._tokenizer.decode)
 
 
 def _held(state: TextTranslatorState) -> tuple[str, ...]:

@@ -237,7 +237,7 @@ class TokenRecognizer:
                 continue
             spikes = greedy(scores_TV, self._head.blank, old.last, old.count)
             if self._decoder is None:
-                stream_states[n] = replace(stream, spikes=(*old.spikes, *spikes))
+                stream_states[n] = replace(stream, spikes=(*old.spikes, *spikes)) if spikes else stream
             else:
                 own_TD = hidden_TD[int(layout.offsets[n]) : int(layout.offsets[n + 1])]
                 stream_states[n] = self._decode(stream, own_TD, [spike.vector for spike in spikes], False)
@@ -249,7 +249,7 @@ class TokenRecognizer:
         if self._decoder is None or stream.decoder_state is None:
             return stream
         decoder_state, new = self._decoder.push(stream.decoder_state, hidden_TD, spikes, ended)
-        return replace(stream, decoder_state=decoder_state, spikes=(*stream.spikes, *new))
+        return replace(stream, decoder_state=decoder_state, spikes=(*stream.spikes, *new) if new else stream.spikes)
 
     def _finished(self, stream: StreamState) -> StreamState:
         """Commit the best hypothesis of a stream that is over, if there is a beam."""
@@ -280,6 +280,8 @@ class TokenRecognizer:
 def _committed(stream: StreamState, count: int) -> StreamState:
     """Commit the first `count` tokens of the best hypothesis."""
     best, done = stream.hypotheses[0], len(stream.spikes) - stream.trimmed
+    if count <= done:
+        return stream
     new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)
     # Earlier tokens may have been committed at later vectors, from a hypothesis that is no longer the best.
     last = stream.spikes[-1].vector if stream.spikes else 0

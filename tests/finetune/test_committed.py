@@ -27,7 +27,7 @@ Decode = Callable[[Sequence[int]], str]
 
 
 def pushed(state: Growing, ids: list[int], again: int, done: bool, decode: Decode) -> tuple[Growing, str]:
-    state, (new,) = state.commit(NOTHING, [ids], [done], decode, again)
+    state, (new,) = state.commit(NOTHING, [ids[state.past_tokens[0] :]], [done], decode, again)
     return state, new
 
 
