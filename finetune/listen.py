@@ -8,7 +8,7 @@ from typing import BinaryIO, TextIO
 
 import numpy as np
 
-from ernie.audio.wave import Loudness, is_sound_file, read_wave, require_file
+from ernie.audio.wave import Loudness, Resampler, is_sound_file, read_wave, require_file
 from ernie.data.labeled.row import Row
 from ernie.decode.stream import Stream
 from ernie.decode.words import Words, words_of
@@ -76,15 +76,20 @@ def _transcribe_long(model: FinetunedModel, samples: np.ndarray) -> tuple[str, l
     return text, [transcribe_task(model).seconds(spikes[first].vector) for first in firsts]
 
 
-def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: TextIO, log: TextIO | None) -> None:
-    """Transcribe 16-bit samples (little endian, one channel, at the model's rate) as they arrive.
+def from_samples(
+    model: FinetunedModel, source: BinaryIO, times: bool, out: TextIO, log: TextIO | None, rate: int | None = None
+) -> None:
+    """Transcribe 16-bit samples (little endian, one channel, `rate` a second) as they arrive.
 
-    With `times` each word follows its start time in seconds.  Raises UserError when there are no samples.
+    By default they have the model's rate; others are resampled.  With `times` each word follows its start time in
+    seconds.  Raises UserError when there are no samples.
     """
     recognizer = SpeechRecognizer(model)
+    rate = rate or recognizer.rate
+    resampler = Resampler(rate, recognizer.rate)
     stream, seconds_spent, received, pending = Stream(recognizer), 0.0, 0, b""
     writer, loudness = _TimedWriter(model, out) if times else _PlainWriter(out), Loudness()
-    size = 2 * round(_PIECE * recognizer.rate)
+    size = 2 * max(1, round(_PIECE * rate))
     read = getattr(source, "read1", source.read)  # read1 returns what is available
     with about("standard input"):
         data = read(size)
@@ -98,7 +103,7 @@ def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: Text
                 samples = np.frombuffer(pending, "<i2", len(pending) // 2).astype(np.float32) / 32768
                 pending = pending[2 * len(samples) :]  # half of a sample, until its other half arrives
                 began = time.perf_counter()
-                new = stream.push(samples)
+                new = stream.push(resampler.more(samples))
                 writer.write(stream.state, new)
                 seconds_spent += time.perf_counter() - began
                 received += len(samples)
@@ -108,7 +113,7 @@ def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: Text
         finally:  # also after Ctrl-C: the transcript so far is completed
             began = time.perf_counter()
             if received:
-                new = stream.finish()
+                new = stream.push(resampler.rest()) + stream.finish()
                 writer.write(stream.state, new, done=True)
                 out.write("\n")
                 out.flush()
@@ -118,7 +123,7 @@ def from_samples(model: FinetunedModel, source: BinaryIO, times: bool, out: Text
         print("note: standard input: half a sample after the last whole one is left out", file=log)
     for remark in loudness.remarks if log is not None else ():
         print(f"note: standard input: the sound {remark}", file=log)
-    _log_speed(log, "standard input", received / recognizer.rate, seconds_spent + time.perf_counter() - began)
+    _log_speed(log, "standard input", received / rate, seconds_spent + time.perf_counter() - began)
 
 
 class _PlainWriter:

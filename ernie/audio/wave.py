@@ -180,7 +180,7 @@ class _Converter:
     def __init__(self, found_rate: int, rate: int, full_scale: float = _CLIPPED):
         self.remarks: list[str] = []  # those that come first
         self._rates, self._full_scale = (found_rate, rate), full_scale
-        self._stream = None if found_rate == rate else require("soxr").ResampleStream(found_rate, rate, 1, "float32")
+        self._resampler = Resampler(found_rate, rate)
         self._channels: list[Loudness] = []
         self._loudest, self._samples = 0.0, 0
         self._parts: list[np.ndarray] = []
@@ -194,7 +194,7 @@ class _Converter:
         mixed = block_SC[:, 0] if block_SC.shape[1] == 1 else block_SC.mean(1)
         self._loudest = max(self._loudest, float(np.abs(mixed).max(initial=0.0)))
         self._samples += len(mixed)
-        self._parts.append(mixed if self._stream is None else self._stream.resample_chunk(np.ascontiguousarray(mixed)))
+        self._parts.append(self._resampler.more(mixed))
 
     def wave(self) -> Wave:
         """Return the sound, which is over.  Raises UserError if it holds no samples."""
@@ -205,14 +205,13 @@ class _Converter:
             remarks.append(f"was mixed from {len(self._channels)} channels")
         # A channel may be clipped although the mix is not.
         remarks += _oddities(self._loudest, any(channel.clipped for channel in self._channels))
-        if self._stream is not None:
-            found_rate, rate = self._rates
-            self._parts.append(self._stream.resample_chunk(np.zeros(0, np.float32), last=True))
+        found_rate, rate = self._rates
+        if found_rate != rate:
             remarks.append(f"was resampled from {found_rate:,} to {rate:,} samples a second")
-        samples = np.ascontiguousarray(np.concatenate(self._parts), np.float32)
+        samples = np.ascontiguousarray(np.concatenate([*self._parts, self._resampler.rest()]), np.float32)
         if not len(samples):
-            raise UserError(f"is shorter than a sample at {self._rates[1]:,} a second")
-        return Wave(samples, self._rates[1], tuple(remarks))
+            raise UserError(f"is shorter than a sample at {rate:,} a second")
+        return Wave(samples, rate, tuple(remarks))
 
 
 def _oddities(loudest: float, clipped: bool) -> list[str]:
@@ -241,6 +240,22 @@ class Loudness:
     def remarks(self) -> list[str]:
         """The remarks, in words that follow "the sound"."""
         return _oddities(self._loudest, self.clipped)
+
+
+class Resampler:
+    """Resamples sound that comes in pieces to another rate; the result is that of the whole sound, to the bit."""
+
+    def __init__(self, rate: int, wanted: int):
+        self._stream = None if rate == wanted else require("soxr").ResampleStream(rate, wanted, 1, "float32")
+
+    def more(self, samples: np.ndarray) -> np.ndarray:
+        """Take more samples (S,); return those that are known by now."""
+        return samples if self._stream is None else self._stream.resample_chunk(np.ascontiguousarray(samples))
+
+    def rest(self) -> np.ndarray:
+        """End the sound; return the rest of its samples."""
+        nothing = np.zeros(0, np.float32)
+        return nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
 
 
 def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:

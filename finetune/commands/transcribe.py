@@ -1,8 +1,8 @@
 """Transcribe sound files, or live audio, with a model that was fine-tuned for it.
 
 One output line per file, an empty one for a file that cannot be transcribed; the exit status is then 2.  With - in
-place of a file, 16-bit mono PCM at the model's rate is read from standard input, and words are written as they are
-said; the model must have been trained in chunks (task.encoder: chunks).
+place of a file, 16-bit mono PCM at the model's rate, or at --rate, is read from standard input, and words are written
+as they are said; the model must have been trained in chunks (task.encoder: chunks).
 
   ernie transcribe runs/digits call.wav
   ernie transcribe runs/digits --show-times *.flac
@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", type=Path, metavar="FILE", help="ARPA file that ranks them (task.language)")
     parser.add_argument("--alpha", type=float, metavar="A", help="the weight of its log probabilities (task.alpha)")
     parser.add_argument("--beta", type=float, metavar="B", help="what each token adds (task.beta)")
+    parser.add_argument("--rate", type=int, metavar="HZ", help="of standard input (default: the model's)")
     add_precision(parser)
     add_quiet(parser, "print only the transcripts")
 
@@ -44,6 +45,10 @@ def main(arguments: argparse.Namespace) -> int:
 
     if "-" in arguments.sounds and len(arguments.sounds) > 1:
         raise UserError("-: standard input is one sound; give it alone")
+    if arguments.rate is not None and arguments.sounds != ["-"]:
+        raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
+    if arguments.rate is not None and arguments.rate < 1:
+        raise UserError(f"--rate: expected at least 1 sample a second, found {arguments.rate}")
     require_paddle()
 
     from finetune.listen import from_files, from_samples
@@ -57,7 +62,7 @@ def main(arguments: argparse.Namespace) -> int:
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:
-            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log)
+            from_samples(model, standard_input(), arguments.show_times, sys.stdout, log, arguments.rate)
         else:
             from_files(model, arguments.sounds, arguments.show_times, sys.stdout, log)
     return 0

@@ -10,8 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ernie.audio.wave import Loudness, Wave, as_samples, is_clipped, is_sound_file, pieces, read_wave
+from ernie.audio.wave import (
+    Loudness,
+    Resampler,
+    Wave,
+    as_samples,
+    is_clipped,
+    is_sound_file,
+    pieces,
+    read_wave,
+    resample,
+)
 from ernie.errors import UserError
 
 soundfile = pytest.importorskip("soundfile")
@@ -170,8 +182,8 @@ def test_flac_written_to_a_pipe_is_read_to_its_end(tmp_path: Path, samples: int)
     written[21] &= 0xF0  # the 36 bits of the header that hold the number of samples
     written[22:26] = bytes(4)
     file.write_bytes(written)
-    for given in (file, io.BytesIO(written)):
-        wave = read_wave(given, 8000)
+    for source in (file, io.BytesIO(written)):
+        wave = read_wave(source, 8000)
         np.testing.assert_allclose(wave.samples, tone(8000, samples / 8000), atol=1e-4)
         assert wave.remarks == ()
 
@@ -246,3 +258,16 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
     writer.start()
     assert read_wave(tmp_path / "pipe.wav", 8000).seconds == 0.25
     writer.join()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([(44100, 8000), (8000, 16000), (48000, 16000), (8000, 8000), (11025, 8000)]),
+    st.lists(st.integers(0, 5000), max_size=6),
+)
+def test_sound_is_resampled_to_the_same_samples_in_pieces_as_at_once(rates: tuple[int, int], sizes: list[int]) -> None:
+    samples = np.random.default_rng(0).normal(0, 0.1, sum(sizes)).astype(np.float32)
+    resampler = Resampler(*rates)
+    found = [resampler.more(piece) for piece in np.split(samples, np.cumsum(sizes)[:-1])] if sizes else []
+    whole = samples if rates[0] == rates[1] else resample(samples, *rates)
+    np.testing.assert_array_equal(np.concatenate([*found, resampler.rest()]), whole)

@@ -17,6 +17,7 @@ from toys import COLORS, TOKENIZER, TOYS, tiny_encoder, tones
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.recurrent import RecurrentConfig
+from ernie.audio.wave import resample
 from ernie.cli import main
 from ernie.data.labeled.read import Split, read_split
 from ernie.data.labeled.row import Row, RowOptions
@@ -420,6 +421,21 @@ def test_beam_search_agrees_with_greedy_on_clear_sound_and_a_language_model_can_
     NgramModel.learn([["red", "green"]] * 50, 2).save(tmp_path / "never-blue.arpa")
     (overruled,) = with_task_changes(model, beam=8, language=tmp_path / "never-blue.arpa", alpha=20.0).predict([row])
     assert "blue" not in overruled["transcript"]
+
+
+def test_live_audio_may_have_another_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = (resample(speech(), 8000, 16000) * 32767).astype("<i2").tobytes()
+    out, log = io.StringIO(), io.StringIO()
+    source = io.BufferedReader(Slow(data, 333))  # type: ignore[arg-type]
+    from_samples(trained_recognizer(), source, False, out, log, rate=16000)
+    assert out.getvalue() == "blue red green\n"
+    assert f"standard input: {len(speech()) / 8000:.1f} s of sound" in log.getvalue()
+    for words, message in (
+        (["a.wav", "--rate", "8000"], "--rate: files say"),
+        (["-", "--rate", "0"], "--rate: expect"),
+    ):
+        assert main(["transcribe", str(tmp_path), *words]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_language_model_can_overrule_attention_to_segments(tmp_path: Path) -> None:
