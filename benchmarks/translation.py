@@ -52,6 +52,7 @@ from tasks.downstream.measures import bleu
 SHAPE: dict[str, Any] = {"layers": 3, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
 VOCABULARY = 8000
 DISTANCES = (1, 3, 5, 7, 9)
+CHINESE_DISTANCES = (3, 5, 7)
 BETWEEN, BELOW, ABOVE, WHOLE = 0.01, 0.02, 0.015, 0.35
 MOST_TOKENS = 64
 BEAM = 4
@@ -82,7 +83,7 @@ ARMS = {
     "several": Arm("de-en", {"wait_k": list(DISTANCES)}),
     "cs-fr, wait-3": Arm("cs-fr", {"wait_k": 3}),
     "cs-fr, wait-3, catching up": Arm("cs-fr", {"wait_k": 3, "catch_up": 0.2}),
-    **{f"en-zh, wait-{k}": Arm("en-zh", {"wait_k": k}) for k in (3, 5, 7)},
+    **{f"en-zh, wait-{k}": Arm("en-zh", {"wait_k": k}) for k in CHINESE_DISTANCES},
     "en-zh, full": Arm("en-zh"),
 }
 
@@ -214,8 +215,9 @@ def decodings(label: str) -> list[tuple[str, int | None, int]]:
     ways: list[tuple[str, int | None, int]] = [(label, None, 1)]
     if label == "full":
         ways.append((f"full, beam of {BEAM}", None, BEAM))
-    if label in ("full", "one-way"):
-        ways += [(f"{label}, early {k}", k, 1) for k in DISTANCES]
+    if label in ("full", "one-way", "en-zh, full"):
+        distances = CHINESE_DISTANCES if label == "en-zh, full" else DISTANCES
+        ways += [(f"{label}, early {k}", k, 1) for k in distances]
     return ways
 
 
