@@ -230,7 +230,7 @@ def table(found: dict[str, list[dict[str, float]]]) -> str:
     lines = ["| encoder | word error rate | 2 to 5 digits | 8 to 12 digits |", "|---|---|---|---|"]
     for arm, seeds in found.items():
         for how in ("", ", as it comes", ", with a beam", ", without the sound"):
-            if f"test{how}" in seeds[0]:
+            if all(f"test{how}" in seed for seed in seeds):
                 cells = [[seed[f"{split}{how}"] for seed in seeds] for split in ("test", "long")]
                 shown = [f"{statistics.median(c):.1%} ({min(c):.1%} to {max(c):.1%})" for c in cells]
                 lines.append(f"| {arm} | {how.removeprefix(', ') or 'whole sounds'} | {' | '.join(shown)} |")
@@ -259,8 +259,8 @@ def verdicts(found: dict[str, list[dict[str, float]]]) -> Iterator[str]:
 
     def times(arm: str, key: str) -> float:
         """How many times as many errors as in strings of 2 to 5."""
-        few = median(arm, "test")
-        return median(arm, key) / few if few else math.inf
+        few, many = median(arm, "test"), median(arm, key)
+        return many / few if few else math.inf if many else 1.0
 
     if "attention" in found:
         longer, deafer = times("attention", "long"), times("attention", "test, without the sound")

@@ -64,7 +64,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
-    records = arguments.records or arguments.output / "records"
+    name = f"epochs-{arguments.epochs}"
+    records = (arguments.records or arguments.output / "records") / f"{name}-{arguments.recognizer.name}"
     spoken = spoken_strings(arguments.data / "speech_fsdd" / "recordings")
     written = write_pairs(arguments.output)
     fresh = untrained_small(arguments.output / "fresh", WordPiece([*SPECIAL_TOKENS, *WORDS, *GERMAN]), **SHAPE)
@@ -73,7 +74,9 @@ def main() -> None:
         decoder: StreamDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)
         if k:
             task = {"kind": "translate", "text": "english", "label": "german", "max_len": 16, "wait_k": k}
-            run = fine_tuned(arguments.output / f"wait-{k}", fresh, task, written, 0, epochs=arguments.epochs, batch=32)
+            run = fine_tuned(
+                arguments.output / name / f"wait-{k}", fresh, task, written, 0, epochs=arguments.epochs, batch=32
+            )
             decoder = Chain(decoder, TextTranslator.load(run))
         return measured(decoder, spoken, GERMAN if k else WORDS)
 

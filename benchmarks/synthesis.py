@@ -158,7 +158,8 @@ def table(found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
         heard = [_median(seeds, "not understood", how) for how in ("spoken", "frames", "recorded")]
         cells = ["" if share is None else f"{share:.1%}" for share in heard]
         for key in ("nats a sample", "distance of spectra", "decibels louder", "seconds for one"):
-            cells.append(f"{_median(seeds, key):.3f}")
+            value = _median(seeds, key)
+            cells.append("" if value is None else f"{value:.3f}")
         yield f"| {arm} | {' | '.join(cells)} | {len(seeds)} |"
     yield ""
     yield from verdicts({arm: partial(_median, seeds) for arm, seeds in found.items()})

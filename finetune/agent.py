@@ -44,11 +44,10 @@ class TranslatorAgent(TextToTextAgent):
 
     def policy(self) -> Action:
         """Write the words that the newly read ones commit; if there are none, read on."""
-        words = self.states.source[self._read :]
-        self._read += len(words)
         new, ended = "", self.states.source_finished
         try:
-            for word in words:
+            for word in self.states.source[self._read :]:
+                self._read += 1
                 new += self._stream.push(word)
         except UserError as error:  # too long: one sentence is not to end the scoring of a whole set
             warnings.warn(f"a sentence is translated up to its word {self._read:,}: {error}", Remark, stacklevel=2)

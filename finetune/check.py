@@ -35,7 +35,7 @@ def check(config: FinetuneConfig) -> Iterator[str]:
     yield f"ok: {config.model} is an encoder of {shape.layers} layers, width {shape.hidden_size}"
     yield f"ok: its {shape.max_positions} positions are enough for samples of {config.task.max_len} tokens"
     tokenizer = tokenizer_of(ernie)
-    if config.head == "keep":
+    if kept_head(config) is not None:
         yield f"ok: its head is kept, that of a run of the kind {config.task.variant_name}"
     if remark := remark_on_head(config):
         yield f"note: {remark}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import fields
 from reprlib import repr as shortened
 
 import numpy as np
 
 from ernie.data.document import content
 from ernie.data.labeled.row import Row
-from ernie.errors import UserError, about
+from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 from ernie.text.tokenizer import Tokenizer
 from finetune.prepare import Prepared
@@ -25,6 +26,10 @@ def check_kind(task: FinetuneTask, splits: Mapping[str, Prepared], tokenizer: To
             f"{named(task, 'usual')} is {task.usual}, and it has {plural(len(task.measures), 'measure')}: "
             f"{', '.join(task.measures) or 'none'}; expected how many of them are used by default"
         )
+    names = {item.name for item in fields(task)}
+    for name in task.head_fields:
+        if name not in names:
+            raise UserError(f"{named(task, 'head_fields')} names '{name}', which is no field.{nearest(name, names)}")
     for split in splits.values():
         for row, example in zip(split.rows, split.examples, strict=True):
             with about(row.place):

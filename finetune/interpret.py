@@ -42,7 +42,7 @@ def by_word(translator: TextTranslator, source: TextIO, out: TextIO, latency: Te
             except UserError as error:
                 problem = error
             line.emit(len(words_in(new)))
-        if problem is not None:
+        if problem is not None and usable:
             left_out.add(f"line {number}: {problem}")
             usable = False
             with suppress(UserError):  # what is held back may be too long by itself

@@ -82,6 +82,8 @@ def decoding_with(task: Transcribe, given: Mapping[str, Any], tokenizer: Tokeniz
 
     Raises UserError for settings that do not go together, or have no effect.
     """
+    if given.get("beam") == 1 and "language" not in given:
+        given = {**given, "language": None}  # which ranks several hypotheses
     changed = replace(task, **given)
     if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
         raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")

@@ -131,6 +131,7 @@ def _draw_latency(metric: str, latency: Sequence[Point]) -> Figure:
     low, high = axes.get_xlim()
     names = [point.name if point in (points[0], whole) else str(point.wait_k) for point in points]
     gap = (_BETWEEN + max(text_width(name, SMALL) for name in names)) / size(axes)[0]
+    gap = min(gap, 1 / max(1, len(points) - 1))  # many names overlap rather than leave the figure
     for point, name, place in zip(points, names, apart((lags - low) / (high - low), gap), strict=True):
         look: dict[str, Any] = {"ha": "center", "va": "bottom", "size": SMALL, "transform": axes.transAxes}
         axes.text(place, above(axes, 4), name, color=BLUE if point.trained else MUTED, **look)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
+from reprlib import repr as shortened
 
 import paddle
 
@@ -76,12 +78,17 @@ def starting_task(config: FinetuneConfig) -> FinetuneTask:
     if head is None:
         return config.task
     before, _ = read_task(head.parent)
-    return config.task.with_values_of(before, config.task.head_fields, f"the head of {config.model}")
+    return config.task.keeping_head_of(before, f"the head of {config.model}")
 
 
 def remark_on_head(config: FinetuneConfig) -> str:
-    """Return a remark if `model` is a run of the same kind and its head is not kept, otherwise ""."""
-    folder = find_model(Path(config.model)) if config.head == "new" else None
+    """Return a remark on settings that come with a kept head, or on a run whose head is not kept; "" if neither."""
+    if config.head == "keep":
+        kept = starting_task(config)
+        values = {item.name: getattr(kept, item.name) for item in fields(kept)}
+        taken = [f"{name} {shortened(value)}" for name, value in values.items() if value != getattr(config.task, name)]
+        return f"of the head of {config.model} are task: {', '.join(taken)}" if taken else ""
+    folder = find_model(Path(config.model))
     if folder is None or kind_of(folder) != config.task.variant_name:
         return ""
     return f"{config.model} is a run of the same kind, and a new head replaces its own; head: keep continues with it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -108,9 +109,10 @@ class Beam:
             hypotheses, dropped = self.trim(hypotheses, stable_length(hypotheses))
             decoded += zip(likeliest.tokens[:dropped], likeliest.vectors[:dropped], strict=True)
         best = self.best(hypotheses)
-        # The hypothesis that was the best when a token was set aside may have had it later than this one.
-        last = decoded[-1][1] if decoded else 0
-        return [*decoded, *((token, max(last, at)) for token, at in zip(best.tokens, best.vectors, strict=True))]
+        decoded += zip(best.tokens, best.vectors, strict=True)
+        # The hypothesis that was the best when a token was set aside may have had it later than the one that is now.
+        latest = accumulate((at for _, at in decoded), max)
+        return [(token, at) for (token, _), at in zip(decoded, latest, strict=True)]
 
     def best(self, hypotheses: Sequence[Hypothesis]) -> Hypothesis:
         """Return the best hypothesis of a sound that is over, ranked with `end_score` if there is one."""

@@ -1,7 +1,7 @@
 """Paths of a segment decoder: hypotheses for the segments of a sound so far, ranked, merged and pruned.
 
-Baidu's decoder for SMLTA merges paths that end alike, since what follows depends on the last segment only, and keeps a
-fixed number of them.
+Baidu's decoder for SMLTA merges paths that end alike, on the premise that what follows depends on the last segment only,
+and keeps a fixed number of them.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def merged(branches: Sequence[Branch], beam: Beam, at: int) -> list[Branch]:
     """Return the branches at the end of a segment, the best one first, without those that others stand for.
 
     Of those with the same text the likeliest is kept, with the probability of all; of those whose last symbols are the
-    same, on which alone later scores depend, the best.  Branches that lack a token which the best one has had for more
+    same, on which later scores depend most, the best.  Branches that lack a token which the best one has had for more
     than `beam.patience` vectors are dropped.
     """
     by_text: dict[tuple[int, ...], Branch] = {}

@@ -134,7 +134,8 @@ class SegmentDecoder:
         segment = KeyValueCache(Layout.of_lengths([hidden_PD.shape[0]]), ((hidden_PD, hidden_PD),))
         branches, cache = self._search(state, segment, cut)
         parents = [each.parent for each in branches]
-        abstractions = state.abstractions
+        same = parents == list(range(len(state.paths)))
+        abstractions = state.abstractions if same else state.abstractions.chosen(parents)
         if self._abstraction is not None:
             lengths = [each.path.symbols - state.paths[each.parent].symbols for each in branches]
             tokens = Layout.of_lengths(lengths)
@@ -145,7 +146,6 @@ class SegmentDecoder:
             x_UD = self._head.embed(symbols, np.repeat(counts, lengths) + 1 + tokens.positions)
             copies = _copies(segment, len(branches))
             pairs = self._abstraction.abstract(x_UD, tokens, copies.layers[0][0], copies.layout)
-            abstractions = abstractions if parents == [0] else abstractions.chosen(parents)
             abstractions = abstractions.extended(tokens, pairs).last(self._abstraction.max_tokens)
         # Drop the vectors that no later segment looks back on.
         first = max(state.first, cut + 1 - self._segmentation.back)

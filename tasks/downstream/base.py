@@ -169,6 +169,13 @@ class FinetuneTask(ABC):
                 )
         return replace(self, **values)
 
+    def keeping_head_of(self: Own, before: FinetuneTask, whose: str) -> Own:
+        """Return the task with what a kept head was trained with; `before` is its task, `whose` names it in messages.
+
+        Raises UserError if the configuration has something else.
+        """
+        return self.with_values_of(before, self.head_fields, whose)
+
     @abstractmethod
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
         """Return the samples of one row, without targets.  Raises UserError for a row that cannot be read."""

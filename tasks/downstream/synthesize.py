@@ -197,15 +197,21 @@ class Synthesize(SoundTask):
                 f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learned texts of {teacher.max_len} "
                 "tokens at most; set it so"
             )
-        derived = ("mean", "deviation", "pace", "loudness")
-        adapted = self.with_values_of(teacher, derived, f"the teacher, {self.teacher},")
-        words = [read_dictionary(file) if file else {} for file in (self.dictionary, teacher.dictionary)]
+        derived, whose = ("mean", "deviation", "pace", "loudness"), f"the teacher, {self.teacher},"
+        return self.with_values_of(teacher, derived, whose)._with_dictionary_of(teacher, whose)
+
+    def keeping_head_of(self, before: FinetuneTask, whose: str) -> Synthesize:
+        assert isinstance(before, Synthesize)
+        return super().keeping_head_of(before, whose)._with_dictionary_of(before, whose)
+
+    def _with_dictionary_of(self, before: Synthesize, whose: str) -> Synthesize:
+        words = [read_dictionary(file) if file else {} for file in (self.dictionary, before.dictionary)]
         if self.dictionary and words[0] != words[1]:
             raise UserError(
-                f"dictionary: {self.dictionary} differs from what the teacher, {self.teacher}, has learned with, "
-                f"{teacher.dictionary or 'which is no dictionary'}; take the key out, and the teacher's is used"
+                f"dictionary: {self.dictionary} differs from what {whose} has learned with, "
+                f"{before.dictionary or 'which is no dictionary'}; take the key out, and that is used"
             )
-        return replace(adapted, dictionary=teacher.dictionary)
+        return replace(self, dictionary=before.dictionary)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         if self.dictionary:

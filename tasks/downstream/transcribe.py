@@ -5,6 +5,7 @@ Graves et al., 2006; Amodei et al., 2016, "Deep Speech 2" (arXiv 1512.02595).
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,6 +102,9 @@ class Transcribe(SoundTask):
             )
         if not 0 < self.ctc_share < 1:
             raise UserError(f"ctc_share: expected a share between 0 and 1, found {self.ctc_share:g}")
+        for name in ("alpha", "beta"):
+            if not math.isfinite(getattr(self, name)):
+                raise UserError(f"{name}: expected a finite number, found {getattr(self, name):g}")
         if self.decoder == "global" and self.beam > 1:
             raise UserError("beam: decoder: global keeps one hypothesis; choose decoder: ctc or attention, or beam: 1")
         if self.abstractions and self.decoder != "attention":

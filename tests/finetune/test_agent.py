@@ -78,7 +78,7 @@ def test_a_sentence_that_is_too_long_is_translated_as_far_as_it_fits(tmp_path: P
     trained_translator().save(tmp_path / "model")
     agent = TranslatorAgent(Namespace(run=str(tmp_path), wait_k=2, beam=None))
     agent.states.source = ["red", "blue"] * 100
-    with pytest.warns(Remark, match="a sentence is translated up to its word 200"):
+    with pytest.warns(Remark, match=r"a sentence is translated up to its word [1-9]\d: "):
         action = agent.policy()
     assert action.finished
     assert action.content.startswith("rot blau rot blau")
