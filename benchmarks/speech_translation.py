@@ -74,9 +74,8 @@ def main() -> None:
         decoder: StreamDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)
         if k:
             task = {"kind": "translate", "text": "english", "label": "german", "max_len": 16, "wait_k": k}
-            run = fine_tuned(
-                arguments.output / name / f"wait-{k}", fresh, task, written, 0, epochs=arguments.epochs, batch=32
-            )
+            run = arguments.output / name / f"wait-{k}"
+            fine_tuned(run, fresh, task, written, 0, epochs=arguments.epochs, batch=32)
             decoder = Chain(decoder, TextTranslator.load(run))
         return measured(decoder, spoken, GERMAN if k else WORDS)
 

@@ -1,7 +1,7 @@
 """Paths of a segment decoder: hypotheses for the segments of a sound so far, ranked, merged and pruned.
 
-Baidu's decoder for SMLTA merges paths that end alike, on the premise that what follows depends on the last segment only,
-and keeps a fixed number of them.
+Baidu's decoder for SMLTA merges paths that end alike, on the premise that what follows depends on the last segment
+only, and keeps a fixed number of them.
 """
 
 from __future__ import annotations
