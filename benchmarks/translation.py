@@ -8,13 +8,13 @@ fine-tuned by `ernie finetune`, seed by seed, and scored on the test split.  Fin
 interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by default in
 OUTPUT), and the tables show all files.
 
-German to English: wait-k for several k, one model trained on all of them, whole sentences, and whole sentences with an
-encoder pretrained on the training text of both languages; `full, early` is the model trained on whole sentences, used
-with test-time wait-k, and `full, beam of 4` the same model with a beam of four hypotheses.  It encodes the source read
-so far anew for each token, with a bidirectional encoder.  The encoders of the wait-k arms are unidirectional, and so is
-that of `one-way`, which is trained on whole sentences and also used with test-time wait-k; `one-way, then wait-1`
-continues it for as many epochs.  Czech to French, whose sentences have 1.25 times as many tokens: wait-3 with and
-without catching up.  English to Chinese: the help of an office suite.
+German to English: wait-k for several k, one model trained on all of them, and one also on whole sentences, whole
+sentences, and whole sentences with an encoder pretrained on the training text of both languages; `full, early` is the
+model trained on whole sentences, used with test-time wait-k, and `full, beam of 4` the same model with a beam of four
+hypotheses. It encodes the source read so far anew for each token, with a bidirectional encoder. The encoders of the
+wait-k arms are unidirectional, and so is that of `one-way`, which is trained on whole sentences and also used with
+test-time wait-k; `one-way, then wait-1` continues it for as many epochs. Czech to French, whose sentences have 1.25
+times as many tokens: wait-3 with and without catching up. English to Chinese: the help of an office suite.
 
 Test sentences that are longer than any learned from are left out (only the help has some). The lag is AL in tokens,
 measured for each translation against its reference, not counting the ends of sentences. Set before the first run, after
@@ -81,6 +81,7 @@ ARMS = {
     "full, encoder pretrained": Arm("de-en", pretrained=True),
     "one-way, then wait-1": Arm("de-en", {"wait_k": 1}, start="one-way"),
     "several": Arm("de-en", {"wait_k": list(DISTANCES)}),
+    "several and whole": Arm("de-en", {"wait_k": [*DISTANCES, MOST_TOKENS]}),
     "cs-fr, wait-3": Arm("cs-fr", {"wait_k": 3}),
     "cs-fr, wait-3, catching up": Arm("cs-fr", {"wait_k": 3, "catch_up": 0.2}),
     **{f"en-zh, wait-{k}": Arm("en-zh", {"wait_k": k}) for k in CHINESE_DISTANCES},
@@ -210,8 +211,8 @@ def pretrained_encoder(train: str, folder: Path, pair: str, fresh: Path, seed: i
 def decodings(label: str) -> list[tuple[str, int | None, int]]:
     """The ways to decode with a model: name in the table, k (None for the model's own), and the beam size that is used
     once the source sentence has ended."""
-    if label == "several":
-        return [(f"several, asked for {k}", k, 1) for k in DISTANCES]
+    if label.startswith("several"):
+        return [(f"{label}, asked for {k}", k, 1) for k in DISTANCES]
     ways: list[tuple[str, int | None, int]] = [(label, None, 1)]
     if label == "full":
         ways.append((f"full, beam of {BEAM}", None, BEAM))
@@ -359,7 +360,8 @@ def draw(points: dict[str, list[dict[str, float]]], file: Path) -> None:
     figure, panel = plt.subplots(figsize=(6.5, 4.5))
     families = {
         "trained with wait-k": "wait-",
-        "trained with several k": "several",
+        "trained with several k": "several, ",
+        "trained with several k and whole sentences": "several and whole, ",
         "test-time wait-k": "full, early",
         "test-time wait-k, unidirectional encoder": "one-way, early",
     }
