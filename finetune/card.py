@@ -14,9 +14,9 @@ from finetune.trial import Result
 
 CARD_FILE = "README.md"
 _COMMANDS = {  # of kinds with a command of their own, besides `ernie predict`
-    "translate": "ernie translate {run} < FILE",
-    "transcribe": "ernie transcribe {run} FILE...",
-    "synthesize": 'ernie speak {run} "TEXT" --output FILE',
+    "translate": "ernie translate {run} < TEXT",
+    "transcribe": "ernie transcribe {run} SOUND...",
+    "synthesize": 'ernie speak {run} "TEXT" --output SOUND',
 }
 
 
@@ -47,10 +47,10 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
         "```console",
         *([_COMMANDS[kind].format(run=folder)] if kind in _COMMANDS else []),
-        f"ernie predict {folder} --input ROWS",
+        f"ernie predict {folder} --input FILE",
         "```",
         "",
-        f"ROWS has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
+        f"FILE has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
         "dev split was.",
         "",
         "```python",
