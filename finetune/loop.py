@@ -56,10 +56,9 @@ def finetune(
     """Train encoder and head on `train`; return them as of their best evaluation on `dev`, with all evaluations.
 
     The seed determines row order, dropout and the initial weights of the head, unless they are those of the file
-    `head`.  `world` is the group of processes that
-    train together; the returned model is the first process's.  Training resumes from the latest of the `checkpoints`
-    and writes new ones.  When the loss, gradients or outputs are no longer finite, the best model so far is returned,
-    with a warning (a Remark); raises TrainingFailed if there is none yet.
+    `head`.  `world` is the group of processes that train together; the returned model is the first process's.  Training
+    resumes from the latest of the `checkpoints` and writes new ones.  When the loss, gradients or outputs are no longer
+    finite, the best model so far is returned, with a warning (a Remark); raises TrainingFailed if there is none yet.
     """
     world = world or World()
     checkpoint = None if checkpoints is None else checkpoints.found

@@ -164,8 +164,13 @@ class Beam:
 
 def stable_length(hypotheses: Sequence[Hypothesis]) -> int:
     """Return the length of the prefix that all hypotheses share, which can no longer change."""
-    shortest = min(len(each.tokens) for each in hypotheses)
-    columns = zip(*(each.tokens[:shortest] for each in hypotheses), strict=True)
+    return shared_length([each.tokens for each in hypotheses])
+
+
+def shared_length(texts: Sequence[Sequence[int]]) -> int:
+    """Return the length of the prefix that all texts, at least one, share."""
+    shortest = min(map(len, texts))
+    columns = zip(*(text[:shortest] for text in texts), strict=True)
     return next((n for n, column in enumerate(columns) if len(set(column)) > 1), shortest)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ernie.decode.ctc import Beam, Spike
+from ernie.decode.ctc import Beam, Spike, shared_length
 
 
 class AcousticPath(NamedTuple):
@@ -110,8 +110,7 @@ def merged(branches: Sequence[Branch], beam: Beam, at: int) -> list[Branch]:
 
 def shared_tokens(paths: Sequence[AcousticPath]) -> int:
     """Return how many of the tokens that are not committed all paths share: those can no longer change."""
-    columns = zip(*([spike.token for spike in path.tokens] for path in paths), strict=False)
-    return next((n for n, column in enumerate(columns) if len(set(column)) > 1), min(len(p.tokens) for p in paths))
+    return shared_length([[spike.token for spike in path.tokens] for path in paths])
 
 
 def committed(
