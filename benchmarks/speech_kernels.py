@@ -3,10 +3,10 @@
   python benchmarks/speech_kernels.py [--steps 200] [--rounds 7] [--only recurrent]
 
 `recurrent`: a layer of gated units (GRU) with as many inputs as units, a single loop over time with its weights in the
-cores' caches, over sequences of equal length, beside `paddle.nn.GRU`.  `gated`: the stack of gated dilated convolutions
-of a WaveNet (2 x 8 layers of 64, two taps, 32 conditioner features), beside the same in Paddle's operators.  Forward,
-and forward and backward, in turns; the median of the rounds.  `sampling`: the loop that generates samples from that
-WaveNet one by one, beside the same loop in NumPy.
+cores' caches, over sequences of equal length, beside `paddle.nn.GRU`.  `gated`: a WaveNet (2 x 8 layers of gated
+dilated convolutions of 64, two taps, 32 conditioner features) that evaluates given samples, beside the same in Paddle's
+operators.  Forward, and forward and backward, in turns; the median of the rounds.  `sampling`: the loop that generates
+samples from that WaveNet one by one, beside the same loop in NumPy.
 
 Set before the first run, after "Persistent RNNs" (Diamos et al., 2016): the recurrent layer is at least 1.5 times as
 fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.
@@ -25,8 +25,8 @@ import paddle
 from paddle import Tensor, nn
 
 from ernie.data.batch import Layout
-from ernie.kernels.dilated import GatedLayer, gated_stack, reach
-from ernie.kernels.dilated import reference as in_paddle
+from ernie.kernels.dilated import Ends, GatedLayer, reach, wavenet
+from ernie.kernels.dilated import wavenet_reference as in_paddle
 from ernie.kernels.linear import linear
 from ernie.kernels.recurrent import gated_recurrent
 from ernie.kernels.sampling import Network, draw
@@ -76,7 +76,7 @@ def compared(sides: Sides, rounds: int) -> str:
 
 
 def gated(sequences: int, samples: int) -> Sides:
-    """The same stack on both sides, with the same inputs."""
+    """The same network on both sides, with the same inputs."""
     rng = np.random.default_rng(0)
 
     def random(*shape: int) -> Tensor:
@@ -92,13 +92,14 @@ def gated(sequences: int, samples: int) -> Sides:
         for later in reversed(range(len(DILATIONS)))  # layers after this one
     ]
     length = samples + reach(TAPS, DILATIONS)
-    x, conditioner = random(sequences, length, C), random(sequences, length, H)
+    samples_NS, conditioner = random(sequences, length), random(sequences, length, H)
+    ends = Ends(random(C), random(C), random(C, C), random(C), random(C, 2), random(2))
 
     def ours() -> Tensor:
-        return gated_stack(x, conditioner, layers, DILATIONS)
+        return wavenet(samples_NS, conditioner, ends, layers, DILATIONS)
 
     def theirs() -> Tensor:
-        return in_paddle(x, conditioner, layers, DILATIONS)
+        return in_paddle(samples_NS, conditioner, ends, layers, DILATIONS)
 
     return agreeing(ours, theirs)
 

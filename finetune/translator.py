@@ -109,7 +109,7 @@ class TextTranslator:
         """Warn of the first text with characters that the vocabulary lacks."""
         if not self._noted_unknown and self._tokenizer.unk_id in ids:
             self._noted_unknown = True
-            message = f"'{text.strip():.40}' has characters that the vocabulary lacks"
+            message = f"'{' '.join(text.split()):.40}' has characters that the vocabulary lacks"
             where = f"{name}: " if name else ""
             warnings.warn(f"{where}{message}: here and in later texts they are read as unknown", Remark, stacklevel=3)
 

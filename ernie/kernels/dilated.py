@@ -1,11 +1,11 @@
 """A stack of gated dilated convolutions.  Van den Oord et al., 2016, "WaveNet" (arXiv 1609.03499), sections 2.1 to 2.4.
 
-Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels.
+Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels, O outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import paddle
@@ -33,7 +33,23 @@ class GatedLayer(NamedTuple):
     residual_bias: Tensor | None = None
 
 
+class Ends(NamedTuple):
+    """The weights of a WaveNet before and after its stack.
+
+    A sample times `first` (C,), plus its bias, is the vector of the first layer.  `inner` (K, K) and `out` (K, O), with
+    their biases, each after a rectifier, map the sum of the skip outputs to the outputs.
+    """
+
+    first: Tensor
+    first_bias: Tensor
+    inner: Tensor
+    inner_bias: Tensor
+    out: Tensor
+    out_bias: Tensor
+
+
 _NAMES = ("mix_IG", "mix_bias_G", "skip_CK", "residual_CC", "residual_bias_C")
+_END_NAMES = ("first_C", "first_bias_C", "inner_KK", "inner_bias_K", "out_KO", "out_bias_O")
 
 
 def gated_stack(
@@ -45,6 +61,28 @@ def gated_stack(
 
     Raises UserError if the shapes do not fit, ValueError if no output sample remains.
     """
+    tensors = _checked({"x_NSC": x_NSC, "conditioner_NSH": conditioner_NSH}, layers, dilations)
+    impl = choose(tensors, reference, cpu.dilated.gated_stack, reference)
+    return impl(x_NSC, conditioner_NSH, layers, dilations)
+
+
+def wavenet(
+    samples_NS: Tensor, conditioner_NSH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
+) -> Tensor:
+    """Return the outputs (N, R, O) of a WaveNet, the stack between its ends, for the last R = S - `reach` samples.
+
+    Raises UserError if the shapes do not fit, ValueError if no output sample remains.
+    """
+    named = {f"ends.{name}": tensor for name, tensor in zip(_END_NAMES, ends, strict=True)}
+    tensors = _checked(named | {"samples_NS": samples_NS, "conditioner_NSH": conditioner_NSH}, layers, dilations)
+    if paddle.is_grad_enabled():
+        return wavenet_reference(samples_NS, conditioner_NSH, ends, layers, dilations, gated_stack)
+    impl = choose(tensors, wavenet_reference, cpu.dilated.wavenet, wavenet_reference)
+    return impl(samples_NS, conditioner_NSH, ends, layers, dilations)
+
+
+def _checked(tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations: Sequence[int]) -> list[Tensor]:
+    """Return these tensors, whose names end in their axes, and the layers' weights; raise unless the shapes fit."""
     if not layers or len(layers) != len(dilations) or min(dilations) < 1:
         raise UserError(
             f"dilations: {tuple(dilations)}: expected a number of at least 1 for each of {len(layers)} layers"
@@ -55,7 +93,6 @@ def gated_stack(
             raise UserError(
                 f"layers[{number - 1}]: all layers but the last, and only they, have a residual and its bias"
             )
-    tensors = {"x_NSC": x_NSC, "conditioner_NSH": conditioner_NSH}
     for number, layer in enumerate(layers):
         weights = zip(_NAMES, layer, strict=True)
         tensors |= {f"layers[{number}].{name}": weight for name, weight in weights if weight is not None}
@@ -66,8 +103,7 @@ def gated_stack(
     S, first = size["S"], reach(taps(layers[0], C, H), dilations)
     if S <= first:
         raise ValueError(f"{S} samples: expected more than {first}, the number needed before the first output")
-    impl = choose([*tensors.values()], reference, cpu.dilated.gated_stack, reference)
-    return impl(x_NSC, conditioner_NSH, layers, dilations)
+    return [*tensors.values()]
 
 
 def taps(layer: GatedLayer, channels: int, conditioner: int) -> int:
@@ -98,3 +134,18 @@ def reference(x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLaye
             x_NSC = x_NSC[:, -length:] + F.linear(gated, layer.residual, layer.residual_bias)
     assert total is not None
     return total
+
+
+def wavenet_reference(
+    samples_NS: Tensor,
+    conditioner_NSH: Tensor,
+    ends: Ends,
+    layers: Sequence[GatedLayer],
+    dilations: Sequence[int],
+    stack: Callable[[Tensor, Tensor, Sequence[GatedLayer], Sequence[int]], Tensor] = reference,
+) -> Tensor:
+    """Reference implementation of `wavenet` in plain Paddle, but for another `stack`."""
+    x_NSC = samples_NS.unsqueeze(-1) * ends.first + ends.first_bias
+    total_NRK = stack(x_NSC, conditioner_NSH, layers, dilations)
+    inner_NRK = F.linear(F.relu(total_NRK), ends.inner, ends.inner_bias)
+    return F.linear(F.relu(inner_NRK), ends.out, ends.out_bias)

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor, nn
 
 from ernie.audio.voice import WaveNetConfig
-from ernie.kernels.dilated import GatedLayer, gated_stack
+from ernie.kernels.dilated import Ends, GatedLayer, wavenet
 from ernie.model.gaussian import Gaussian
 
 
@@ -41,10 +40,10 @@ class WaveNet(nn.Layer):
         `before` holds the samples that precede each predicted one: position s of the conditioner belongs to the sample
         after position s of `before`.
         """
-        x_NSC = before_NS.unsqueeze(-1) * (self.first.weight[0] / self.loudness) + self.first.bias
+        first, inner, out = self.first, self.inner, self.out
+        ends = Ends(first.weight[0] / self.loudness, first.bias, inner.weight, inner.bias, out.weight, out.bias)
         layers = [layer.weights for layer in self.layers]
-        total_NRC = gated_stack(x_NSC, conditioner_NSH, layers, self.config.dilations)
-        out_NR2 = self.out(F.relu(self.inner(F.relu(total_NRC))))
+        out_NR2 = wavenet(before_NS, conditioner_NSH, ends, layers, self.config.dilations)
         return Gaussian(out_NR2[:, :, 0], out_NR2[:, :, 1]).scaled(self.loudness)
 
 

@@ -15,7 +15,7 @@ from ernie import runtime
 from ernie.data.batch import Layout
 from ernie.kernels.attention import attention
 from ernie.kernels.cpu.call import loaded
-from ernie.kernels.dilated import GatedLayer, gated_stack
+from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, wavenet
 from ernie.kernels.embedding import embed
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.kernels.linear import linear
@@ -103,8 +103,10 @@ def run_dilated() -> Results:
 @paddle.no_grad()
 def run_dilated_inference() -> Results:
     layer: list[tuple[int, ...]] = [(2 * 20 + 3, 2 * 20), (2 * 20,), (20, 5), (20, 20), (20,)]
-    x, conditioner, *flat = map(paddle.to_tensor, normal((1, 2000, 20), (1, 2000, 3), *layer, *layer[:3]))
-    return [gated_stack(x, conditioner, [GatedLayer(*flat[:5]), GatedLayer(*flat[5:])], (1, 64)).numpy()]
+    ends = ((20,), (20,), (5, 5), (5,), (5, 2), (2,))
+    samples, conditioner, *weights = map(paddle.to_tensor, normal((1, 2000), (1, 2000, 3), *ends, *layer, *layer[:3]))
+    layers = [GatedLayer(*weights[6:11]), GatedLayer(*weights[11:])]
+    return [wavenet(samples, conditioner, Ends(*weights[:6]), layers, (1, 64)).numpy()]
 
 
 def result_bytes(kernel, threads: int) -> list[bytes]:  # type: ignore[no-untyped-def]

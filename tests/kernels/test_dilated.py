@@ -1,4 +1,4 @@
-"""The stack of gated dilated convolutions against its definition in float64."""
+"""A WaveNet and its stack of gated dilated convolutions against their definitions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
 
-from ernie.kernels.dilated import GatedLayer, gated_stack, reach
+from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, reach, wavenet
 
-N, H, K = 2, 3, 5
+N, H, K, OUTPUTS = 2, 3, 5, 2
 
 
 def stack(*tensors: Tensor, dilations: Sequence[int]) -> Tensor:
@@ -30,6 +30,19 @@ def random_inputs(C: int, taps: int, dilations: Sequence[int], R: int) -> tuple[
     shapes = (layer * len(dilations))[:-2]
     x, conditioner, upstream, *weights = normal((N, S, C), (N, S, H), (N, R, K), *shapes, seed=(C, taps, R))
     return [x, conditioner, *(weight / 2 for weight in weights)], upstream
+
+
+def network(*tensors: Tensor, dilations: Sequence[int]) -> Tensor:
+    samples, conditioner, *weights = tensors
+    layers = [GatedLayer(*weights[i : i + 5]) for i in range(6, len(weights), 5)]
+    return wavenet(samples, conditioner, Ends(*weights[:6]), layers, dilations)
+
+
+def random_network(C: int, taps: int, dilations: Sequence[int], R: int) -> list[np.ndarray]:
+    """Samples, conditioner, and the weights of a network: first those of its ends, then those of its layers."""
+    (x, conditioner, *layers), _ = random_inputs(C, taps, dilations, R)
+    ends = normal((C,), (C,), (K, K), (K,), (K, OUTPUTS), (OUTPUTS,), seed=(C, taps, R, 1))
+    return [np.ascontiguousarray(x[:, :, 0]), conditioner, *(weight / 2 for weight in ends), *layers]
 
 
 @quick
@@ -55,12 +68,12 @@ def test_the_stack_equals_its_definition_forward_and_backward(C: int, taps: int,
     st.lists(st.sampled_from([1, 2, 4, 32]), min_size=1, max_size=4),
     st.integers(1, 120),
 )
-def test_without_gradients_the_stack_is_the_same(C: int, taps: int, dilations: list[int], R: int) -> None:
-    values, _ = random_inputs(C, taps, dilations, R)
-    with_gradients = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+def test_without_gradients_a_network_is_the_same(C: int, taps: int, dilations: list[int], R: int) -> None:
+    values = random_network(C, taps, dilations, R)
+    with_gradients = network(*(paddle.to_tensor(value) for value in values), dilations=dilations)
     with paddle.no_grad():
-        without = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
-    assert without.shape == [N, R, K]
+        without = network(*(paddle.to_tensor(value) for value in values), dilations=dilations)
+    assert without.shape == [N, R, OUTPUTS]
     np.testing.assert_allclose(
         without.numpy(), with_gradients.numpy(), atol=2e-5 * np.abs(with_gradients.numpy()).max()
     )
@@ -70,12 +83,11 @@ def test_without_gradients_the_stack_is_the_same(C: int, taps: int, dilations: l
 @paddle.no_grad()
 def test_an_output_does_not_depend_on_how_many_others_are_computed() -> None:
     dilations = (1, 2, 4)
-    values, _ = random_inputs(20, 3, dilations, 300)
-    whole = stack(*(paddle.to_tensor(value) for value in values), dilations=dilations)
-    x, conditioner, *weights = values
+    samples, conditioner, *weights = random_network(20, 3, dilations, 300)
+    whole = network(*(paddle.to_tensor(value) for value in (samples, conditioner, *weights)), dilations=dilations)
     for first in (1, 50, 299):
-        part = [x[:, first:], conditioner[:, first:], *weights]
-        found = stack(*(paddle.to_tensor(np.ascontiguousarray(value)) for value in part), dilations=dilations)
+        part = [np.ascontiguousarray(samples[:, first:]), np.ascontiguousarray(conditioner[:, first:]), *weights]
+        found = network(*(paddle.to_tensor(value) for value in part), dilations=dilations)
         np.testing.assert_array_equal(found.numpy(), whole.numpy()[:, first:])
 
 

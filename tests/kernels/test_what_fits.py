@@ -15,7 +15,7 @@ from ernie.errors import UserError
 from ernie.kernels.adamw import AdamStep, adamw
 from ernie.kernels.attention import attention
 from ernie.kernels.check import sizes
-from ernie.kernels.dilated import GatedLayer, gated_stack
+from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, wavenet
 from ernie.kernels.embedding import embed
 from ernie.kernels.layer import LayerSettings, LayerWeights, transformer_layer
 from ernie.kernels.linear import linear
@@ -49,6 +49,11 @@ def convolved(mix: list[int], skip: list[int], conditioner: list[int]) -> Tensor
 
 INNER_LAYER = GatedLayer(ones([11, 8]), ones([8]), ones([4, 5]), ones([4, 4]), ones([4]))
 LAST_LAYER = INNER_LAYER._replace(residual=None, residual_bias=None)
+
+
+def network(conditioner: list[int], **replaced: Tensor) -> Tensor:
+    ends = Ends(ones([4]), ones([4]), ones([5, 5]), ones([5]), ones([5, 2]), ones([2]))
+    return wavenet(ones([2, 9]), ones(conditioner), ends._replace(**replaced), [INNER_LAYER, LAST_LAYER], (1, 2))
 
 
 def of_layers(layers: list[GatedLayer], dilations: tuple[int, ...]) -> Tensor:
@@ -141,6 +146,10 @@ def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
         (lambda: convolved([10, 8], [4, 5], [2, 9, 3]), r"layers\[1\].mix_IG has the shape \(10, 8\)"),
         (lambda: convolved([11, 8], [4, 5], [2, 9, 2]), r"expected \(taps \* 4 \+ 2, 8\)"),
         (lambda: convolved([11, 8], [4, 5], [2, 8, 3]), "conditioner_NSH has the shape"),
+        (lambda: network([2, 8, 3]), "conditioner_NSH has the shape"),
+        (lambda: network([2, 9, 3], first=ones([3])), r"ends.first_bias_C has the shape \(4,\)"),
+        (lambda: network([2, 9, 3], inner=ones([5, 4])), r"ends.inner_KK has the shape \(5, 4\)"),
+        (lambda: network([2, 9, 3], out=ones([5, 3])), r"ends.out_bias_O has the shape \(2,\)"),
         (lambda: of_layers([INNER_LAYER, INNER_LAYER], (1, 2)), r"layers\[1\]: all layers but the last, and only they"),
         (lambda: of_layers([LAST_LAYER, LAST_LAYER], (1, 2)), r"layers\[0\]: all layers but the last"),
         (lambda: of_layers([INNER_LAYER, LAST_LAYER], (1, 0)), "expected a number of at least 1 for each of 2 layers"),

@@ -2,7 +2,7 @@
 
 Every matrix product reads and writes its rows in place: nothing is shifted, padded or concatenated.
 
-Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels.
+Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels, O outputs.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ernie.kernels.cpu.call import byref, column_sum, loaded
-from ernie.kernels.cpu.library import GatedStack
+from ernie.kernels.cpu.library import WaveNet
 from ernie.kernels.cpu.pool import empty
 
 if TYPE_CHECKING:
-    from ernie.kernels.dilated import GatedLayer
+    from ernie.kernels.dilated import Ends, GatedLayer
 
 
 def gated_stack(
     x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """As ernie.kernels.dilated.reference."""
-    if paddle.is_grad_enabled():
-        return _Stack.apply(x_NSC, conditioner_NSH, *_flat(layers), tuple(dilations))
-    return _inference(x_NSC.contiguous(), conditioner_NSH.contiguous(), layers, dilations)
+    return _Stack.apply(x_NSC, conditioner_NSH, *_flat(layers), tuple(dilations))
 
 
-def _inference(
-    x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
+def wavenet(
+    samples_NS: Tensor, conditioner_NSH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
-    """Keep nothing for gradients, and take a few rows at a time through all of a layer."""
-    (N, S, C), H, K = x_NSC.shape, conditioner_NSH.shape[2], layers[0].skip.shape[1]
+    """As ernie.kernels.dilated.wavenet, without gradients: a few rows at a time go through all of a layer."""
+    (N, S, H), (K, outs) = conditioner_NSH.shape, ends.out.shape
+    C = ends.first.shape[0]
     taps = (layers[0].mix.shape[0] - H) // C
     steps = np.array(dilations, np.int64)
-    weights = [None if weight is None else weight.contiguous() for layer in layers for weight in layer]
-    addresses = (ctypes.c_void_p * len(weights))(*(None if w is None else w.data_ptr() for w in weights))
-    stack = GatedStack(len(layers), C, taps, H, K, steps.ctypes.data, ctypes.addressof(addresses))
-    total = empty([N, S - (taps - 1) * int(steps.sum()), K])
+    weights = [None if weight is None else weight.data_ptr() for layer in layers for weight in layer]
+    addresses = (ctypes.c_void_p * len(weights))(*weights)
+    sizes, pointers = (len(layers), C, taps, H, K, outs), (steps.ctypes.data, ctypes.addressof(addresses))
+    network = WaveNet(*sizes, *pointers, *(weight.data_ptr() for weight in ends))
+    outputs = empty([N, S - (taps - 1) * int(steps.sum()), outs])
+    samples = samples_NS.unsqueeze(-1)
     for n in range(N):
-        rows = (_Rows(tensor).address(n) for tensor in (x_NSC, conditioner_NSH, total))
-        loaded().call("gated_stack", byref(stack), S, *rows)
-    return total
+        rows = (_Rows(tensor).address(n) for tensor in (samples, conditioner_NSH, outputs))
+        loaded().call("wavenet", byref(network), S, *rows)
+    return outputs
 
 
 class _Rows(NamedTuple):

@@ -98,12 +98,13 @@ class SampleNetwork(Structure):
     ]
 
 
-class GatedStack(Structure):
-    """GatedStack in src/dilated.h."""
+class WaveNet(Structure):
+    """WaveNet in src/dilated.h."""
 
     _fields_ = [
-        *((name, c_long) for name in ("layers", "channels", "taps", "features", "skips")),
+        *((name, c_long) for name in ("layers", "channels", "taps", "features", "skips", "outputs")),
         *((name, _PTR) for name in ("dilations", "weights")),
+        *((name, _PTR) for name in ("first", "first_bias", "inner", "inner_bias", "out", "out_bias")),
     ]
 
 
@@ -131,7 +132,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "gru_forward": (POINTER(Recurrence), *(_PTR,) * 5),
     "gru_backward": (POINTER(Recurrence), *(_PTR,) * 7),
     "draw": (POINTER(SampleNetwork), c_long, c_float, *(_PTR,) * 4),
-    "gated_stack": (POINTER(GatedStack), c_long, *(_PTR,) * 3),
+    "wavenet": (POINTER(WaveNet), c_long, *(_PTR,) * 3),
     "column_sum": (c_int, _PTR, c_long, c_long, _PTR),
     "drop": (_PTR, c_float, c_uint64, c_long, c_long, _PTR),
     "gather_sum": (c_int, _PTR, _PTR, c_long, c_long, _PTR),

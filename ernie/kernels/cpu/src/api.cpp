@@ -130,8 +130,8 @@ EXPORT const char* ernie_draw(const Network* network, long S, float last, const 
                               float* samples) {
     return guarded([&] { draw(*network, S, last, conditioning, noise, rows, samples); });
 }
-EXPORT const char* ernie_gated_stack(const GatedStack* stack, long S, const float* x, const float* conditioner, float* total) {
-    return guarded([&] { gated_stack(*stack, S, x, conditioner, total); });
+EXPORT const char* ernie_wavenet(const WaveNet* net, long S, const float* samples, const float* conditioner, float* outputs) {
+    return guarded([&] { wavenet(*net, S, samples, conditioner, outputs); });
 }
 EXPORT const char* ernie_column_sum(int low, const void* x, long T, long D, float* sum) {
     return guarded([&] { IN_TYPE(low, column_sum<E>((const E*)x, T, D, D, sum)) });

@@ -118,7 +118,7 @@ void gate(const float* u, long T, long C, float* y) {
         for (long i = 0; i < C; i += LANES) {
             Mask m = first(C - i);
             const float* at = u + 2 * t * C + i;
-            store(y + t * C + i, tanh(load(at, m)) * sigmoid(load(at + C, m)), m);
+            store(y + t * C + i, gate(load(at, m), load(at + C, m)), m);
         }
 }
 

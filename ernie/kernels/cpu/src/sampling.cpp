@@ -44,7 +44,7 @@ void draw(const Network& net, long S, float last, const float* conditioning, con
             const float* added = conditioning + (s * L + l) * 2 * C;
             for (long i = 0; i < W; i += LANES) {
                 const Mask m = ernie::first(C - i);
-                store(&gated[i], tanh(load(&outputs[i]) + load(added + i, m)) * sigmoid(load(&outputs[W + i]) + load(added + C + i, m)));
+                store(&gated[i], gate(load(&outputs[i]) + load(added + i, m), load(&outputs[W + i]) + load(added + C + i, m)));
             }
             small_product<float>(gated.data(), C, 1, &skip_residual[l * C * 2 * W], 2 * W, 2 * W, C, outputs.data(), 2 * W, false);
             for (long i = 0; i < W; i += LANES) {
