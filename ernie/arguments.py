@@ -20,6 +20,11 @@ def add_set(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"{help} (repeatable)")
 
 
+def add_decoding(parser: argparse.ArgumentParser) -> None:
+    """Add --set for the keys of a finished run that say how answers are found."""
+    add_set(parser, "change how answers are found, for example task.beam=8, task.wait_k=3 or task.threshold=0.4")
+
+
 def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None:
     """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key."""
     parser.add_argument(

@@ -22,6 +22,7 @@ __all__ = [
     "ConfigError",
     "Value",
     "build",
+    "build_fields",
     "check_least",
     "check_seed",
     "differences",
@@ -48,6 +49,27 @@ def build(schema: type[C], tree: Value) -> C:
     if mistakes:
         raise ConfigError(mistakes)
     return config
+
+
+def build_fields(schema: type[Any], tree: Value, path: str) -> dict[str, Any]:
+    """Validate the values of some of a dataclass's fields, without creating an instance.
+
+    `path` is the key of the tree.  Raises ConfigError with all mistakes.
+    """
+    if not isinstance(tree.data, dict):
+        raise ConfigError([f"{tree.where}: {path}: expected a mapping of keys, found {described(tree)}"])
+    mistakes: list[str] = []
+    hints = typing.get_type_hints(schema)
+    fields = {field.name for field in dataclasses.fields(schema) if field.init}
+    found: dict[str, Any] = {}
+    for key, item in tree.data.items():
+        if key in fields:
+            found[key] = _build(hints[key], item, _join(path, key), mistakes)
+        else:
+            mistakes.append(f"{item.where}: {_join(path, key)}: unknown key.{nearest(key, fields)}")
+    if mistakes:
+        raise ConfigError(mistakes)
+    return found
 
 
 def check_least(config: object, **least: float) -> None:

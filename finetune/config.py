@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tasks.downstream  # noqa: F401 - registers the task kinds
-from ernie.config import build, check_least, check_seed, read
+from ernie.config import build, build_fields, check_least, check_seed, read
 from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
@@ -216,6 +216,18 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     if data is None:
         return config
     return replace(config, data=(config.local or config.data).under(data))
+
+
+def decoding_overrides(kind: type[FinetuneTask], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a finished run's task that `--set` overrides, and their values.
+
+    Raises UserError for keys that are not the task's, and for values of another type.
+    """
+    tree = read(None, overrides).data
+    for key in tree:
+        if key != "task":
+            raise UserError(f"--set: {key}: in a finished run only keys of the task, such as task.beam, can be changed")
+    return build_fields(kind, tree["task"], "task") if tree else {}
 
 
 def _check_effects(config: FinetuneConfig) -> None:

@@ -16,7 +16,7 @@ from ernie.config import differences, dump, read, to_dict
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.data.shards import file_sha256
-from ernie.errors import UserError, check_exists
+from ernie.errors import UserError, about, check_exists
 from ernie.kernels.precision import InferencePrecisionChoice
 from ernie.model.ernie import ErnieModel
 from ernie.model.pretrained import TASK_FILE
@@ -28,7 +28,7 @@ from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import run_lock
 from ernie.train.origin import origin
 from finetune.checkpoint import FOLDER as CHECKPOINTS
-from finetune.config import FinetuneConfig, load
+from finetune.config import FinetuneConfig, decoding_overrides, load
 from finetune.model import FinetunedModel
 from finetune.prepare import Prepared
 from finetune.start import kept_head
@@ -158,6 +158,15 @@ def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> In
     if requested is not None or not (folder / CONFIG_FILE).is_file():
         return requested or "auto"
     return "fp32" if (read(folder / CONFIG_FILE).get("train") or {}).get("precision") == "fp32" else "auto"
+
+
+def load_model(folder: Path, overrides: Sequence[str]) -> FinetunedModel:
+    """Load a run's model, with `--set` overrides of how answers are found.  Raises UserError for wrong ones."""
+    model = FinetunedModel.load(folder)
+    given = decoding_overrides(type(model.task), overrides)
+    with about("--set: task"):
+        model.change_decoding(**given)
+    return model
 
 
 def read_run(folder: Path) -> FinetuneConfig:

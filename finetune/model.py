@@ -14,6 +14,7 @@ from typing import Any
 import paddle
 from paddle import nn
 
+from ernie.config import build_fields, from_dict, to_dict
 from ernie.data.batch import Packed, plan_by_length
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row
@@ -131,6 +132,14 @@ class FinetunedModel(nn.Layer):
             batch = [_without_labels(examples[i]) for i in chosen]
             answers |= zip(chosen, self.task.answer_all(self.ernie, self.head, batch, self.task_id), strict=True)
         return [answers[i] for i in range(len(examples))]
+
+    def change_decoding(self, **given: Any) -> None:
+        """Change how answers are found from now on: values of the task's `decoding_fields`, such as `beam`.
+
+        Raises UserError for other fields, and for values that do not fit.
+        """
+        values = build_fields(type(self.task), from_dict(to_dict(given), "a change of decoding"), "task")
+        self.task = self.task.decoding_with(values, self.tokenizer)
 
     def save(self, folder: Path) -> None:
         """Write encoder, tokenizer, head and task to a folder that `load` reads.

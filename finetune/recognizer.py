@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import RecognitionState
 from ernie.errors import UserError
-from ernie.text.tokenizer import Tokenizer
 from finetune.committed import CommittedText
 from finetune.model import FinetunedModel
 from tasks.downstream.transcribe import Transcribe
@@ -75,22 +72,6 @@ class SpeechRecognizer:
 def hears_chunks(task: Transcribe) -> bool:
     """Return whether a model of this task can transcribe while the speaker is still talking."""
     return task.encoder == "chunks" and task.decoder != "global"
-
-
-def decoding_with(task: Transcribe, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
-    """Return the task with other settings for decoding: `beam`, `language`, `alpha` or `beta`.
-
-    Raises UserError for settings that do not go together, or have no effect.
-    """
-    if given.get("beam") == 1 and "language" not in given:
-        given = {**given, "language": None}  # which ranks several hypotheses
-    changed = replace(task, **given)
-    if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
-        raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
-    if changed.language is None and "alpha" in given:
-        raise UserError("alpha weights a language model, and there is none")
-    changed.check_tokenizer(tokenizer)
-    return changed
 
 
 def transcribe_task(model: FinetunedModel) -> Transcribe:

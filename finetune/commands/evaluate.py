@@ -3,6 +3,7 @@
 ernie evaluate runs/sst2 --split dev
 ernie evaluate runs/sst2 --input more_reviews.tsv
 ernie evaluate runs/msra-ner --split test --by-label
+ernie evaluate runs/de-en --set task.beam=4
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ernie.arguments import add_precision, add_quiet
+from ernie.arguments import add_decoding, add_precision, add_quiet
 
 SUMMARY = "score a fine-tuned model on labeled rows"
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also give precision, recall, f1 and the number of targets of each label, tag or type of entity",
     )
     parser.add_argument("--answers", type=Path, metavar="FILE", help="write the answers there, as JSON lines")
+    add_decoding(parser)
     add_precision(parser)
     add_quiet(parser, "say nothing but the scores")
 
@@ -41,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.errors import UserError, about
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import precision_of, read_run
+    from finetune.folder import load_model, precision_of, read_run
 
     if arguments.answers is not None and not arguments.answers.absolute().parent.is_dir():
         raise UserError(
@@ -53,12 +55,11 @@ def main(arguments: argparse.Namespace) -> int:
     sources = tuple("/dev/stdin" if name == "-" else name for name in arguments.input or sources)
     require_paddle()
 
-    from finetune.model import FinetunedModel
     from finetune.output import as_json
     from finetune.prepare import describe, prepare
     from tasks.downstream.base import FinetuneTask
 
-    model = FinetunedModel.load(arguments.run)
+    model = load_model(arguments.run, arguments.set)
     if arguments.by_label and type(model.task).scores_by_label is FinetuneTask.scores_by_label:
         raise UserError(f"--by-label: a model of the kind {model.task.variant_name} has no labels to score one by one")
     # Not the split's own name: the rows of `train` are evaluated here, not trained on.

@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
-from ernie.arguments import add_precision
+from ernie.arguments import add_decoding, add_precision
 from ernie.data.labeled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
@@ -73,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most tokens computed at once (default: 2048; more for a GPU)",
     )
+    add_decoding(parser)
     add_precision(parser)
 
 
@@ -81,7 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ernie.atomic import disk_guard
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
-    from finetune.folder import precision_of, read_run
+    from finetune.folder import load_model, precision_of, read_run
 
     if arguments.batch_tokens < 1:
         raise UserError(f"--batch-tokens: expected at least 1, found {arguments.batch_tokens}")
@@ -89,12 +90,11 @@ def main(arguments: argparse.Namespace) -> int:
     config = read_run(arguments.run) if arguments.input is None else None
     require_paddle()
 
-    from finetune.model import FinetunedModel
     from finetune.output import write_answers
     from finetune.rows import FaultyRow, groups_as_available, in_groups, input_rows, is_unnamed, split_rows
     from finetune.submission import write_submission
 
-    model = FinetunedModel.load(arguments.run)
+    model = load_model(arguments.run, arguments.set)
     if arguments.all_labels:
         with about("--all-labels"):
             model.task = model.task.with_all_labels()

@@ -19,7 +19,6 @@ from pathlib import Path
 from ernie.arguments import add_precision, add_quiet
 
 SUMMARY = "transcribe audio files or live audio"
-_DECODING = ("beam", "language", "alpha", "beta")  # fields of the task that can be replaced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,12 +52,13 @@ def main(arguments: argparse.Namespace) -> int:
 
     from finetune.listen import from_files, from_samples
     from finetune.model import FinetunedModel
-    from finetune.recognizer import decoding_with, transcribe_task
+    from finetune.recognizer import transcribe_task
     from finetune.rows import standard_input
 
     model = FinetunedModel.load(arguments.run)
-    given = {name: value for name in _DECODING if (value := getattr(arguments, name)) is not None}
-    model.task = decoding_with(transcribe_task(model), given, model.tokenizer)
+    task = transcribe_task(model)
+    given = {name: value for name in task.decoding_fields if (value := getattr(arguments, name)) is not None}
+    model.change_decoding(**given)
     log = None if arguments.quiet else sys.stderr
     with computing(precision_of(arguments.run, arguments.precision)):
         if arguments.sounds == ["-"]:

@@ -78,6 +78,8 @@ class FinetuneTask(ABC):
     files: ClassVar[tuple[str, ...]] = ()  # fields naming files needed for inference, which are saved with the model
     # Fields that mean something to the head's weights, such as labels: a run that keeps a head takes them from there.
     head_fields: ClassVar[tuple[str, ...]] = ()
+    # Fields that say how answers are found, and can be changed after training, such as a threshold.
+    decoding_fields: ClassVar[tuple[str, ...]] = ()
     variant_key: ClassVar[str] = "kind"
 
     def file_fingerprint(self, row: Row) -> bytes:
@@ -175,6 +177,19 @@ class FinetuneTask(ABC):
         Raises UserError if the configuration has something else.
         """
         return self.with_values_of(before, self.head_fields, whose)
+
+    def decoding_with(self: Own, given: Mapping[str, Any], tokenizer: Tokenizer) -> Own:
+        """Return the task with other values of its `decoding_fields`.
+
+        Raises UserError for other fields, and for values that do not fit one another, the task or the tokenizer.
+        """
+        for name in given:
+            if name not in self.decoding_fields:
+                can = f"; {', '.join(self.decoding_fields)} can" if self.decoding_fields else ""
+                raise UserError(f"{name}: cannot be changed after training{can}")
+        changed = replace(self, **given)
+        changed.check_tokenizer(tokenizer)
+        return changed
 
     @abstractmethod
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:

@@ -59,6 +59,7 @@ class Extract(LogitsTask):
         "cmrc_exact": cmrc_exact,
     }
     usual: ClassVar = 2
+    decoding_fields: ClassVar = ("max_answer", "threshold")
     per_token: ClassVar = True
     answer_field: ClassVar = "answers"
 

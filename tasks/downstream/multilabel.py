@@ -38,6 +38,7 @@ class MultiLabel(TextTask):
     measures: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     usual: ClassVar = 3
     head_fields: ClassVar = ("labels",)
+    decoding_fields: ClassVar = ("threshold",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -90,6 +90,7 @@ class Transcribe(SoundTask):
     usual: ClassVar = 2
     files: ClassVar = ("language",)
     head_fields: ClassVar = (*SoundTask.head_fields, "recurrent", "decoder", "layers", "abstractions")
+    decoding_fields: ClassVar = ("beam", "language", "alpha", "beta")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +112,16 @@ class Transcribe(SoundTask):
             raise UserError("abstractions: they are made of segments, which decoder: attention reads")
         if self.language is not None and self.beam == 1:
             raise UserError("language: a language model ranks hypotheses; keep several, such as beam: 16")
+
+    def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Transcribe:
+        if given.get("beam") == 1 and "language" not in given:
+            given = {**given, "language": None}  # which ranks several hypotheses
+        changed = super().decoding_with(given, tokenizer)
+        if changed.beam == 1 and given.keys() & {"alpha", "beta"}:
+            raise UserError("alpha and beta rank hypotheses; keep several, such as beam: 16")
+        if changed.language is None and "alpha" in given:
+            raise UserError("alpha weights a language model, and there is none")
+        return changed
 
     @property
     def period(self) -> int | None:

@@ -5,7 +5,7 @@ Ma et al., 2019, "STACL" (arXiv 1810.08398): prefix-to-prefix training, with the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -61,6 +61,7 @@ class Translate(FinetuneTask):
     measures: ClassVar = {"bleu": bleu, "chrf": chrf}
     usual: ClassVar = 2
     head_fields: ClassVar = ("layers",)
+    decoding_fields: ClassVar = ("wait_k", "catch_up", "beam")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,6 +78,14 @@ class Translate(FinetuneTask):
             check_least(self, layers=1)
         if not 0 <= self.smoothing < 1:
             raise UserError(f"smoothing: expected a share below 1, found {self.smoothing:g}")
+
+    def decoding_with(self, given: Mapping[str, Any], tokenizer: Tokenizer) -> Translate:
+        task = self
+        if given.get("wait_k", 1) is None and self.paths != (None,):
+            raise UserError(f"wait_k: expected a number; with {self.max_len} or more whole sentences are read")
+        if given.get("wait_k") is not None and self.paths == (None,):
+            task = replace(self, wait_k=given["wait_k"], encoder="prefixes")  # as it was trained: in both directions
+        return super(Translate, task).decoding_with(given, tokenizer)
 
     @property
     def paths(self) -> tuple[int | None, ...]:

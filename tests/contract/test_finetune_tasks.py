@@ -77,6 +77,20 @@ def labeled_samples(toy: Toy, rows: list[Row]) -> list[Sample]:
 # -------------------------------------------------------------------------------------------- the class itself
 
 
+def test_what_can_be_changed_after_training_does_not_change_the_head_or_the_samples(toy: Toy) -> None:
+    fields = {field.name for field in dataclasses.fields(toy.task)}
+    assert fields.issuperset(toy.task.decoding_fields)
+    assert not {*toy.task.decoding_fields} & {*toy.task.head_fields, "max_len", "metrics"}
+    model = FinetunedModel(tiny_encoder(), toy.task)
+    changed = {name: value for name in toy.task.decoding_fields[:1] if (value := getattr(toy.task, name)) is not None}
+    model.change_decoding(**changed)
+    assert model.task == toy.task
+    with pytest.raises(UserError, match=r"^max_len: cannot be changed after training"):
+        model.change_decoding(max_len=64)
+    with pytest.raises(UserError, match=r"a change of decoding: task\.odd: unknown key"):
+        model.change_decoding(odd=1)
+
+
 def test_every_field_is_documented_where_it_is_defined_first(toy: Toy) -> None:
     for cls in type(toy.task).__mro__:
         fields = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()

@@ -143,6 +143,20 @@ class TestEvaluate:
         assert "has no split 'tset'. Did you mean 'test'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["evaluate", "done"], ["predict", "done", "--split", "dev"]])
+def test_only_what_says_how_answers_are_found_can_be_changed(
+    command: list[str], work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for override, message in (
+        ("task.max_len=64", "--set: task: max_len: cannot be changed after training"),
+        ("task.threshold=0.4", "--set: task.threshold: unknown key"),
+        ("train.epochs=3", "--set: train: in a finished run only keys of the task"),
+        ("task=3", "--set: task: expected a mapping of keys, found 3"),
+    ):
+        assert main([*command, "--set", override]) == 2
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["evaluate", "{}"], ["predict", "{}", "--split", "dev"]])
 @pytest.mark.parametrize("folder", ["nowhere", "encoder", "pretrained"])
 def test_a_folder_that_is_not_a_fine_tuning_run_is_a_one_line_error(

@@ -330,6 +330,31 @@ def test_arguments_of_another_type_are_refused(arguments: dict, message: str) ->
         TextTranslator(trained_translator(), **policy)
 
 
+def test_a_model_answers_with_another_wait_or_beam_as_its_translator_does() -> None:
+    lines = ["blue red green blue", "green blue"]
+    model = trained_translator()
+    model.change_decoding(wait_k=3, beam=2)
+    answers = list(model.predict(lines))
+    expected = TextTranslator(trained_translator(), WaitK(3), 2).translate(lines)
+    assert [(answer["translation"], answer["delays"]) for answer in answers] == [
+        (text, [*progress.source_delays]) for text, progress in expected
+    ]
+    assert answers[0]["delays"][0] == 3
+    with pytest.raises(UserError, match=r"wait_k: expected a number; with \d+ or more whole sentences are read"):
+        model.change_decoding(wait_k=None)
+    with pytest.raises(UserError, match=r"task\.beam: expected a whole number, found 'x'"):
+        model.change_decoding(beam="x")
+
+
+def test_a_model_of_whole_sentences_that_is_made_to_wait_encodes_each_prefix_in_both_directions() -> None:
+    model = FinetunedModel(tiny_encoder(), replace(TOYS["translate"].task, wait_k=None))
+    expected = TextTranslator(model, WaitK(1)).translate(["blue red green blue"])[0][1]
+    model.change_decoding(wait_k=1)
+    (answer,) = model.predict(["blue red green blue"])
+    assert answer["delays"] == [*expected.source_delays]
+    assert answer["translation"] == model.tokenizer.decode(expected.written)
+
+
 def test_half_a_surrogate_pair_is_an_error(translator: TextTranslator) -> None:
     with pytest.raises(UserError, match="half a surrogate pair"):
         Stream(translator).push("bl\udce4")
