@@ -23,10 +23,10 @@ _OWN_FILES = ({"tokenizer_config.json"}, {"corpus.json", "sources.json"}, {"orig
 
 @dataclass(frozen=True)
 class Input:
-    """One file or data set to read.  `size` is in bytes; 0 when unknown."""
+    """One file or data set to read.  `size` is in bytes; None when unknown."""
 
     name: str
-    size: int = 0
+    size: int | None = None
 
 
 def find_inputs(paths: Sequence[str | Path]) -> list[Input]:
@@ -77,12 +77,12 @@ def _open(name: str, options: ReadOptions, progress: Callable[[int], None]) -> I
         yield from read_hub_dataset(name, options)
     elif path.is_dir():
         yield from read_saved_dataset(path, options)
-    elif name.endswith(".parquet"):
+    elif name.lower().endswith(".parquet"):
         size = path.stat().st_size
         yield from read_parquet(path, options, lambda share: progress(round(share * size)))
     else:
         lines = LineFile(path)
-        read = read_json_lines if name.removesuffix(".gz").endswith(".jsonl") else read_text
+        read = read_json_lines if name.lower().removesuffix(".gz").endswith(".jsonl") else read_text
         for document in read(name, lines, options):
             progress(lines.bytes_read)
             yield document
@@ -105,10 +105,11 @@ def _find(path: str) -> list[Input]:
     if glob.has_magic(path):
         matches = sorted(Path(match) for match in glob.glob(path, recursive=True))  # noqa: PTH207 - takes any pattern
         # A folder with the name of a file holds its parts, as some programs write Parquet.
-        files = [match for match in matches if match.is_file() or match.name.endswith(SUFFIXES)]
+        files = [match for match in matches if match.is_file() or _is_readable(match)]
         inputs = [_find_in(file) if file.is_dir() else [_input(file)] for file in files if _is_readable(file)]
         # A pattern may match both such a folder and the files in it.
         if unique := list({source.name: source for part in inputs for source in part}.values()):
+            _note_unread(path, [file for file in files if not _is_readable(file)])
             return unique
         raise UserError(f"{path}: no file matches this pattern and ends in {', '.join(SUFFIXES)}")
     raise UserError(f"{path}: there is no such file or folder")
@@ -124,14 +125,21 @@ def _find_in(folder: Path) -> list[Input]:
     for parent in sorted(own, key=str):
         warnings.warn(f"{folder / parent}: was made by this library and is not read as text", Remark, stacklevel=2)
     texts = [path for path in visible if own.isdisjoint(path.relative_to(folder).parents)]
-    unread = [path for path in unhidden if path.suffix and not _is_readable(path)]
-    others = sorted({path.suffix for path in unread if own.isdisjoint(path.relative_to(folder).parents)})
-    if texts and others:
-        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-        warnings.warn(f"{folder}: files that end in {shown} are not read as text", Remark, stacklevel=2)
+    unread = [path for path in unhidden if not _is_readable(path)]
     if not texts:
         raise UserError(f"{folder}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
+    _note_unread(str(folder), [path for path in unread if own.isdisjoint(path.relative_to(folder).parents)])
     return [_input(path) for path in texts]
+
+
+def _note_unread(path: str, unread: Sequence[Path]) -> None:
+    """Warn of the files of a folder or pattern that are not read."""
+    suffixes = sorted({file.suffix for file in unread} - {""})
+    kinds = [f"files that end in {', '.join(suffixes[:5])}{', ...' * (len(suffixes) > 5)}"] if suffixes else []
+    if bare := sum(not file.suffix for file in unread):
+        kinds.append(f"files without a suffix ({bare:,})")
+    if kinds:
+        warnings.warn(f"{path}: {' and '.join(kinds)} are not read as text", Remark, stacklevel=3)
 
 
 def _is_own(folder: Path) -> bool:
@@ -141,7 +149,7 @@ def _is_own(folder: Path) -> bool:
 
 def _is_readable(path: Path) -> bool:
     """Whether a file's name looks like text; WikiExtractor names its files wiki_00, wiki_01, ..."""
-    return path.name.endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", path.name) is not None
+    return path.name.lower().endswith(SUFFIXES) or re.fullmatch(r"wiki_\d+", path.name) is not None
 
 
 def _input(path: Path) -> Input:

@@ -50,7 +50,7 @@ class LineFile:
         number = 0
         try:
             with self.path.open("rb") as self._raw:
-                gzipped = self.path.suffix == ".gz"
+                gzipped = self.path.suffix.lower() == ".gz"
                 file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw)) if gzipped else self._raw
                 for line in decoded(file):
                     number = line.number

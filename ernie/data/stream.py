@@ -34,7 +34,7 @@ from ernie.text.tokenizer import Tokenizer
 
 BATCHES_PER_BLOCK = 16  # minimum
 MIXED = 2**18  # tokens per block, minimum
-_MIXED_ITEMS = 1024  # items per block at which MIXED no longer applies
+_MIXED_ITEMS = 1024  # items per block at which MIXED no longer applies, where an item gives less than a sample
 _PROBE = 48  # items sampled to estimate the number of tokens per item
 _AHEAD = 2  # blocks to prefetch
 
@@ -169,10 +169,11 @@ class Source:
                 f"task '{self.name}' needs at least {self.task.window} documents, or rows of a file of its own, "
                 f"and there {'is' if size == 1 else 'are'} {size}. Add some, or take the task out of the schedule."
             )
-        probed, tokens = 0, 0
+        probed, tokens, samples = 0, 0, 0
         while tokens == 0 and probed < size:
             last = min(size, max(_PROBE, 2 * probed))
-            tokens = sum(len(sample) for _, sample in self.named_samples(0, probed, last))
+            sizes = [len(sample) for _, sample in self.named_samples(0, probed, last)]
+            tokens, samples = sum(sizes), len(sizes)
             probed = last
         if tokens == 0:
             raise TooLittleText(
@@ -182,7 +183,9 @@ class Source:
             )
         items_per_token = probed / tokens
         least = math.ceil(BATCHES_PER_BLOCK * self.budget * items_per_token)
-        mixed = min(math.ceil(self.mixed / lanes * items_per_token), _MIXED_ITEMS)
+        mixed = math.ceil(self.mixed / lanes * items_per_token)
+        if samples < probed:
+            mixed = min(mixed, _MIXED_ITEMS)
         return max(1, min(size, max(least, mixed)))
 
 

@@ -17,6 +17,7 @@ from ernie.errors import UserError, about, nearest
 from ernie.report.words import plural
 
 _BLOCK = 1 << 20  # bytes scanned at a time
+_BLANK = (b"\n", b"\r\n")
 _ENOUGH = 10  # distinct texts from which on at least one is held out
 
 
@@ -35,24 +36,25 @@ class Table(Sequence[dict[str, str]]):
         self._json = path.suffix == ".jsonl"
         if not self._json and path.suffix != ".tsv":
             raise UserError(f"{path}: expected a file that ends in .tsv or .jsonl")
-        self._offsets = self._index()
+        # Of each row, how many lines precede it and at which byte it starts; blank lines are no rows.
+        self._lines, self._starts = self._index()
         self._columns = self._header()
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return len(self._starts)
 
     def __getitem__(self, i: int) -> dict[str, str]:  # type: ignore[override]
         if not 0 <= i < len(self):
             raise IndexError(i)
-        start, stop = int(self._offsets[i]), int(self._offsets[i + 1])
         with self.path.open("rb") as file:
-            file.seek(start)
-            return self._parse(i, file.read(stop - start))
+            file.seek(int(self._starts[i]))
+            return self._parse(i, file.readline())
 
     def __iter__(self) -> Iterator[dict[str, str]]:
         with self.path.open("rb") as file:
-            file.seek(int(self._offsets[0]))
-            yield from map(self._parse, range(len(self)), file)
+            if not self._json:
+                file.readline()
+            yield from map(self._parse, range(len(self)), (line for line in file if line not in _BLANK))
 
     def rows(self, held_out: bool, share: float = 0.1) -> Rows:
         """Return the rows on one side of a split by the hash of each row's text.
@@ -69,18 +71,18 @@ class Table(Sequence[dict[str, str]]):
 
     def place(self, i: int) -> Place:
         """Return the file and line of row `i`."""
-        return Place(str(self.path), i + (1 if self._json else 2))
+        return Place(str(self.path), int(self._lines[i]) + 1)
 
     def _parse(self, i: int, raw: bytes) -> dict[str, str]:
         place = self.place(i)
         try:
-            raw = raw if i else raw.removeprefix(codecs.BOM_UTF8)
+            raw = raw if self._lines[i] else raw.removeprefix(codecs.BOM_UTF8)
             text = raw.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
             raise UserError(f"{place}: is not UTF-8 text; save the file as UTF-8") from None
         return self._parse_json(text, place) if self._json else self._parse_tsv(text, place)
 
-    def _index(self) -> np.ndarray:
+    def _index(self) -> tuple[np.ndarray, np.ndarray]:
         try:
             content = np.memmap(self.path, dtype=np.uint8, mode="r")
         except FileNotFoundError:
@@ -91,9 +93,15 @@ class Table(Sequence[dict[str, str]]):
             raise UserError(f"{self.path}: is empty") from None
         blocks = range(0, len(content), _BLOCK)
         ends = [np.flatnonzero(content[at : at + _BLOCK] == ord("\n")) + at + 1 for at in blocks]
-        offsets = np.concatenate(([0], *ends, [len(content)]))
-        offsets = offsets[:-1] if offsets[-1] == offsets[-2] else offsets
-        return offsets if self._json else offsets[1:]
+        starts = np.concatenate(([0], *ends))
+        starts = starts[:-1] if starts[-1] == len(content) else starts
+        sizes = np.diff(starts, append=len(content))
+        is_row = sizes > max(map(len, _BLANK))
+        for line in np.flatnonzero(~is_row).tolist():
+            is_row[line] = bytes(content[starts[line] : starts[line] + sizes[line]]) not in _BLANK
+        lines = np.flatnonzero(is_row)
+        lines = lines if self._json else lines[lines > 0]
+        return lines, starts[lines]
 
     def _header(self) -> list[str]:
         if self._json:

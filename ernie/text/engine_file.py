@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ernie.errors import UserError, about
 from ernie.saved import read_json
@@ -26,9 +27,9 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
     tokens = sorted(ids, key=ids.get)  # type: ignore[arg-type]
     if [ids[token] for token in tokens] != list(range(len(tokens))):
         raise UserError(f"{path}: its ids are not the numbers from 0 to {len(tokens) - 1}")
-    normalizer = data.get("normalizer") or {"type": "BertNormalizer", "lowercase": False}
-    if not isinstance(normalizer, dict) or normalizer.get("type", "BertNormalizer") != "BertNormalizer":
-        raise UserError(f"{path}: its text is not normalized as BERT's is; only such tokenizers can be read")
+    normalizer: Any = data.get("normalizer", {"lowercase": False})
+    if not _is_of(normalizer, "BertNormalizer") or not _is_of(data.get("pre_tokenizer", {}), "BertPreTokenizer"):
+        raise UserError(f"{path}: does not normalize and split text as BERT's does; only such tokenizers can be read")
     if normalizer.get("handle_chinese_chars", True) is False:
         raise UserError(
             f"{path}: handle_chinese_chars: every Chinese character is a word of its own; false is not supported"
@@ -41,3 +42,7 @@ def read_engine_file(path: Path, lowercase: bool | None = None) -> WordPiece:
         )
     with about(path):
         return WordPiece(tokens, lowercase)
+
+
+def _is_of(part: Any, kind: str) -> bool:
+    return isinstance(part, dict) and part.get("type", kind) == kind

@@ -66,4 +66,12 @@ def _settings(folder: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: strip_accents: accents are stripped exactly if text is lower-cased; no other setting is supported"
         )
+    if (
+        settings.get("tokenize_chinese_chars", True) is not True
+        or settings.get("word_tokenizer_type", "basic") != "basic"
+    ):
+        raise UserError(
+            f"{path}: tokenize_chinese_chars, word_tokenizer_type: text is split into words as BERT's is, with "
+            "every Chinese character apart; no other setting is supported"
+        )
     return settings

@@ -21,7 +21,6 @@ from ernie.text.subword import SentencePiece
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece, make_engine
 
 _MAX_LINE = 4000  # characters; SentencePiece ignores lines that are longer, in bytes, than it is told
-_MAX_LINES = 2_000_000
 _MAX_LETTERS = 1000  # characters in a WordPiece vocabulary, not counting Chinese ones
 _CHINESE_SHARE = 0.5  # of the vocabulary, for Chinese characters, unless _MAX_LETTERS is more
 # The alphabets of Chinese and of other characters are each limited to the larger of _LETTERS_SHARE of the vocabulary
@@ -120,8 +119,6 @@ def train_sentencepiece(
             bos_piece="[CLS]",
             eos_piece="[SEP]",
             control_symbols=["[MASK]"],
-            input_sentence_size=_MAX_LINES,
-            shuffle_input_sentence=False,
             num_threads=1,  # the order of floating-point sums could change the pieces
             minloglevel=2,
         )

@@ -94,7 +94,8 @@ def _fill(
 
 def _size(inputs: Sequence[Input]) -> int:
     """Return the bytes of all inputs, or 0 if the size of one is unknown."""
-    return sum(source.size for source in inputs) if all(source.size for source in inputs) else 0
+    sizes = [source.size for source in inputs]
+    return 0 if None in sizes else sum(size or 0 for size in sizes)
 
 
 def prepare(
@@ -134,7 +135,7 @@ def _batches(inputs: Sequence[Input], options: ReadOptions, drop_repeated: bool)
             if size >= _CHUNK:
                 yield _Batch(items, before + current)
                 items, size = [], 0
-        before, current = before + source.size, 0
+        before, current = before + (source.size or 0), 0
     if items:
         yield _Batch(items, before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -18,7 +19,7 @@ from pretrain.corpus.workers import Shared, Workers
 
 _LEAST_SHARE = 50_000  # bytes read at least from an input that is opened
 _BATCH = 1 << 20  # total size of the documents passed to a segmenter at a time
-_LANGUAGE_SAMPLE = 200_000  # bytes
+_LANGUAGE_SAMPLE, _LANGUAGE_SHARE = 400_000, 4_000  # bytes in all, and at least of each input
 
 
 def sample(
@@ -29,15 +30,41 @@ def sample(
 ) -> Iterator[RawDocument]:
     """Yield about `size` bytes of text: the first documents of every input, about as much from each.
 
-    With many inputs, only some are read, chosen without looking at them.  Small inputs come first, so that larger ones
-    make up for what they lack.  `on_dropped` is called with what cannot be used.
+    The last document of an input is cut.  With many inputs, only some are read, chosen without looking at them.  Small
+    inputs come first, so that larger ones make up for what they lack.  `on_dropped` is called with what cannot be used.
     """
+    for _, document in _sampled(inputs, options, size, _LEAST_SHARE, on_dropped):
+        yield document
+
+
+def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
+    """Return the language of most of the text: that of a piece of each input, or of many, weighted by their sizes."""
+    texts: dict[int, str] = defaultdict(str)
+    for i, document in _sampled(inputs, options, _LANGUAGE_SAMPLE, _LANGUAGE_SHARE):
+        texts[i] += f"{document.text}\n"
+    weights = {"en": 0, "zh": 0}
+    for i, text in texts.items():
+        size = inputs[i].size
+        weights[detect_language(text)] += len(text.encode()) if size is None else size
+    return "zh" if weights["zh"] > weights["en"] else "en"
+
+
+def _sampled(
+    inputs: Sequence[Input],
+    options: ReadOptions,
+    size: int,
+    least_share: int,
+    on_dropped: Callable[[Dropped], None] = lambda dropped: None,
+) -> Iterator[tuple[int, RawDocument]]:
+    """As `sample`, with the index of each document's input; `least_share` bytes are read of an input, or all of it."""
     shuffled = order.permute(np.arange(len(inputs)), len(inputs), order.key("sample"))
-    # An input of unknown size counts as the least that is read from one that is opened.
-    least = np.array([min(inputs[i].size or _LEAST_SHARE, _LEAST_SHARE) for i in shuffled.tolist()], np.int64)
+    shuffled = np.array([i for i in shuffled.tolist() if inputs[i].size != 0], np.int64)
+    sizes = {i: inputs[i].size for i in shuffled.tolist()}
+    least = [least_share if own is None else min(own, least_share) for own in sizes.values()]
     chosen = shuffled[: int(np.searchsorted(np.cumsum(least), size)) + 1]
     remaining = size
-    for rank, i in enumerate(sorted(chosen.tolist(), key=lambda i: (inputs[i].size, i))):
+    # Inputs of unknown size come last.
+    for rank, i in enumerate(sorted(chosen.tolist(), key=lambda i: (sizes[i] is None, sizes[i] or 0, i))):
         share = remaining // (len(chosen) - rank)
         for document in read_input(inputs[i], options):
             if share <= 0:
@@ -45,15 +72,24 @@ def sample(
             if isinstance(document, Dropped):
                 on_dropped(document)
             else:
-                length = len(document.text.encode()) + len(document.title.encode())
+                document, length = _cut_to(share, document)
                 share, remaining = share - length, remaining - length
-                yield document
+                yield i, document
 
 
-def sample_language(inputs: Sequence[Input], options: ReadOptions) -> str:
-    """Return the language of most of the text."""
-    texts = (document.text for document in sample(inputs, options, _LANGUAGE_SAMPLE))
-    return detect_language("\n".join(filter(None, texts)))
+def _cut_to(size: int, document: RawDocument) -> tuple[RawDocument, int]:
+    """Return a document, cut to about `size` bytes if it is longer, and how many bytes were taken."""
+    title, encoded = len(document.title.encode()), document.text.encode()
+    if title + len(encoded) <= size:
+        return document, title + len(encoded)
+    text = encoded[: max(0, size - title)].decode(errors="ignore")
+    half = len(text) // 2
+    ends = (text.rfind("\n", half), text.rfind(" ", half))  # of a line or, in a long one, of a word
+    text = text[: next((end for end in ends if end > 0), None)]
+    lines = text.count("\n") + 1
+    spans = None if document.spans is None else document.spans[document.spans[:, 1] <= len(text)]
+    headings = frozenset(line for line in document.headings if line < lines)
+    return document._replace(text=text, headings=headings, spans=spans), size
 
 
 def fit(
@@ -63,11 +99,13 @@ def fit(
     tokenizer: Shared[Tokenizer],
     workers: Workers,
 ) -> list[Segmenter]:
-    """Return the segmenters, fitted on `documents` if they need it."""
+    """Return the segmenters, those that need it fitted on `documents`, which are of this language."""
     if not any(segmenter.needs_fit for segmenter in segmenters):
         return list(segmenters)
     batches = list(workers.map(partial(_cut, tokenizer, language), _batches(documents)))
-    return [segmenter.fit(batches) if segmenter.needs_fit else segmenter for segmenter in segmenters]
+    return [
+        segmenter.for_language(language).fit(batches) if segmenter.needs_fit else segmenter for segmenter in segmenters
+    ]
 
 
 def _batches(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:

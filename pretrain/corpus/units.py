@@ -41,6 +41,10 @@ class UnitTable:
         self._id_type = dtypes(tokenizer.vocab_size)["ids"]
         self._clear()
 
+    def __len__(self) -> int:
+        """The number of units in the table."""
+        return len(self._units)
+
     def tokenize(self, units: Sequence[str], words: Sequence[str]) -> Tokenized:
         """Return the tokens of consecutive `units`; `words` are the units as written in the text."""
         if len(self._units) > MAX_UNITS:

@@ -203,7 +203,7 @@ class Judgements(Sequence[Judged]):
         judged: list[tuple[str, str]] = []
         positive: list[tuple[int, str, str]] = []
         try:
-            lines = judgements.read_text(encoding="utf-8").splitlines()
+            lines = judgements.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{judgements}: cannot be read: {error}") from None
         held = _held_out({line.split()[0] for line in lines if line.strip()})
@@ -232,17 +232,27 @@ class Judgements(Sequence[Judged]):
 
     @cached_property
     def _texts(self) -> tuple[dict[str, str], dict[str, str]]:
-        queries, passages = ({row["id"]: row["text"] for row in Table(path, ("id", "text"))} for path in self._paths)
+        """The texts of the queries and of the passages with a positive judgement, by id."""
+        wanted = ({query for query, _, _ in self._pairs}, {passage for _, passage, _ in self._pairs})
+        queries, passages = (
+            {row["id"]: row["text"] for row in Table(path, ("id", "text")) if row["id"] in ids}
+            for path, ids in zip(self._paths, wanted, strict=True)
+        )
         return queries, passages
 
 
 def _check_ids(judgements: Path, lines: Sequence[tuple[int, str, str]], queries: Path, passages: Path) -> None:
-    """Raise UserError for a line that names a query or a passage that its file lacks.
+    """Raise UserError for a line that names a query or a passage that its file lacks, or has twice.
 
     All are checked at once: training would end when a missing one is first wanted, perhaps after hours.
     """
     for place, path in ((1, queries), (2, passages)):
-        known = {row["id"] for row in Table(path, ("id", "text"))}
+        table, wanted = Table(path, ("id", "text")), {line[place] for line in lines}
+        found: dict[str, int] = {}
+        for i, row in enumerate(table):
+            if row["id"] in wanted and found.setdefault(row["id"], i) != i:
+                first = table.place(found[row["id"]]).line
+                raise UserError(f"{table.place(i)}: the id '{row['id']}' is that of line {first}, too; give each once")
         for line in lines:
-            if line[place] not in known:
+            if line[place] not in found:
                 raise UserError(f"{judgements}:{line[0]}: {path} has no row with the id '{line[place]}'")

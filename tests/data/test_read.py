@@ -142,6 +142,13 @@ class TestWikiExtractor:
         (document,) = read_all(put(tmp_path / "a.txt", block))
         assert (document.title, document.text) == (html.unescape(title), "Sand is dry.")
 
+    def test_a_document_beyond_the_limit_is_cut_and_keeps_its_title(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(read_text, "MAX_DOCUMENT", 20)
+        block = '<doc title="Sand">\nSand\n' + "It is very dry, and warm.\n" * 3 + "</doc>\n"
+        found = read_all(put(tmp_path / "a.txt", block + '<doc title="Salt">\nSalt\nIt is white.\n</doc>\n'))
+        assert [document.title for document in found] == ["Sand"] * 3 + ["Salt"]
+        assert [document.text for document in found[:3]] == ["It is very dry, and warm."] * 3
+
     def test_short_sentences_are_not_headings(self, tmp_path):
         (document,) = read_all(put(tmp_path / "a.txt", "<doc>\nHe was tall.\nAnd so it went on for years.\n</doc>\n"))
         assert document.headings == frozenset()
@@ -233,6 +240,11 @@ class TestJsonLines:
     def test_headings_are_paragraph_numbers(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"paragraphs": ["One.", "History", "Two."], "headings": [1]})
         assert read_all(path)[0].headings == {1}
+
+    def test_a_paragraph_of_several_lines_shifts_the_headings_after_it(self, tmp_path):
+        path = put_json(tmp_path / "a.jsonl", {"paragraphs": ["One.\nMore.", "History", "Two."], "headings": [1]})
+        (document,) = read_all(path)
+        assert [document.text.split("\n")[line] for line in document.headings] == ["History"]
 
     def test_spans_mark_the_text(self, tmp_path):
         path = put_json(tmp_path / "a.jsonl", {"text": "Anna sings.", "spans": [[0, 4, "entity"], [5, 10, "word"]]})
@@ -398,9 +410,17 @@ class TestInputs:
     def test_the_endings_of_files_that_are_not_read_are_noted(self, tmp_path):
         for name in ("a.txt", "b.md", "sub/c.tsv", "sub/D.TXT", ".git/e.cfg", "LICENSE"):
             put(tmp_path / name, "")
-        with pytest.warns(Remark, match=r"files that end in \.TXT, \.md, \.tsv are not read as text") as notes:
-            assert len(find_inputs([tmp_path])) == 1
+        unread = r"files that end in \.md, \.tsv and files without a suffix \(1\) are not read as text"
+        with pytest.warns(Remark, match=unread) as notes:
+            assert len(find_inputs([tmp_path])) == 2
+        with pytest.warns(Remark, match=r"/\*: files that end in \.md and files without a suffix \(1\) are not read"):
+            assert len(find_inputs([tmp_path / "*"])) == 1
         assert len(notes) == 1
+
+    def test_a_suffix_may_be_in_capitals(self, tmp_path):
+        put(tmp_path / "A.TXT.GZ", gzip.compress(b"one\n"))
+        put(tmp_path / "B.JSONL", '{"text": "two"}\n')
+        assert [document.text for document in read_documents([tmp_path])] == ["one", "two"]
 
     def test_files_made_by_this_library_are_not_read_as_text(self, tmp_path):
         generated = (

@@ -183,13 +183,26 @@ def test_samples_are_shuffled_differently_in_each_block_epoch_task_and_run() -> 
     [
         (5000, 0, 128),  # 16 batches of 32 tokens, at 4 tokens per item
         (5000, 600, 150),
-        (5000, 10**6, 1024),  # the limit, however many tokens are to be mixed
+        (5000, 8000, 2000),
+        (5000, 10**6, 5000),
         (100, 0, 100),
     ],
 )
 def test_a_block_has_sixteen_batches_and_at_least_the_tokens_to_be_mixed(items: int, mixed: int, expected: int) -> None:
     src = source(items, task=RandomTokens(), tokenizer=numbered(5000), budget=32, mixed=mixed)
     assert src.items_per_block() == expected
+
+
+def test_where_samples_are_rare_a_block_has_a_thousand_items_at_most() -> None:
+    @dataclass(frozen=True)
+    class Rare(Unchecked):
+        window: int = 1
+
+        def samples(self, items: Sequence[int], tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[Sample]:
+            if items[0] % 2:
+                yield Sample(np.full(8, items[0]), np.zeros(8, np.int64), {"label": 0})
+
+    assert source(5000, task=Rare(), tokenizer=numbered(5000), budget=32, mixed=10**6).items_per_block() == 1024
 
 
 def test_consecutive_batches_come_from_many_documents() -> None:

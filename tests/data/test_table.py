@@ -54,6 +54,18 @@ def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path: Path) -> No
     assert table(tmp_path, b'\xef\xbb\xbf{"a": 1}\n', "rows.jsonl")[0] == {"a": "1"}
 
 
+@pytest.mark.parametrize("blank", ["\n", "\r\n"])
+def test_blank_lines_are_no_rows_and_later_rows_keep_their_lines(tmp_path: Path, blank: str) -> None:
+    found = table(tmp_path, f"a\tb\n{blank}1\t2\n{blank}{blank}3\t4\n{blank}")
+    assert list(found) == [found[0], found[1]] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    assert [found.place(i).line for i in range(2)] == [3, 6]
+    lines = table(tmp_path, f'{{"a": 1}}\n{blank}{{"a": 2}}\n{blank}', "rows.jsonl")
+    assert list(lines) == [{"a": "1"}, {"a": "2"}]
+    assert [lines.place(i).line for i in range(2)] == [1, 3]
+    with pytest.raises(UserError, match=r"rows\.tsv:4: has 1 cell, the header has 2"):
+        table(tmp_path, f"a\tb\n1\t2\n{blank} \n")[1]
+
+
 def test_a_header_alone_is_a_table_without_rows(tmp_path: Path) -> None:
     assert len(table(tmp_path, "a\tb\n")) == 0
     assert len(table(tmp_path, "a\tb")) == 0

@@ -17,18 +17,22 @@ import numpy as np
 import pytest
 
 from ernie.data.document import Document, Flag, Mark
-from ernie.data.raw import ReadOptions
+from ernie.data.raw import Place, RawDocument, ReadOptions
 from ernie.data.read import find_inputs
 from ernie.data.shards import Corpus
 from ernie.errors import UserError
 from ernie.text.segment.base import Kind, Segmenter
+from ernie.text.segment.mined import ChineseWords, EnglishPhrases, Mined
 from ernie.text.sentences import split_sentences
 from ernie.text.train import train_sentencepiece, train_wordpiece
+from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
 from pretrain.corpus import build
 from pretrain.corpus.build import build_corpus
 from pretrain.corpus.config import CorpusConfig
 from pretrain.corpus.report import CorpusReport, Counts
-from pretrain.corpus.sample import sample
+from pretrain.corpus.sample import fit, sample, sample_language
+from pretrain.corpus.units import UnitTable
+from pretrain.corpus.workers import Workers
 
 WORDS = [
     *("the", "river", "runs", "past", "an", "old", "stone", "mill", "where", "Anna", "Weber", "grinds", "wheat", "for"),
@@ -161,6 +165,12 @@ class TestContent:
         begins = int(Mark.BEGINS_PARAGRAPH)
         assert document.marks.tolist() == [begins | Mark.TITLE, begins, begins | Mark.HEADING, begins, 0]
 
+    def test_a_sentence_without_tokens_does_not_shift_the_marks_of_the_others(self, corpus_from):
+        lines = ["The River", "", "It runs.", "\ufffd", "Winter rain.", "It falls. It is late."]
+        document = corpus_from("\n".join(['<doc id="1" title="The River">', *lines, "</doc>", ""])).train[0]
+        begins = int(Mark.BEGINS_PARAGRAPH)
+        assert document.marks.tolist() == [begins | Mark.TITLE, begins, begins | Mark.HEADING, begins, 0]
+
     def test_a_document_knows_its_file_and_line(self, corpus_from):
         corpus = corpus_from("It runs.\n\n\nIt falls.\n")
         assert [corpus.train.source(i).rpartition("/")[2] for i in range(2)] == ["in.txt:1", "in.txt:4"]
@@ -257,6 +267,14 @@ class TestDeterminism:
         monkeypatch.setattr("pretrain.corpus.units.MAX_UNITS", 5)
         build_corpus(config, "c1")
         assert self.content("c0") == self.content("c1")
+
+    def test_the_unit_table_holds_no_more_than_its_limit_and_one_chunk(self, monkeypatch):
+        monkeypatch.setattr("pretrain.corpus.units.MAX_UNITS", 5)
+        table = UnitTable(WordPiece([*SPECIAL_TOKENS, "a"], lowercase=True))
+        for chunk in range(4):
+            units = [f"a{chunk}{i}" for i in range(10)]
+            table.tokenize(units, units)
+            assert len(table) == 10
 
     def test_chunk_boundaries_do_not_change_a_shard(self, config, monkeypatch):
         rows = ['{"text": "It runs. It falls."}', '{"text": ""}', "nonsense"] * 20
@@ -359,6 +377,10 @@ class TestReport:
         assert any(": repeated: an earlier document has this text" in each for each in corpus.report["examples"])
         assert splits(corpus) == splits(corpus_from("\n\n".join(texts[:7]), held_out=0.3))
 
+    def test_documents_that_are_dropped_are_not_counted_as_repeated(self, corpus_from):
+        report = corpus_from("It.\n\nIt.\n\nIt runs and it falls.\n", min_tokens=4).report
+        assert (report["repeated"], report["dropped"]) == (0, {"too few tokens": 2})
+
     def test_many_repeated_texts_are_noted(self):
         counts = Counts(repeated=3)
         counts.splits["train"].update(documents=100, sentences=200, tokens=2000)
@@ -439,13 +461,51 @@ class TestErrors:
 
 class TestSample:
     def test_every_input_contributes_about_equally(self, tmp_path):
-        for name, documents in (("a.txt", 5), ("b.txt", 2000), ("c.txt", 2000)):
+        for name, documents in (("z.txt", 5), ("b.txt", 2000), ("c.txt", 2000)):
             (tmp_path / name).write_text("\n\n".join(f"{name} {'x' * 100}." for _ in range(documents)))
         taken = list(sample(find_inputs([tmp_path]), ReadOptions(), 200_000))
-        counts = {name: sum(name in document.text for document in taken) for name in ("a.txt", "b.txt", "c.txt")}
-        assert counts["a.txt"] == 5
+        counts = {name: sum(name in document.text for document in taken) for name in ("z.txt", "b.txt", "c.txt")}
+        assert counts["z.txt"] == 5
         assert abs(counts["b.txt"] - counts["c.txt"]) <= 1
-        assert 200_000 <= sum(len(document.text) for document in taken) < 201_000
+        assert 199_000 <= sum(len(document.text) for document in taken) <= 200_000
+
+    def test_a_long_document_is_cut_between_lines_with_its_headings_and_spans(self, tmp_path):
+        text, long = "\n".join(["It runs. It falls."] * 10_000), "word " * 20_000
+        spans = [[i * 19 + 3, i * 19 + 7, "phrase"] for i in range(10_000)]
+        (tmp_path / "a.jsonl").write_text(json.dumps({"text": text, "headings": [3, 9000], "spans": spans}))
+        (tmp_path / "b.jsonl").write_text(json.dumps({"text": long}))
+        other, one = sample(find_inputs([tmp_path]), ReadOptions(), 100_000)
+        assert one.text == text[: len(one.text)] and text[len(one.text)] == "\n"
+        assert 49_900 <= len(one.text) <= 50_000
+        assert one.headings == {3}
+        assert [one.text[start:stop] for start, stop, _ in one.spans] == ["runs"] * (one.text.count("\n") + 1)
+        assert other.text == long[: len(other.text)] and other.text.endswith("word")
+
+    def test_empty_files_take_no_share(self, tmp_path):
+        for i in range(60):
+            (tmp_path / f"{i}.txt").write_text("")
+        (tmp_path / "full.txt").write_text("今天天气很好。\n\n" * 1000)
+        inputs = find_inputs([tmp_path])
+        assert sum(len(document.text.encode()) for document in sample(inputs, ReadOptions(), 10_000)) >= 9_000
+        assert sample_language(inputs, ReadOptions()) == "zh"
+
+    def test_the_language_is_that_of_most_of_the_text_not_of_most_files(self, tmp_path):
+        for i in range(20):
+            (tmp_path / f"poem-{i}.txt").write_text("今天天气很好。" * 300)
+        for i in range(3):
+            (tmp_path / f"novel-{i}.txt").write_text("It runs. It falls. " * 10_000)
+        assert sample_language(find_inputs([tmp_path]), ReadOptions()) == "en"
+        assert sample_language(find_inputs([tmp_path / "poem-*.txt"]), ReadOptions()) == "zh"
+
+    def test_segmenters_learn_the_language_of_the_corpus_not_of_the_first_words(self, tmp_path):
+        documents = [RawDocument(Place("a", 1), "今天天气很好。" * 50), RawDocument(Place("b", 1), story(1))]
+        with Workers(0, tmp_path) as workers:
+            shared = workers.share(WordPiece([*SPECIAL_TOKENS, "it"], lowercase=True))
+            fitted = {language: fit([Mined()], documents, language, shared, workers)[0] for language in ("en", "zh")}
+            (chosen,) = fit([Mined("zh")], documents, "en", shared, workers)
+        assert isinstance(fitted["en"], EnglishPhrases)
+        assert isinstance(fitted["zh"], ChineseWords)
+        assert isinstance(chosen, ChineseWords)
 
     def test_only_some_of_many_inputs_are_read(self, tmp_path):
         for i in range(50):

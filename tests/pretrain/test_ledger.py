@@ -32,6 +32,11 @@ def test_the_matrix_has_a_row_per_stage_and_a_column_per_task_in_order_of_arriva
     assert values == [[0.50, None, None], [0.80, 0.60, None], [0.60, 0.594, 0.90]]
 
 
+def test_measurements_within_a_stage_are_no_rows() -> None:
+    within = [measured("a", 2, 0.99, ends_stage=False), measured("a", 3, 0.20, ends_stage=False)]
+    assert make_ledger([*MEASUREMENTS, *within], ["a", "b", "c"]) == make_ledger(MEASUREMENTS, ["a", "b", "c"])
+
+
 def test_forgetting_is_the_share_of_the_best_score_lost_at_the_end() -> None:
     ledger = make_ledger(MEASUREMENTS, ["a", "b", "c"])
     assert ledger.forgetting("a") == pytest.approx(0.25)

@@ -211,7 +211,8 @@ def test_a_click_that_is_neither_0_nor_1_raises_an_error(tmp_path: Path) -> None
 
 def judgment_task(folder: Path, qrels: str, **fields: object) -> IRRelevance:
     (folder / "qrels").write_text(qrels)
-    (folder / "queries.tsv").write_text("id\ttext\n" + "".join(f"q{i}\tred {i % 3}\n" for i in range(20)))
+    queries = "".join(f"q{i}\tred {i % 3}\n" for i in range(20)) + "q20\tone\nq20\tother\n"
+    (folder / "queries.tsv").write_text(f"id\ttext\n{queries}")
     (folder / "passages.jsonl").write_text("".join(f'{{"id": "p{i}", "text": "sky {i}"}}\n' for i in range(3)))
     files = {"judgements": "qrels", "queries": "queries.tsv", "passages": "passages.jsonl"}
     return IRRelevance(**{key: folder / name for key, name in files.items()}, **fields)  # type: ignore[arg-type]
@@ -223,6 +224,17 @@ def test_judgments_are_graded_by_relevance(tmp_path: Path) -> None:
     assert found == {("red 0", "sky 0", STRONG), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
     found = {key for key in judged(judgment_task(tmp_path, qrels, strong_from=3)) if key[2] != RANDOM}
     assert found == {("red 0", "sky 0", WEAK), ("red 0", "sky 1", WEAK), ("red 1", "sky 2", STRONG)}
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_query(tmp_path: Path) -> None:
+    found = judged(judgment_task(tmp_path, "\ufeffq0 0 p0 2\nq1 0 p1 2\n"))
+    assert ("red 0", "sky 0", STRONG) in found
+
+
+def test_only_judged_texts_are_held_in_memory(tmp_path: Path) -> None:
+    items = judgment_task(tmp_path, "q0 0 p0 2\nq1 0 p1 2\n").items([], held_out=False)
+    assert [(items[i].query, items[i].passage) for i in range(2)] == [("red 0", "sky 0"), ("red 1", "sky 1")]
+    assert items._texts == ({"q0": "red 0", "q1": "red 1"}, {"p0": "sky 0", "p1": "sky 1"})
 
 
 def test_one_query_in_ten_is_held_out_with_all_its_judgments(tmp_path: Path) -> None:
@@ -253,6 +265,7 @@ def test_a_passage_judged_irrelevant_is_never_random(tmp_path: Path) -> None:
         ("q0 0 p0 high\n", "qrels:1: expected 'query 0 passage relevance'"),
         ("q0 0 p0 1\nq1 0 p9 1\n", "qrels:2: PATH/passages.jsonl has no row with the id 'p9'"),
         ("q99 0 p0 1\nq0 0 p1 1\n", "qrels:1: PATH/queries.tsv has no row with the id 'q99'"),
+        ("q0 0 p0 1\nq20 0 p1 1\n", "queries.tsv:23: the id 'q20' is that of line 22, too"),
     ],
 )
 def test_invalid_judgments_raise_an_error(tmp_path: Path, qrels: str, message: str) -> None:

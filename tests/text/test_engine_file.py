@@ -50,15 +50,21 @@ def test_an_unusable_file_is_named_in_the_error(text: str, message: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("normalizer", "message"),
+    ("parts", "message"),
     [
-        ({"type": "Sequence", "normalizers": []}, "its text is not normalized as BERT's is"),
-        ({"type": "BertNormalizer", "lowercase": True, "strip_accents": False}, "strip_accents: accents are"),
+        ({"normalizer": {"type": "Sequence", "normalizers": []}}, "does not normalize and split text as BERT's does"),
+        ({"normalizer": None}, "does not normalize and split text as BERT's does"),
+        ({"pre_tokenizer": {"type": "WhitespaceSplit"}}, "does not normalize and split text as BERT's does"),
+        ({"pre_tokenizer": None}, "does not normalize and split text as BERT's does"),
+        (
+            {"normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": False}},
+            "strip_accents: accents are",
+        ),
     ],
 )
-def test_a_different_normalizer_is_rejected(normalizer: dict, message: str, tmp_path: Path) -> None:
+def test_text_that_is_prepared_in_another_way_is_rejected(parts: dict, message: str, tmp_path: Path) -> None:
     vocab = {token: i for i, token in enumerate(TOKENIZER.tokens)}
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"normalizer": normalizer, "model": {"vocab": vocab}}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocab}, **parts}))
     with pytest.raises(UserError, match=message):
         load_tokenizer(tmp_path)
 

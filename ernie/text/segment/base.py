@@ -95,6 +95,10 @@ class Segmenter:
             raise UserError(f"{cls.variant_key}: this key is required.{nearest('', segmenters)}")
         return segmenters[str(given[cls.variant_key])], {cls.variant_key}
 
+    def for_language(self, language: str) -> Segmenter:
+        """Return the segmenter for text of this language ("en" or "zh"), called before `fit`."""
+        return self
+
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
         """Return a segmenter fitted to a sample of the text."""
         return self

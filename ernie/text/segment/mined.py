@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -41,6 +41,9 @@ class Mined(Segmenter):
     def __post_init__(self) -> None:
         if self.least < 2:
             raise UserError(f"least: expected a count of at least 2, found {self.least}")
+
+    def for_language(self, language: str) -> Segmenter:
+        return replace(self, language=cast(Any, language)) if self.language == "auto" else self
 
     def fit(self, batches: Iterable[Batch]) -> Segmenter:
         """Learn from the sample, which is held in memory."""
