@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import paddle
+from paddle import nn
 
 from ernie.data.document import Document, Flag, Mark
 from ernie.text.tokenizer import Tokenizer
@@ -22,6 +24,15 @@ def vocabulary(text: str, *pieces: str, lowercase: bool = True) -> WordPiece:
     """A tokenizer that knows the words, punctuation marks and Chinese characters of `text`, and further `pieces`."""
     units = WordPiece(SPECIAL_TOKENS).split(text.lower() if lowercase else text)
     return WordPiece([*SPECIAL_TOKENS, *dict.fromkeys([*units, *pieces])], lowercase)
+
+
+def perturbed(layer: nn.Layer, seed: int = 0) -> None:
+    """Add noise to all weights of a layer, also to those that are zero at initialization."""
+    rng = np.random.default_rng(seed)
+    with paddle.no_grad():
+        for weight in layer.parameters():
+            noise = 0.2 * rng.standard_normal(weight.shape)
+            paddle.assign(weight + paddle.to_tensor(noise.astype(np.float32)), weight)
 
 
 def numbered(size: int = 1000) -> WordPiece:

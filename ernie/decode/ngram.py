@@ -69,7 +69,7 @@ class NgramModel:
     def total(self, sequence: Sequence[str]) -> float:
         """Return the natural logarithm of the probability of a sequence and its end."""
         framed = (BEGIN, *sequence, END)
-        return sum(self.score(framed[:n], framed[n]) for n in range(1, len(framed)))
+        return sum(self.score(framed[max(0, n - self.order + 1) : n], framed[n]) for n in range(1, len(framed)))
 
     def save(self, path: str | Path) -> None:
         """Write an ARPA file.  Raises UserError for tokens that it cannot hold, and if it cannot be written."""

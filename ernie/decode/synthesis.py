@@ -5,6 +5,8 @@ Legend: L tokens, D width, S samples, H features of the conditioner.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -13,11 +15,13 @@ import paddle
 
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
+from ernie.errors import Remark
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import finite
 from ernie.model.voice import FramePrediction, Text, VoiceHead
 from ernie.model.wavenet import Flow, FlowInputs, WaveNet
 
+_MOST_LOGIT = 50.0  # where exp is still finite
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
 
 
@@ -65,24 +69,31 @@ class FlowVocoder:
 
 
 def steps_of(head: VoiceHead, text: Text) -> Iterator[FramePrediction]:
-    """Yield the decoder's predictions for one text, step by step, until it stops.
+    """Yield the decoder's predictions for one text, step by step, until it has probably spoken all of it.
 
-    Raises NotFinite when they are not finite.
+    Warns (a Remark) when it goes on to a multiple of the usual number of steps.  Raises NotFinite when the predictions
+    are not finite.
     """
     tokens = int(text.lengths[0])
     max_steps = max(_MIN_LIMIT, round(_LIMIT_FACTOR * text.letters[0] / head.decoder.pace))
     before = paddle.zeros([1, 1, head.decoder.frames.weight.shape[1]])
-    cache = None
+    cache, going_on = None, 1.0  # the probability that no step so far was the last
     for _ in range(max_steps):
         with paddle.no_grad():
             prediction, cache = head.decoder.forward_cached(before, text, cache)
         finite(to_numpy(paddle.concat([prediction.frames.flatten(), prediction.stop_logits.flatten()])))
         before = prediction.frames
         yield prediction
-        if (
-            prediction.stop_logits.item() > 0 and int(prediction.attention.argmax()) >= tokens - 2
-        ):  # the last token but [SEP]
+        going_on *= 1 / (1 + math.exp(min(prediction.stop_logits.item(), _MOST_LOGIT)))
+        # Where recordings end with pauses of different lengths, no single step is probably the last.
+        if going_on < 0.5 and int(prediction.attention.argmax()) >= tokens - 2:  # the last token but [SEP]
             return
+    warnings.warn(
+        f"the voice did not stop by itself and was cut after {max_steps} steps, {_LIMIT_FACTOR} times as many as it "
+        "takes for such a text on average",
+        Remark,
+        stacklevel=2,
+    )
 
 
 def speak(

@@ -189,14 +189,19 @@ class VoiceHead(nn.Layer):
         self.flow = Flow(config.flow, config.conditioner, config.flows, loudness) if flow else None
 
     def initialize(self) -> None:
-        """Initialize matrices by Xavier's method, upsampling as interpolation and attention to advance evenly."""
+        """Initialize matrices by Xavier's method, upsampling as interpolation and attention to advance evenly.
+
+        A flow begins as white noise of the right loudness.
+        """
         for layer in self.sublayers():
             if isinstance(layer, nn.Linear):
                 nn.initializer.XavierUniform()(layer.weight)
             if isinstance(layer, _Upsample):
                 layer.initialize()
+        flow_outputs = [] if self.flow is None else [network.out for network in self.flow.networks]
         with paddle.no_grad():
-            paddle.assign(paddle.zeros_like(self.decoder.moves.weight), self.decoder.moves.weight)
+            for layer in (self.decoder.moves, *flow_outputs):
+                paddle.assign(paddle.zeros_like(layer.weight), layer.weight)
 
 
 def letters_of(tokenizer: Tokenizer) -> np.ndarray:

@@ -8,6 +8,7 @@ segment, S samples of a segment with its context, H features of the conditioner,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,6 +22,7 @@ from ernie.data.batch import Packed
 from ernie.model.gaussian import regularized_divergence
 from ernie.model.voice import FramePrediction, Text, VoiceHead
 
+USUAL_LOUDNESS = 0.1  # standard deviation of samples; the losses are those of a sound brought to it
 MIN_LOG_SCALE = -9.0  # lower bound of log standard deviations in the likelihood: a few 16-bit quantization steps
 _GUIDE_WIDTH = 0.2  # distance from the diagonal, as a share of the text, beyond which attention is penalized strongly
 _TINY = 1e-8  # added to a power before its square root
@@ -69,8 +71,9 @@ def likelihood_loss(
     """
     context = head.wavenet.config.context
     input_NS = samples_NS if noise_NS is None else samples_NS + noise_NS * started_NS
-    gaussian = head.wavenet(input_NS[:, :-1], conditioner_NSH[:, 1:])
-    nats_NR = gaussian.at_least(MIN_LOG_SCALE).nats(samples_NS[:, context:])
+    times = USUAL_LOUDNESS / head.wavenet.loudness
+    gaussian = head.wavenet(input_NS[:, :-1], conditioner_NSH[:, 1:]).scaled(times).at_least(MIN_LOG_SCALE)
+    nats_NR = gaussian.nats(samples_NS[:, context:] * times) - math.log(times)  # of the samples as they are
     return _mean_inside(nats_NR, inside_NR)
 
 
@@ -96,10 +99,13 @@ def flow_loss(
     generated_NS, flow_gaussian = head.flow(noise_NS, conditioner_NSH)
     generated_NS = generated_NS * started_NS[:, -generated_NS.shape[1] :]
     conditioner_NSH = conditioner_NSH[:, -generated_NS.shape[1] :]
-    wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH[:, 1:])
-    total = _mean_inside(regularized_divergence(flow_gaussian.last(R), wavenet_gaussian, apart), inside_NR)
+    times = USUAL_LOUDNESS / head.wavenet.loudness
+    wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH[:, 1:]).scaled(times)
+    flow_gaussian = flow_gaussian.last(R).scaled(times)
+    total = _mean_inside(regularized_divergence(flow_gaussian, wavenet_gaussian, apart), inside_NR)
     if spectral:
-        total = total + spectral * spectral_distance(generated_NS[:, -R:] * inside_NR, samples_NR, features)
+        generated_NR = generated_NS[:, -R:] * inside_NR
+        total = total + spectral * spectral_distance(generated_NR * times, samples_NR * times, features)
     return total
 
 

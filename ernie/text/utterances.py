@@ -13,6 +13,7 @@ Fits = Callable[[str], bool]  # whether a text is short enough to be said at onc
 
 _MARK = re.compile("[.!?…。！？；]")  # every complete sentence has one
 _LOOK_AHEAD = 16  # characters after a full stop that decide whether it ends a sentence
+_FIRST_SIZE = 64  # characters of the beginning that is measured first
 _CHECKED = 16  # characters after which growing text is measured again
 _CHINESE_END = re.compile("[。！？；]")
 _SMALL_BEGINNING = re.compile(r"([.!?…][\"'”’)\]]*\s+[\"'“‘(\[]*)(\w)")
@@ -83,10 +84,20 @@ def _first_complete(text: str) -> tuple[str, str] | None:
 def _parts(text: str, fits: Fits) -> list[str]:
     """Cut a text into as few parts as fit, the last of which may grow; a part that fits nowhere is left whole."""
     parts = []
-    while not fits(text) and (end := _cut(text, fits)) < len(text):
+    while (beginning := _too_long(text, fits)) and (end := _cut(beginning, fits)) < len(beginning):
         parts.append(text[:end].strip())
         text = text[end:].lstrip()
     return [*parts, text]
+
+
+def _too_long(text: str, fits: Fits) -> str:
+    """Return a beginning of the text that is too long, "" if all of it fits; few are much longer than what fits."""
+    size = _FIRST_SIZE
+    while fits(text[:size]):
+        if size >= len(text):
+            return ""
+        size *= 2
+    return text[:size]
 
 
 def _cut(text: str, fits: Fits) -> int:

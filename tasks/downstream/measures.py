@@ -302,7 +302,8 @@ def _separate(mark: re.Match[str]) -> str:
 def mcd(targets: Sequence[Wave], predictions: Sequence[Wave]) -> float:
     """Return the mel-cepstral distortion in decibels, over frames aligned by dynamic time warping.
 
-    Kubichek, 1993, with twelve coefficients, without the one of loudness.
+    Kubichek, 1993, with twelve coefficients, without the one of loudness.  The sum along the path is divided by the
+    number of the target's frames: divided by the path's, it would fall the longer a prediction goes on.
     """
     return float(np.mean([_distortion(*pair) for pair in zip(targets, predictions, strict=True)]))
 
@@ -310,7 +311,7 @@ def mcd(targets: Sequence[Wave], predictions: Sequence[Wave]) -> float:
 def _distortion(target: Wave, prediction: Wave) -> float:
     cepstra = [_cepstra(wave) for wave in (target, prediction)]
     distances = np.sqrt(2 * ((cepstra[0][:, None] - cepstra[1][None]) ** 2).sum(-1)) * 10 / math.log(10)
-    return _warped_mean(distances)
+    return _warped_sum(distances) / len(distances)
 
 
 def _cepstra(wave: Wave) -> np.ndarray:
@@ -323,27 +324,22 @@ def _cepstra(wave: Wave) -> np.ndarray:
     return dct(amplitudes, type=2, norm="ortho", axis=1)[:, 1 : 1 + _CEPSTRA]
 
 
-def _warped_mean(costs: np.ndarray) -> float:
-    """Return the mean cost along the path from corner to corner with the smallest total cost (dynamic time warping).
+def _warped_sum(costs: np.ndarray) -> float:
+    """Return the smallest sum of costs along a path from corner to corner (dynamic time warping).
 
     A step goes along either axis, or both.
     """
     rows, columns = costs.shape
     # By anti-diagonals, each computed from the two before; entry i of a diagonal is the cell (i, j), counted from 1.
-    infinite = np.full(rows + 1, np.inf)
-    start, zeros = infinite.copy(), np.zeros(rows + 1)
-    start[0] = 0
-    last_but_one, last = (start, zeros), (infinite, zeros)  # the total costs, and the numbers of cells on the paths
+    last_but_one, last = np.full((2, rows + 1), np.inf)
+    last_but_one[0] = 0
     for diagonal in range(2, rows + columns + 1):
         i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
-        # argmin prefers the first of equal sums: a step along both axes, then the first, then the second.
-        candidates = ((last_but_one, i - 1), (last, i - 1), (last, i))
-        sums, lengths = (np.stack([before[which][index] for before, index in candidates]) for which in (0, 1))
-        best = sums.argmin(0), np.arange(len(i))
-        total, length = infinite.copy(), zeros.copy()
-        total[i], length[i] = sums[best] + costs[i - 1, diagonal - i - 1], lengths[best] + 1
-        last_but_one, last = last, (total, length)
-    return float(last[0][-1] / last[1][-1])
+        total = np.full(rows + 1, np.inf)
+        before = np.minimum(last_but_one[i - 1], np.minimum(last[i - 1], last[i]))
+        total[i] = before + costs[i - 1, diagonal - i - 1]
+        last_but_one, last = last, total
+    return float(last[-1])
 
 
 def _jiwer() -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ernie.audio.features import FeatureConfig, Statistics, features
 from ernie.audio.wave import Wave, as_wave, read_wave
+from ernie.data import order
 from ernie.data.labeled.read import raise_faults
 from ernie.data.labeled.row import Fault, Row
 from ernie.errors import UserError
@@ -23,7 +24,7 @@ from tasks.downstream.base import FinetuneTask
 if TYPE_CHECKING:
     from ernie.parallel.layout import ParallelConfig
 
-_SAMPLE = 1000  # sounds, at least, for the statistics of features: those of a hundred hours would take minutes
+_SAMPLE = 1000  # sounds, chosen at random, for the statistics of features: those of a hundred hours would take minutes
 _HASHED = 4096  # bytes at each of three places of a file, to detect whether it has changed
 _DIGITS = 6  # of the feature statistics, which would otherwise depend on the order of the rows
 
@@ -66,7 +67,8 @@ class SoundTask(FinetuneTask):
             return self
         unnormalized, statistics = replace(self.features, normalize="none"), None
         faults: list[Fault] = []
-        for row in rows[:: max(1, len(rows) // _SAMPLE)]:
+        chosen = np.sort(order.generator(0, "statistics").permutation(len(rows))[:_SAMPLE])
+        for row in map(rows.__getitem__, chosen.tolist()):
             try:
                 own = Statistics.of(features(unnormalized, self.wave(row).samples))
             except UserError as error:

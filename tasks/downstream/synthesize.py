@@ -56,8 +56,8 @@ class Synthesize(SoundTask):
     `end_to_end` the vocoder's loss also trains the decoder and the encoder, as in the paper; otherwise they are trained
     on frames alone.  With `flow` only a flow is trained, which generates all samples in parallel: it is distilled from
     the voice of the run `teacher`, by the divergence between the two plus `apart` times the squared difference of their
-    log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings.  No
-    recording is longer than `longest` seconds.  `pace` is the letters per decoder step and `loudness` the samples'
+    log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings, both
+    brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is the letters per decoder step and `loudness` the samples'
     standard deviation; default: means over the train rows.
     """
 
@@ -298,12 +298,18 @@ class Synthesize(SoundTask):
             return ernie.encode_packed(batch, task_id)
 
     def head_loss(self, head: Any, hidden_TD: Tensor, batch: Packed) -> Loss:
+        import paddle
+
+        from ernie.model.inference import evaluating
         from ernie.model.losses import Loss
         from ernie.model.voice_loss import frame_loss
 
         with self._inference_mode(head.decoder):
             predictions, text, frames_NFM, steps = self.teacher_forced(head, hidden_TD, batch)
-        states_NFD = predictions.states if self.end_to_end else predictions.states.detach()
+        states_NFD = predictions.states
+        if not self.end_to_end:  # the vocoder learns from what it is given in synthesis: states without dropout
+            with paddle.no_grad(), evaluating(head.decoder):
+                states_NFD = self.teacher_forced(head, hidden_TD, batch)[0].states
         total = self.sound_loss(head, states_NFD, steps, batch)
         if self.vocoder == "wavenet":
             total = total + frame_loss(predictions, text, frames_NFM, steps)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import paddle
 import pytest
+from helpers import perturbed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from toys import TOKENIZER, TOYS, tiny_encoder
@@ -15,6 +16,7 @@ from ernie.audio.voice import WaveNetConfig
 from ernie.data.batch import Layout
 from ernie.decode.sampler import Sampler
 from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder, steps_of
+from ernie.errors import Remark
 from ernie.model.wavenet import Flow, WaveNet
 from finetune.model import FinetunedModel
 from tasks.downstream.synthesize import Synthesize
@@ -29,29 +31,41 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def vocoder(name: str) -> Vocoder:
-    paddle.seed(5)
     if name == "wavenet":
-        return WaveNetVocoder(WaveNet(CONFIG, H), np.random.default_rng(1))
-    return FlowVocoder(Flow(CONFIG, H, flows=2), np.random.default_rng(1))
+        return WaveNetVocoder(network(), np.random.default_rng(1))
+    return FlowVocoder(flow(), np.random.default_rng(1))
+
+
+def network() -> WaveNet:
+    """A WaveNet whose output for silence is not zero."""
+    paddle.seed(5)
+    network = WaveNet(CONFIG, H)
+    perturbed(network)
+    return network
+
+
+def flow() -> Flow:
+    paddle.seed(5)
+    flow = Flow(CONFIG, H, flows=2)
+    perturbed(flow)
+    return flow
 
 
 def test_sequential_samples_follow_the_networks_distribution() -> None:
     """Given the samples, the network predicts the Gaussians that the noise was applied to."""
-    paddle.seed(5)
-    network, noise, conditioner = WaveNet(CONFIG, H), normal(S), normal(S, H, seed=1)
-    sampler = Sampler(network)
+    predicting, noise, conditioner = network(), normal(S), normal(S, H, seed=1)
+    sampler = Sampler(predicting)
     _, found = sampler.draw(sampler.begin(), conditioner, noise)
     silence = np.zeros(CONFIG.context, np.float32)
     inputs = np.concatenate([silence, found])[None, :-1]
     padded = np.concatenate([np.zeros((CONFIG.context - 1, H), np.float32), conditioner])[None]
-    gaussian = network(paddle.to_tensor(inputs), paddle.to_tensor(padded))
+    gaussian = predicting(paddle.to_tensor(inputs), paddle.to_tensor(padded))
     expected = gaussian.from_noise(paddle.to_tensor(noise[None])).numpy()[0].clip(-1, 1)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_sampling_continues_from_a_given_sound() -> None:
-    paddle.seed(5)
-    sampler, noise, conditioner = Sampler(WaveNet(CONFIG, H)), normal(S), normal(S, H, seed=1)
+    sampler, noise, conditioner = Sampler(network()), normal(S), normal(S, H, seed=1)
     state, first = sampler.draw(sampler.begin(), conditioner[:25], noise[:25])
     fed = sampler.feed(sampler.begin(), first, conditioner[:25])
     from_state, from_sound = (sampler.draw(start, conditioner[25:], noise[25:])[1] for start in (state, fed))
@@ -66,6 +80,16 @@ def test_a_conditioner_in_pieces_gives_the_same_sound(name: str, cuts: list[int]
     whole, incremental = vocoder(name).more(conditioner), vocoder(name)
     parts = [incremental.more(conditioner[a:b]) for a, b in pairwise(cuts) if b > a]
     np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
+
+
+def test_a_flow_begins_after_noise_without_a_conditioner_and_its_samples_are_clipped() -> None:
+    own, conditioner = flow(), normal(S, H, seed=2)
+    found = FlowVocoder(own, np.random.default_rng(1)).more(conditioner)
+    noise = np.random.default_rng(1).standard_normal(own.context + S).astype(np.float32)
+    padded = np.concatenate([np.zeros((own.context, H), np.float32), conditioner])
+    expected = own(paddle.to_tensor(noise[None]), paddle.to_tensor(padded[None]))[0].numpy()[0]
+    assert np.abs(expected).max() > 1
+    np.testing.assert_allclose(found, expected.clip(-1, 1), atol=1e-5)
 
 
 # -------------------------------------------------------------------------------------------------- a whole voice
@@ -86,6 +110,25 @@ def ids(text: str) -> np.ndarray:
     return np.array([TOKENIZER.cls_id, *TOKENIZER.encode(text).ids, TOKENIZER.sep_id])
 
 
+@pytest.mark.parametrize(("last", "least"), [(0.9, 1), (0.1, 7), (0.03, 23), (1e-4, None)])
+def test_speech_ends_once_it_is_probably_over_and_all_of_the_text_is_spoken(last: float, least: int | None) -> None:
+    """Each step is the last with the same probability: after 7 steps of 0.1 one of them probably was."""
+    model, _ = voice()
+    decoder = model.head.decoder
+    with paddle.no_grad():
+        paddle.assign(paddle.zeros_like(decoder.last.weight), decoder.last.weight)
+        paddle.assign(paddle.to_tensor([np.log(last / (1 - last))], "float32"), decoder.last.bias)
+        text = decoder.read(paddle.zeros([4, 32]), ids("red blue"), Layout.of_lengths([4]))
+    if least is None:
+        with pytest.warns(Remark, match="did not stop by itself and was cut after"):
+            assert len(list(steps_of(model.head, text))) > 23
+        return
+    attended = [int(step.attention.argmax()) for step in steps_of(model.head, text)]
+    at_the_end = next(number for number, token in enumerate(attended, 1) if token >= 2)
+    assert len(attended) == max(least, at_the_end)
+
+
+@pytest.mark.filterwarnings("ignore:the voice did not stop")
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
 def test_pieces_of_any_length_give_the_same_speech(chunk: int) -> None:
     model, task = voice()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+from helpers import perturbed
 
 from ernie.audio.features import FeatureConfig
 from ernie.audio.voice import VoiceConfig, WaveNetConfig
@@ -14,12 +15,15 @@ from ernie.model.gaussian import regularized_divergence
 from ernie.model.voice import FramePrediction, Text, VoiceHead
 from ernie.model.voice_loss import (
     MIN_LOG_SCALE,
+    USUAL_LOUDNESS,
     Segment,
     conditioners,
     flow_loss,
     frame_loss,
     likelihood_loss,
+    magnitudes,
     segment_samples,
+    spectral_distance,
 )
 
 HOP, BINS, WIDTH, STEPS = 20, 4, 8, 3
@@ -38,16 +42,22 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.fixture
 def head() -> VoiceHead:
+    return new_head(0.5)
+
+
+def new_head(loudness: float) -> VoiceHead:
+    """A head with the same weights for any loudness, none of them zero."""
     paddle.seed(4)
-    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=0.5, flow=True)
+    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=loudness, flow=True)
     head.initialize()
+    perturbed(head)
     return head
 
 
-def training_inputs(head: VoiceHead, context: int) -> tuple[paddle.Tensor, ...]:
+def training_inputs(head: VoiceHead, context: int, times: float = 1.0) -> tuple[paddle.Tensor, ...]:
     """For a whole sound: the conditioner, the samples, and masks of those inside and of those that have begun."""
     nothing = np.zeros(1, np.int64)
-    sound = 0.3 * normal(STEPS * HOP)
+    sound = times * 0.3 * normal(STEPS * HOP)
     batch = Packed(nothing, nothing, Layout.of_lengths([1]), {}, np.zeros((1, 3), np.int64), sounds=(sound,))
     whole = Segment(nothing, STEPS)
     states = paddle.to_tensor(normal(1, STEPS, WIDTH, seed=1))
@@ -73,11 +83,96 @@ def test_the_first_sample_follows_silence_in_training_as_in_synthesis(head: Voic
     for value in (0.0, 1.0):
         vocoder = WaveNetVocoder(head.wavenet, ConstantNoise(value))  # type: ignore[arg-type]
         spoken.append(float(vocoder.more(given.numpy()[0, context : context + 1])[0]))
-    mean, log_scale = spoken[0], max(MIN_LOG_SCALE, np.log(spoken[1] - spoken[0]))
+    mean, log_scale = spoken[0], np.log(spoken[1] - spoken[0])
     expected = (
         0.5 * ((float(samples[0, context]) - mean) / np.exp(log_scale)) ** 2 + log_scale + 0.5 * np.log(2 * np.pi)
     )
     assert loss == pytest.approx(expected, rel=1e-4)
+
+
+@paddle.no_grad()
+def test_losses_do_not_depend_on_how_loud_the_recordings_are() -> None:
+    """Recordings that are quieter, by a factor, have as much more nats a sample as the density is compressed."""
+    features = FeatureConfig(rate=8000, window=0.005, hop=HOP / 8000, bins=BINS)
+    nats, distilled = [], []
+    for loudness in (0.5, 0.0005):
+        head = new_head(loudness)
+        assert head.flow is not None
+        context = head.wavenet.config.context
+        nats.append(float(likelihood_loss(head, *training_inputs(head, context, loudness))))
+        context += head.flow.context
+        given, samples, inside, begun = training_inputs(head, context, loudness)
+        noise = paddle.to_tensor(normal(*samples.shape, seed=3))
+        distilled.append(
+            [
+                float(flow_loss(head, given, samples[:, context:], inside, begun, noise, features, *weights))
+                for weights in ((4.0, 0.0), (4.0, 2.0), (0.0, 0.0))
+            ]
+        )
+    assert nats[1] - nats[0] == pytest.approx(np.log(0.0005 / 0.5), rel=1e-4)
+    assert distilled[1] == pytest.approx(distilled[0], rel=1e-3)
+    divergence, with_spectra, without_apart = distilled[0]
+    assert with_spectra - divergence > 0.01
+    assert divergence - without_apart > 0.01
+
+
+@paddle.no_grad()
+def test_a_flow_begins_as_noise_as_loud_as_the_recordings() -> None:
+    paddle.seed(4)
+    head = VoiceHead(WIDTH, SIZES, BINS, HOP, np.ones(9), pace=1.0, loudness=0.02, flow=True)
+    head.initialize()
+    assert head.flow is not None
+    noise = normal(1, 400)
+    found, gaussian = head.flow(paddle.to_tensor(noise), paddle.to_tensor(normal(1, 400, SIZES.conditioner)))
+    np.testing.assert_allclose(found.numpy(), 0.02 * noise[:, head.flow.context :], rtol=1e-5)
+    np.testing.assert_allclose(np.exp(gaussian.log_scale.numpy()), 0.02, rtol=1e-5)
+
+
+def test_magnitudes_are_those_of_windowed_spectra() -> None:
+    features, sound = FeatureConfig(rate=8000, window=0.016, hop=0.004, bins=BINS), normal(1, 500)
+    found = magnitudes(paddle.to_tensor(sound), features).numpy()[0]
+    windows = np.lib.stride_tricks.sliding_window_view(sound[0], 128)[::32]
+    expected = np.abs(np.fft.rfft(windows * np.hanning(128), 2 * (features.frequencies - 1)))
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    other = normal(1, 500, seed=1)
+    distance = spectral_distance(paddle.to_tensor(sound), paddle.to_tensor(other), features)
+    other_windows = np.lib.stride_tricks.sliding_window_view(other[0], 128)[::32]
+    apart = expected - np.abs(np.fft.rfft(other_windows * np.hanning(128), 2 * (features.frequencies - 1)))
+    assert float(distance) == pytest.approx((apart**2).mean(), rel=1e-3)
+
+
+@paddle.no_grad()
+def test_states_after_the_end_of_a_sound_condition_nothing(head: VoiceHead) -> None:
+    states, whole = normal(1, STEPS, WIDTH, seed=1), Segment(np.zeros(1, np.int64), STEPS)
+    longer = np.concatenate([states, normal(1, 4, WIDTH, seed=2)], axis=1)
+    found, expected = (conditioners(head, paddle.to_tensor(x), np.array([STEPS]), whole, 5) for x in (longer, states))
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+@paddle.no_grad()
+@pytest.mark.parametrize("scale", [-40.0, -9.5])
+def test_a_peaked_distribution_counts_as_one_of_the_least_deviation(head: VoiceHead, scale: float) -> None:
+    context = head.wavenet.config.context
+    given, samples, inside, begun = training_inputs(head, context)
+    bias = np.array([0.0, scale], np.float32)
+    paddle.assign(paddle.zeros_like(head.wavenet.out.weight), head.wavenet.out.weight)
+    paddle.assign(paddle.to_tensor(bias), head.wavenet.out.bias)
+    times = USUAL_LOUDNESS / head.wavenet.loudness
+    z = samples.numpy()[0, context:] * times / np.exp(MIN_LOG_SCALE)
+    expected = (0.5 * z**2).mean() + MIN_LOG_SCALE + 0.5 * np.log(2 * np.pi) - np.log(times)
+    assert float(likelihood_loss(head, given, samples, inside, begun)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_attention_along_the_diagonal_is_penalized_least() -> None:
+    steps, tokens, M = np.array([8]), np.array([8]), 2
+    text = Text(paddle.zeros([1]), tokens, tokens.astype(float), (np.arange(8) + 0.5)[None])
+    frames, stop, states = (paddle.zeros(shape) for shape in ([1, 8, M], [1, 8], [1, 8, WIDTH]))
+    along, across = (
+        float(frame_loss(FramePrediction(frames, stop, states, paddle.to_tensor(x[None])), text, frames.numpy(), steps))
+        for x in (np.eye(8, dtype=np.float32), np.eye(8, dtype=np.float32)[::-1].copy())
+    )
+    assert along == pytest.approx(np.log(2), rel=1e-4)  # the uncertain end alone
+    assert across > along + 0.5
 
 
 class ConstantNoise:
@@ -104,7 +199,9 @@ def test_the_first_sample_of_a_flow_is_compared_with_the_wavenet_after_silence(h
     teacher = head.wavenet(silence, given[:, flow_context + 1 : flow_context + context + 1])
     at = paddle.to_tensor([context])
     q = type(gaussian)(*(paddle.gather(part, at, axis=1) for part in gaussian))
-    assert float(loss) == pytest.approx(regularized_divergence(q, teacher, 4.0).item(), rel=1e-4)
+    times = USUAL_LOUDNESS / head.wavenet.loudness
+    expected = regularized_divergence(q.scaled(times), teacher.scaled(times), 4.0)
+    assert float(loss) == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_the_frame_loss_of_sounds_of_different_lengths_is_the_sum_of_their_own() -> None:

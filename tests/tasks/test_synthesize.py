@@ -6,14 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import paddle
 import pytest
-from toys import SYNTHESIZE, TOKENIZER, TOYS
+from helpers import perturbed, vocabulary
+from toys import SYNTHESIZE, TOKENIZER, TOYS, tiny_encoder
 
 from ernie.audio.features import FeatureConfig
-from ernie.data.batch import Layout, Packed
+from ernie.data.batch import Layout, Packed, pack
 from ernie.data.labeled.read import Split
 from ernie.data.labeled.row import Row
 from ernie.errors import UserError
+from ernie.model import voice_loss
+from ernie.model.voice import letters_of
+from finetune.model import FinetunedModel
 from finetune.prepare import prepare
 from tasks.downstream.synthesize import Synthesize
 
@@ -48,6 +53,77 @@ def test_a_frame_is_centered_on_the_samples_generated_from_it(frame: int) -> Non
     frames = replace(SYNTHESIZE, features=features).augmented(batch, training=True).frames
     assert frames is not None
     assert int(frames.features.sum(1).argmax()) == frame
+
+
+def voice_losses(task: Synthesize, *, names: int = 1, training: bool = True) -> list[float]:
+    """The losses of a row under so many names, from the same head and encoder output."""
+    paddle.seed(3)
+    model = FinetunedModel(tiny_encoder(), task)
+    task.initialize(model.ernie, model.head)
+    perturbed(model.head)
+    (model.train if training else model.eval)()
+    (sample,) = task.training_example(row("red blue"), TOKENIZER).samples
+    hidden = paddle.to_tensor(np.random.default_rng(0).standard_normal((len(sample), 32)).astype(np.float32))
+    losses = []
+    for name in range(names):
+        batch = task.augmented(pack([sample], np.array([[0, 0, name]])), training)
+        paddle.seed(name)
+        losses.append(float(task.head_loss(model.head, hidden, batch).total))
+    return losses
+
+
+def test_the_weights_of_a_flows_losses_are_those_of_the_configuration(tmp_path: Path) -> None:
+    teacher = SYNTHESIZE.adapted_to([row("red blue")])
+    FinetunedModel(tiny_encoder(), teacher).save(tmp_path)
+    flow = replace(teacher, vocoder="flow", teacher=tmp_path)
+    (divergence,), (spectra,), (apart,), (both,) = (
+        voice_losses(replace(flow, spectral=spectral, apart=weight))
+        for spectral, weight in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (2.0, 3.0))
+    )
+    assert min(spectra - divergence, apart - divergence) > 1e-3
+    assert both - divergence == pytest.approx(2 * (spectra - divergence) + 3 * (apart - divergence), rel=1e-3)
+
+
+def test_each_step_of_a_sound_begins_a_segment_for_some_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SYNTHESIZE.adapted_to([row("red blue")])
+    begun: list[int] = []
+    conditioners = voice_loss.conditioners
+
+    def noted(head, states, steps, segment, context):  # type: ignore[no-untyped-def]
+        begun.append(int(segment.first[0]))
+        assert begun[-1] + segment.steps <= max(segment.steps, int(steps[0]))
+        return conditioners(head, states, steps, segment, context)
+
+    monkeypatch.setattr(voice_loss, "conditioners", noted)
+    voice_losses(task, names=150)
+    (sample,) = task.training_example(row("red blue"), TOKENIZER).samples
+    last = int(sample.labels["steps"]) - task.crop_steps
+    assert last > 1
+    assert set(begun) == set(range(last + 1))
+
+
+def test_the_vocoder_learns_from_states_without_dropout_as_in_synthesis(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = SYNTHESIZE.adapted_to([row("red blue")])
+    found: list[np.ndarray] = []
+
+    def noted(self, head, states, steps, batch):  # type: ignore[no-untyped-def]
+        found.append(states.numpy())
+        return paddle.zeros([])
+
+    monkeypatch.setattr(Synthesize, "sound_loss", noted)
+    for chosen in (task, replace(task, end_to_end=True)):
+        for training in (True, False):
+            voice_losses(chosen, training=training)
+    clean, in_evaluation, end_to_end, end_to_end_in_evaluation = found
+    np.testing.assert_array_equal(clean, in_evaluation)
+    np.testing.assert_array_equal(in_evaluation, end_to_end_in_evaluation)
+    assert np.abs(end_to_end - end_to_end_in_evaluation).max() > 0.01
+
+
+def test_marks_of_a_word_s_beginning_or_middle_are_no_letters() -> None:
+    tokenizer = vocabulary("red", "##ness", "\u2581blue")
+    letters = dict(zip(tokenizer.tokens, letters_of(tokenizer), strict=True))
+    assert (letters["red"], letters["##ness"], letters["\u2581blue"], letters["[SEP]"]) == (3, 4, 4, 0)
 
 
 def test_words_missing_from_the_dictionary_are_kept_and_reported(tmp_path: Path) -> None:
