@@ -57,8 +57,8 @@ class Synthesize(SoundTask):
     on frames alone.  With `flow` only a flow is trained, which generates all samples in parallel: it is distilled from
     the voice of the run `teacher`, by the divergence between the two plus `apart` times the squared difference of their
     log deviations, and `spectral` times the distance of the spectra of its output from those of the recordings, both
-    brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is the letters per decoder step and `loudness` the samples'
-    standard deviation; default: means over the train rows.
+    brought to a standard deviation of 0.1.  No recording is longer than `longest` seconds.  `pace` is the letters per
+    decoder step and `loudness` the samples' standard deviation; default: means over the train rows.
     """
 
     text: str = "text"
