@@ -163,9 +163,9 @@ def precision_of(folder: Path, requested: InferencePrecisionChoice | None) -> In
 def load_model(folder: Path, overrides: Sequence[str]) -> FinetunedModel:
     """Load a run's model, with `--set` overrides of how answers are found.  Raises UserError for wrong ones."""
     model = FinetunedModel.load(folder)
-    given = decoding_overrides(type(model.task), overrides)
-    with about("--set: task"):
-        model.change_decoding(**given)
+    if given := decoding_overrides(type(model.task), overrides):
+        with about("--set: task"):
+            model.change_decoding(**given)
     return model
 
 
