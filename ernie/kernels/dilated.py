@@ -76,7 +76,8 @@ def wavenet(
     named = {f"ends.{name}": tensor for name, tensor in zip(_END_NAMES, ends, strict=True)}
     tensors = _checked(named | {"samples_NS": samples_NS, "conditioner_NSH": conditioner_NSH}, layers, dilations)
     if paddle.is_grad_enabled():
-        return wavenet_reference(samples_NS, conditioner_NSH, ends, layers, dilations, gated_stack)
+        stack = choose(tensors, reference, cpu.dilated.gated_stack, reference)
+        return wavenet_reference(samples_NS, conditioner_NSH, ends, layers, dilations, stack)
     impl = choose(tensors, wavenet_reference, cpu.dilated.wavenet, wavenet_reference)
     return impl(samples_NS, conditioner_NSH, ends, layers, dilations)
 
