@@ -174,8 +174,8 @@ def error_rates(run: Path, strings: Path) -> dict[str, float]:
         results[split] = wer(texts, [answer["transcript"] for answer in model.predict(sounds)])
         if task.encoder == "chunks" and task.decoder != "global":
             start = time.perf_counter()
-            transcripts, seconds, delays = zip(*(streamed(model, file) for file, _ in rows), strict=True)
-            results[f"{split}, as it comes"] = wer(texts, list(transcripts))
+            told, seconds, delays = zip(*(streamed(model, file) for file, _ in rows), strict=True)
+            results[f"{split}, as it comes"] = wer(texts, list(told))
             results[f"{split}, real-time factor"] = (time.perf_counter() - start) / sum(seconds)
             words = [seconds for of_sound in delays for seconds in of_sound]
             if words:  # else nothing has been recognized
@@ -187,8 +187,8 @@ def error_rates(run: Path, strings: Path) -> dict[str, float]:
             model.task = task
         if task.decoder == "attention":
             with deaf(model):
-                answers = model.predict(sounds)
-            results[f"{split}, without the sound"] = wer(texts, [answer["transcript"] for answer in answers])
+                transcripts = [answer["transcript"] for answer in model.predict(sounds)]
+            results[f"{split}, without the sound"] = wer(texts, transcripts)
     return results
 
 

@@ -6,10 +6,12 @@
 cores' caches, over sequences of equal length, beside `paddle.nn.GRU`.  `gated`: a WaveNet (2 x 8 layers of gated
 dilated convolutions of 64, two taps, 32 conditioner features) that evaluates given samples, beside the same in Paddle's
 operators.  Forward, and forward and backward, in turns; the median of the rounds.  `sampling`: the loop that generates
-samples from that WaveNet one by one, beside the same loop in NumPy.
+samples from that WaveNet one by one, beside the same loop in NumPy.  `vocoders`: a second of sound by the WaveNet of a
+voice, and by flows of different sizes; weights are random, for speed does not depend on them.
 
 Set before the first run, after "Persistent RNNs" (Diamos et al., 2016): the recurrent layer is at least 1.5 times as
-fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.
+fast with 1 to 4 sequences where the weights fit the second cache, and less so the more sequences there are.  And a flow
+is at least 20 times as fast as the WaveNet.
 """
 
 from __future__ import annotations
@@ -18,23 +20,29 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import paddle
 from paddle import Tensor, nn
 
+from ernie.audio.voice import VoiceConfig
 from ernie.data.batch import Layout
+from ernie.decode.synthesis import FlowVocoder, Vocoder, WaveNetVocoder
 from ernie.kernels.dilated import Ends, GatedLayer, reach, wavenet
 from ernie.kernels.dilated import wavenet_reference as in_paddle
 from ernie.kernels.linear import linear
 from ernie.kernels.recurrent import gated_recurrent
 from ernie.kernels.sampling import Network, draw
 from ernie.kernels.sampling import reference as in_numpy
+from ernie.model.wavenet import Flow, WaveNet
 
 UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
 SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and output samples of each
 GENERATED = 2000  # samples, one by one
+FLOWS = ((4, 32), (4, 16), (2, 16))  # networks and their channels: the default, `narrow flow` and `short flow`
+RATE = 8000  # samples of a second
 CHANNELS, FEATURES, TAPS, DILATIONS = 64, 32, 2, (1, 2, 4, 8, 16, 32, 64, 128) * 2
 
 Sides = tuple[Callable[[], Tensor], Callable[[], Tensor]]
@@ -45,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=("recurrent", "gated", "sampling"))
+    parser.add_argument("--only", choices=("recurrent", "gated", "sampling", "vocoders"))
     arguments = parser.parse_args()
     if arguments.only in (None, "recurrent"):
         print("| units | weights | sequences | forward, ours | Paddle | times as fast | training, times as fast |")
@@ -66,6 +74,13 @@ def main() -> None:
         ours, numpy = (1e6 * seconds / GENERATED for seconds in timed(sampling(), arguments.rounds))
         print("\n| a sample, ours | NumPy | times as fast |\n|---|---|---|")
         print(f"| {ours:.1f} us | {numpy:.1f} us | {numpy / ours:.2f} |", flush=True)
+    if arguments.only in (None, "vocoders"):
+        wavenet_seconds, *flows_seconds = timed(vocoders(), arguments.rounds)
+        print("\n| vocoder | a second of sound takes | times as fast |\n|---|---|---|")
+        print(f"| WaveNet | {1000 * wavenet_seconds:.1f} ms | 1 |")
+        for (count, channels), seconds in zip(FLOWS, flows_seconds, strict=True):
+            row = f"| {count} networks of {channels} | {1000 * seconds:.1f} ms"
+            print(f"{row} | {wavenet_seconds / seconds:.1f} |", flush=True)
 
 
 def compared(sides: Sides, rounds: int) -> str:
@@ -124,6 +139,24 @@ def sampling() -> list[Callable[[], None]]:
         side()
     np.testing.assert_allclose(samples, expected, atol=1e-4)
     return sides
+
+
+def vocoders() -> list[Callable[[], None]]:
+    """A second of sound, by the WaveNet of the default voice and by flows that differ from its flow in their size."""
+    voice = VoiceConfig()
+    conditioner = np.random.default_rng(0).standard_normal((RATE, voice.conditioner)).astype(np.float32)
+
+    def generate(vocoder: Callable[[np.random.Generator], Vocoder]) -> None:
+        vocoder(np.random.default_rng(0)).more(conditioner)
+
+    paddle.seed(0)
+    made: list[Callable[[np.random.Generator], Vocoder]] = [
+        partial(WaveNetVocoder, WaveNet(voice.wavenet, voice.conditioner, 0.1))
+    ]
+    for count, channels in FLOWS:
+        config = replace(voice.flow, channels=channels)
+        made.append(partial(FlowVocoder, Flow(config, voice.conditioner, count, 0.1)))
+    return [partial(generate, vocoder) for vocoder in made]
 
 
 def recurrent(units: int, sequences: int, steps: int) -> Sides:

@@ -68,7 +68,9 @@ def main() -> None:
     records = (arguments.records or arguments.output / "records") / f"{name}-{arguments.recognizer.name}"
     spoken = spoken_strings(arguments.data / "speech_fsdd" / "recordings")
     written = write_pairs(arguments.output)
-    fresh = untrained_small(arguments.output / "fresh", WordPiece([*SPECIAL_TOKENS, *WORDS, *GERMAN]), **SHAPE)
+    fresh = untrained_small(
+        arguments.output / "fresh", WordPiece([*SPECIAL_TOKENS, *WORDS, *GERMAN], lowercase=False), **SHAPE
+    )
 
     def record(k: int) -> dict[str, float]:
         decoder: StreamDecoder[Any, Any, Any] = SpeechRecognizer.load(arguments.recognizer)

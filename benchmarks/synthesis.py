@@ -6,13 +6,13 @@ DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Data
 by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 24, and tested on strings from recordings 0
 to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
 (nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
-`narrow flow`, with half as many channels, `no apart`, without the regularization of the divergence, and `no spectra`,
-without the loss on spectra. --epochs are those of the first two and of the flows. RUN is a run of
-benchmarks/recognition.py, trained on recordings of all speakers and on no synthetic sound: it recognizes the voice's
-speech, the recordings of the same strings and, to find out which half of a voice is at fault, sound made from the
-decoder's frames by Griffin and Lim's method (1984) in place of the vocoder. Finished work is kept, so that an
-interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by default in
-OUTPUT).
+`narrow flow`, with half as many channels, `short flow`, with half as many of those narrow networks, `no apart`, without
+the regularization of the divergence, and `no spectra`, without the loss on spectra. --epochs are those of the first two
+and of the flows. RUN is a run of benchmarks/recognition.py, trained on recordings of all speakers and on no synthetic
+sound: it recognizes the voice's speech, the recordings of the same strings and, to find out which half of a voice is at
+fault, sound made from the decoder's frames by Griffin and Lim's method (1984) in place of the vocoder. Finished work is
+kept, so that an interrupted command resumes where it stopped; the results of each arm are a small file under
+`--records` (by default in OUTPUT).
 
 Set before the first run: held-out samples have a likelihood at least 0.2 nats better than by linear prediction of order
 16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, are at most 1.3 times as
@@ -60,12 +60,15 @@ TESTED = range(5)  # numbers of the test recordings
 CROP = 0.15  # seconds of each string whose samples are trained on in a step: few, so that the decoder gets many steps
 STRINGS = {"train": 1200, "dev": 1, "test": 40}
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
+NARROW = {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}
+FLOWS = ("flow", "narrow flow", "short flow")  # of which much is expected
 ARMS: dict[str, dict[str, Any]] = {
     "wavenet": {},
     "end to end": {"end_to_end": True},
     "phonemes": {},
     "flow": {"vocoder": "flow"},
-    "narrow flow": {"vocoder": "flow", "voice": {"flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}}},
+    "narrow flow": {"vocoder": "flow", "voice": {"flow": NARROW}},
+    "short flow": {"vocoder": "flow", "voice": {"flows": 2, "flow": NARROW}},
     "no apart": {"vocoder": "flow", "apart": 0.0},
     "no spectra": {"vocoder": "flow", "spectral": 0.0},
 }
@@ -181,9 +184,9 @@ def verdicts(median: dict[str, Callable[..., Any]]) -> Iterator[str]:
         better = median["wavenet"]("nats by linear prediction") - median["wavenet"]("nats a sample")
         yield verdict(f"wavenet: {better:.2f} nats better than linear prediction", better >= BETTER)
     for arm in median:
-        if arm in ("wavenet", "flow", "narrow flow") and (lost := median[arm]("not understood", "spoken")) is not None:
+        if arm in ("wavenet", *FLOWS) and (lost := median[arm]("not understood", "spoken")) is not None:
             yield verdict(f"{arm}: {lost:.1%} not understood", lost <= LOST)
-    for arm in ("flow", "narrow flow") if "wavenet" in median else ():
+    for arm in FLOWS if "wavenet" in median else ():
         if arm in median:
             times = median["wavenet"]("seconds for one") / median[arm]("seconds for one")
             yield verdict(f"{arm}: {times:.1f} times as fast", times >= FASTER)

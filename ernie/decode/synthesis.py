@@ -19,7 +19,7 @@ from ernie.errors import Remark
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import finite
 from ernie.model.voice import FramePrediction, Text, VoiceHead
-from ernie.model.wavenet import Flow, FlowInputs, WaveNet
+from ernie.model.wavenet import Flow, FlowCache, WaveNet
 
 _MOST_LOGIT = 50.0  # where exp is still finite
 _LIMIT_FACTOR, _MIN_LIMIT = 4, 20  # the limit of steps is this multiple of the expected number, at least the latter
@@ -51,13 +51,13 @@ class FlowVocoder:
 
     def __init__(self, flow: Flow, rng: np.random.Generator):
         self._flow, self._rng = flow, rng
-        self._cache: tuple[FlowInputs, ...] = ()
+        self._cache: FlowCache | None = None
 
     def more(self, conditioner_SH: np.ndarray) -> np.ndarray:
         """Return the next samples (S,), one for each row of the conditioner."""
         if not len(conditioner_SH):
             return np.zeros(0, np.float32)
-        if not self._cache:  # noise before the first sample, under a conditioner of zeros
+        if self._cache is None:  # noise before the first sample, under a conditioner of zeros
             before = np.zeros((self._flow.context, conditioner_SH.shape[1]), np.float32)
             conditioner_SH = np.concatenate([before, conditioner_SH])
         noise_S = self._rng.standard_normal(len(conditioner_SH)).astype(np.float32)

@@ -1,6 +1,9 @@
 """A stack of gated dilated convolutions.  Van den Oord et al., 2016, "WaveNet" (arXiv 1609.03499), sections 2.1 to 2.4.
 
-Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels, O outputs.
+The last S rows of a conditioner belong to the S input samples; earlier rows do not matter.
+
+Legend: N sequences, S input samples, R output samples, A >= S rows of a conditioner, C channels, H features of a
+conditioner, K skip channels, O outputs.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ _END_NAMES = ("first_C", "first_bias_C", "inner_KK", "inner_bias_K", "out_KO", "
 
 
 def gated_stack(
-    x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    x_NSC: Tensor, conditioner_NAH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """Return the sum of all layers' skip outputs, (N, R, K), for the last R = S - `reach` samples.
 
@@ -61,25 +64,25 @@ def gated_stack(
 
     Raises UserError if the shapes do not fit, ValueError if no output sample remains.
     """
-    tensors = _checked({"x_NSC": x_NSC, "conditioner_NSH": conditioner_NSH}, layers, dilations)
+    tensors = _checked({"x_NSC": x_NSC, "conditioner_NAH": conditioner_NAH}, layers, dilations)
     impl = choose(tensors, reference, cpu.dilated.gated_stack, reference)
-    return impl(x_NSC, conditioner_NSH, layers, dilations)
+    return impl(x_NSC, conditioner_NAH, layers, dilations)
 
 
 def wavenet(
-    samples_NS: Tensor, conditioner_NSH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    samples_NS: Tensor, conditioner_NAH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """Return the outputs (N, R, O) of a WaveNet, the stack between its ends, for the last R = S - `reach` samples.
 
     Raises UserError if the shapes do not fit, ValueError if no output sample remains.
     """
     named = {f"ends.{name}": tensor for name, tensor in zip(_END_NAMES, ends, strict=True)}
-    tensors = _checked(named | {"samples_NS": samples_NS, "conditioner_NSH": conditioner_NSH}, layers, dilations)
+    tensors = _checked(named | {"samples_NS": samples_NS, "conditioner_NAH": conditioner_NAH}, layers, dilations)
     if paddle.is_grad_enabled():
         stack = choose(tensors, reference, cpu.dilated.gated_stack, reference)
-        return wavenet_reference(samples_NS, conditioner_NSH, ends, layers, dilations, stack)
+        return wavenet_reference(samples_NS, conditioner_NAH, ends, layers, dilations, stack)
     impl = choose(tensors, wavenet_reference, cpu.dilated.wavenet, wavenet_reference)
-    return impl(samples_NS, conditioner_NSH, ends, layers, dilations)
+    return impl(samples_NS, conditioner_NAH, ends, layers, dilations)
 
 
 def _checked(tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations: Sequence[int]) -> list[Tensor]:
@@ -102,6 +105,8 @@ def _checked(tensors: dict[str, Tensor], layers: Sequence[GatedLayer], dilations
     if (size["I"] - H) % C or size["G"] != 2 * C:
         raise UserError(f"layers[0].mix has the shape ({size['I']}, {size['G']}): expected (taps * {C} + {H}, {2 * C})")
     S, first = size["S"], reach(taps(layers[0], C, H), dilations)
+    if size["A"] < S:
+        raise UserError(f"conditioner_NAH has {size['A']} rows: expected at least {S}, one for each sample")
     if S <= first:
         raise ValueError(f"{S} samples: expected more than {first}, the number needed before the first output")
     return [*tensors.values()]
@@ -117,16 +122,16 @@ def reach(taps: int, dilations: Sequence[int]) -> int:
     return (taps - 1) * sum(dilations)
 
 
-def reference(x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]) -> Tensor:
+def reference(x_NSC: Tensor, conditioner_NAH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]) -> Tensor:
     """Reference implementation in plain Paddle."""
-    S = x_NSC.shape[1]
-    kernel_size = taps(layers[0], x_NSC.shape[2], conditioner_NSH.shape[2])
-    R = S - reach(kernel_size, dilations)
+    A = conditioner_NAH.shape[1]
+    kernel_size = taps(layers[0], x_NSC.shape[2], conditioner_NAH.shape[2])
+    R = x_NSC.shape[1] - reach(kernel_size, dilations)
     total = None
     for layer, dilation in zip(layers, dilations, strict=True):
         length = x_NSC.shape[1] - (kernel_size - 1) * dilation
         parts = [x_NSC[:, tap * dilation : tap * dilation + length] for tap in range(kernel_size)]
-        inner = paddle.concat([*parts, conditioner_NSH[:, S - length :]], axis=-1)
+        inner = paddle.concat([*parts, conditioner_NAH[:, A - length :]], axis=-1)
         a, b = paddle.chunk(F.linear(inner, layer.mix, layer.mix_bias), 2, axis=-1)
         gated = paddle.tanh(a) * F.sigmoid(b)
         out = F.linear(gated[:, length - R :], layer.skip)
@@ -139,7 +144,7 @@ def reference(x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLaye
 
 def wavenet_reference(
     samples_NS: Tensor,
-    conditioner_NSH: Tensor,
+    conditioner_NAH: Tensor,
     ends: Ends,
     layers: Sequence[GatedLayer],
     dilations: Sequence[int],
@@ -147,6 +152,6 @@ def wavenet_reference(
 ) -> Tensor:
     """Reference implementation of `wavenet` in plain Paddle, but for another `stack`."""
     x_NSC = samples_NS.unsqueeze(-1) * ends.first + ends.first_bias
-    total_NRK = stack(x_NSC, conditioner_NSH, layers, dilations)
+    total_NRK = stack(x_NSC, conditioner_NAH, layers, dilations)
     inner_NRK = F.linear(F.relu(total_NRK), ends.inner, ends.inner_bias)
     return F.linear(F.relu(inner_NRK), ends.out, ends.out_bias)

@@ -2,12 +2,12 @@
 
 Ping et al., 2019, "ClariNet" (arXiv 1807.07281), section 3.
 
-Legend: N sequences, S input samples, R output samples, C channels, H features of the conditioner.
+Legend: N sequences, S input samples, R output samples, A rows of a conditioner, C channels, H features of the
+conditioner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import paddle
@@ -34,16 +34,16 @@ class WaveNet(nn.Layer):
         )
         self.inner, self.out = nn.Linear(C, C), nn.Linear(C, 2)
 
-    def forward(self, before_NS: Tensor, conditioner_NSH: Tensor) -> Gaussian:
+    def forward(self, before_NS: Tensor, conditioner_NAH: Tensor) -> Gaussian:
         """Return the Gaussians of the last R = S + 1 - context samples.
 
-        `before` holds the samples that precede each predicted one: position s of the conditioner belongs to the sample
-        after position s of `before`.
+        `before` holds the samples that precede each predicted one: the last S rows of the conditioner belong to the
+        samples that follow them.
         """
         first, inner, out = self.first, self.inner, self.out
         ends = Ends(first.weight[0] / self.loudness, first.bias, inner.weight, inner.bias, out.weight, out.bias)
         layers = [layer.weights for layer in self.layers]
-        out_NR2 = wavenet(before_NS, conditioner_NSH, ends, layers, self.config.dilations)
+        out_NR2 = wavenet(before_NS, conditioner_NAH, ends, layers, self.config.dilations)
         return Gaussian(out_NR2[:, :, 0], out_NR2[:, :, 1]).scaled(self.loudness)
 
 
@@ -62,20 +62,11 @@ class _Layer(nn.Layer):
         return GatedLayer(self.mix.weight, self.mix.bias, self.skip.weight, *on)
 
 
-class FlowInputs(NamedTuple):
-    """Inputs of one network of a flow: samples (N, S), and their conditioner (N, S, H)."""
+class FlowCache(NamedTuple):
+    """What a flow keeps of its past: the last inputs of each network, as far as it sees, and of the conditioner."""
 
-    samples: Tensor
+    samples: tuple[Tensor, ...]
     conditioner: Tensor
-
-    def after(self, before: FlowInputs) -> FlowInputs:
-        """Return these inputs after earlier ones."""
-        samples, conditioner = (paddle.concat(pair, axis=1) for pair in zip(before, self, strict=True))
-        return FlowInputs(samples, conditioner)
-
-    def last(self, count: int) -> FlowInputs:
-        """Return the last `count` inputs."""
-        return FlowInputs(self.samples[:, -count:], self.conditioner[:, -count:])
 
 
 class Flow(nn.Layer):
@@ -97,25 +88,29 @@ class Flow(nn.Layer):
 
     def forward(self, noise_NS: Tensor, conditioner_NSH: Tensor) -> tuple[Tensor, Gaussian]:
         """Return the last R = S - context samples, and the Gaussian that each was sampled from."""
-        samples, distribution, _ = self.forward_cached(noise_NS, conditioner_NSH, ())
+        samples, distribution, _ = self.forward_cached(noise_NS, conditioner_NSH, None)
         return samples, distribution
 
     def forward_cached(
-        self, noise_NS: Tensor, conditioner_NSH: Tensor, cache: Sequence[FlowInputs]
-    ) -> tuple[Tensor, Gaussian, tuple[FlowInputs, ...]]:
-        """As `forward`, and return the new cache, too: the end of each network's inputs.
+        self, noise_NS: Tensor, conditioner_NSH: Tensor, cache: FlowCache | None
+    ) -> tuple[Tensor, Gaussian, FlowCache]:
+        """As `forward`, and return the new cache, too.
 
-        After the first call, whose cache is empty, there are as many samples as there is noise, and each network
-        computes its own context anew, not that of the networks after it.
+        After the first call, which has no cache, there are as many samples as there is noise, and each network computes
+        its own context anew, not that of the networks after it.
         """
+        conditioner_NAH = conditioner_NSH if cache is None else _after(cache.conditioner, conditioner_NSH)
         samples, distribution = noise_NS, Gaussian(paddle.zeros_like(noise_NS), paddle.zeros_like(noise_NS))
-        extended = []
+        contexts, kept = [network.config.context for network in self.networks], []
         for number, network in enumerate(self.networks):
-            new = FlowInputs(samples, conditioner_NSH)
-            inputs = new.after(cache[number]) if cache else new
-            step = network(inputs.samples[:, :-1], inputs.conditioner[:, 1:])
+            inputs_NS = samples if cache is None else _after(cache.samples[number], samples)
+            step = network(inputs_NS[:, :-1], conditioner_NAH)
             R = step.mean.shape[1]
             samples, distribution = step.from_noise(samples[:, -R:]), step.compose(distribution.last(R))
-            conditioner_NSH = conditioner_NSH[:, -R:]
-            extended.append(inputs.last(network.config.context))
-        return samples * self.loudness, distribution.scaled(self.loudness), tuple(extended)
+            kept.append(inputs_NS[:, -contexts[number] :])
+        samples, distribution = samples * self.loudness, distribution.scaled(self.loudness)
+        return samples, distribution, FlowCache(tuple(kept), conditioner_NAH[:, -max(contexts) :])
+
+
+def _after(earlier: Tensor, later: Tensor) -> Tensor:
+    return paddle.concat([earlier, later], axis=1)

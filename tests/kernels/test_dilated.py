@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from judging import assert_close, assert_only_frozen_lack_gradients, needs_kernels, normal, quick, run
 from paddle import Tensor
 
+from ernie.errors import UserError
 from ernie.kernels.dilated import Ends, GatedLayer, gated_stack, reach, wavenet
 
 N, H, K, OUTPUTS = 2, 3, 5, 2
@@ -89,6 +90,37 @@ def test_an_output_does_not_depend_on_how_many_others_are_computed() -> None:
         part = [np.ascontiguousarray(samples[:, first:]), np.ascontiguousarray(conditioner[:, first:]), *weights]
         found = network(*(paddle.to_tensor(value) for value in part), dilations=dilations)
         np.testing.assert_array_equal(found.numpy(), whole.numpy()[:, first:])
+
+
+def test_a_conditioner_may_begin_before_the_samples_and_only_its_last_rows_matter() -> None:
+    values, upstream = random_inputs(4, 2, (1, 2), 5)
+    earlier = normal((N, 7, H), seed=1)[0]
+
+    def kernel(*tensors: Tensor) -> Tensor:
+        return stack(*tensors, dilations=(1, 2))
+
+    longer = [values[0], np.concatenate([earlier, values[1]], axis=1), *values[2:]]
+    for precision in ("float32", "float64"):
+        expected, found = (run(kernel, inputs, upstream, precision) for inputs in (values, longer))
+        gradient = found[2]
+        np.testing.assert_array_equal(gradient[:, :7], 0)
+        for ours, theirs in zip([*found[:2], gradient[:, 7:], *found[3:]], expected, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    samples, conditioner, *weights = random_network(4, 2, (1, 2), 5)
+    longer = [samples, np.concatenate([earlier, conditioner], axis=1), *weights]
+    with paddle.no_grad():
+        whole, ends = (
+            network(*map(paddle.to_tensor, inputs), dilations=(1, 2))
+            for inputs in ([samples, conditioner, *weights], longer)
+        )
+    np.testing.assert_array_equal(ends.numpy(), whole.numpy())
+
+
+def test_a_conditioner_with_too_few_rows_is_an_error() -> None:
+    samples, conditioner, *weights = random_network(4, 2, (1, 2), 5)
+    inputs = [samples, np.ascontiguousarray(conditioner[:, 1:]), *weights]
+    with pytest.raises(UserError, match=r"conditioner_NAH has 7 rows: expected at least 8, one for each sample"):
+        network(*map(paddle.to_tensor, inputs), dilations=(1, 2))
 
 
 @pytest.mark.parametrize("frozen", [(0,), (1,), (0, 1), (2, 3, 4), (5, 6), tuple(range(1, 10)), tuple(range(2, 10))])

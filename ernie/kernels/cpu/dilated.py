@@ -2,7 +2,8 @@
 
 Every matrix product reads and writes its rows in place: nothing is shifted, padded or concatenated.
 
-Legend: N sequences, S input samples, R output samples, C channels, H conditioner features, K skip channels, O outputs.
+Legend: N sequences, S input samples, R output samples, A >= S rows of a conditioner, C channels, H features of a
+conditioner, K skip channels, O outputs.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ if TYPE_CHECKING:
 
 
 def gated_stack(
-    x_NSC: Tensor, conditioner_NSH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    x_NSC: Tensor, conditioner_NAH: Tensor, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """As ernie.kernels.dilated.reference."""
-    return _Stack.apply(x_NSC, conditioner_NSH, *_flat(layers), tuple(dilations))
+    return _Stack.apply(x_NSC, conditioner_NAH, *_flat(layers), tuple(dilations))
 
 
 def wavenet(
-    samples_NS: Tensor, conditioner_NSH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
+    samples_NS: Tensor, conditioner_NAH: Tensor, ends: Ends, layers: Sequence[GatedLayer], dilations: Sequence[int]
 ) -> Tensor:
     """As ernie.kernels.dilated.wavenet, without gradients: a few rows at a time go through all of a layer."""
-    (N, S, H), (K, outs) = conditioner_NSH.shape, ends.out.shape
+    (N, S), (_, A, H), (K, outs) = samples_NS.shape, conditioner_NAH.shape, ends.out.shape
     C = ends.first.shape[0]
     taps = (layers[0].mix.shape[0] - H) // C
     steps = np.array(dilations, np.int64)
@@ -44,10 +45,9 @@ def wavenet(
     sizes, pointers = (len(layers), C, taps, H, K, outs), (steps.ctypes.data, ctypes.addressof(addresses))
     network = WaveNet(*sizes, *pointers, *(weight.data_ptr() for weight in ends))
     outputs = empty([N, S - (taps - 1) * int(steps.sum()), outs])
-    samples = samples_NS.unsqueeze(-1)
     for n in range(N):
-        rows = (_Rows(tensor).address(n) for tensor in (samples, conditioner_NSH, outputs))
-        loaded().call("wavenet", byref(network), S, *rows)
+        rows = (_Rows(samples_NS.unsqueeze(-1)), _Rows(conditioner_NAH, A - S), _Rows(outputs))
+        loaded().call("wavenet", byref(network), S, *(of_tensor.address(n) for of_tensor in rows))
     return outputs
 
 
@@ -119,7 +119,7 @@ class _Stack(PyLayer):
     def forward(ctx, x, conditioner, *rest):  # type: ignore[no-untyped-def]
         *weights, dilations = rest
         x, conditioner = x.contiguous(), conditioner.contiguous()
-        (N, S, C), H, K = x.shape, conditioner.shape[2], weights[2].shape[1]
+        (N, S, C), (_, A, H), K = x.shape, conditioner.shape, weights[2].shape[1]
         taps = (weights[0].shape[0] - H) // C
         R = S - (taps - 1) * sum(dilations)
         total, kept = paddle.zeros([N, R, K], x.dtype), []
@@ -129,7 +129,7 @@ class _Stack(PyLayer):
             for tap in range(taps):
                 block = _Block(mix, tap * C, C)
                 _multiply(_Rows(x, tap * dilation), block, _Rows(inner), length, None if tap else mix_bias, add=tap > 0)
-            _multiply(_Rows(conditioner, S - length), _Block(mix, taps * C, H), _Rows(inner), length, add=True)
+            _multiply(_Rows(conditioner, A - length), _Block(mix, taps * C, H), _Rows(inner), length, add=True)
             gated = _gated(inner)
             _multiply(_Rows(gated, length - R), _Block(skip, 0, C), _Rows(total), R, add=True)
             kept += [x, inner]
@@ -147,7 +147,7 @@ class _Stack(PyLayer):
         count = len(rest) - 2 * len(ctx.dilations)
         weights, kept, taps, grad = rest[:count], rest[count:], ctx.taps, grad.contiguous()
         grads = [None if frozen else paddle.zeros_like(w) for w, frozen in zip(weights, ctx.frozen[2:], strict=True)]
-        (N, S, H), R = conditioner.shape, grad.shape[1]
+        (N, A, H), R = conditioner.shape, grad.shape[1]
         d_conditioner = None if ctx.frozen[1] else paddle.zeros_like(conditioner)
         d_output = None
         for number in reversed(range(len(ctx.dilations))):
@@ -171,10 +171,10 @@ class _Stack(PyLayer):
             if d_mix is not None:
                 for tap in range(taps):
                     _add_weight_grad(_Rows(x, tap * dilation), _Rows(d_inner), _Block(d_mix, tap * C, C), length)
-                _add_weight_grad(_Rows(conditioner, S - length), _Rows(d_inner), _Block(d_mix, taps * C, H), length)
+                _add_weight_grad(_Rows(conditioner, A - length), _Rows(d_inner), _Block(d_mix, taps * C, H), length)
                 paddle.assign(column_sum(d_inner.reshape([-1, 2 * C])), d_mix_bias)
             if d_conditioner is not None:
-                _add_input_grad(_Rows(d_inner), _Block(mix, taps * C, H), _Rows(d_conditioner, S - length), length)
+                _add_input_grad(_Rows(d_inner), _Block(mix, taps * C, H), _Rows(d_conditioner, A - length), length)
             if number == 0 and ctx.frozen[0]:
                 break
             padding = paddle.zeros([N, x.shape[1] - length, C], x.dtype)

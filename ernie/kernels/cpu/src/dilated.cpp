@@ -11,10 +11,20 @@ namespace {
 
 constexpr long TILE = 8 * ROWS;
 
-// The rows of a matrix of `blocks` blocks of C columns, each block padded with zeros to W columns.
-std::vector<float> padded(const float* from, long rows, long blocks, long C, long W) {
-    std::vector<float> found(size_t(rows * blocks * W));
-    for (long i = 0; i < rows * blocks; i++) std::copy_n(from + i * C, C, found.data() + i * W);
+// The rows of a matrix of C columns, padded with zeros to W columns.
+std::vector<float> padded(const float* from, long rows, long C, long W) {
+    std::vector<float> found(size_t(rows * W));
+    for (long i = 0; i < rows; i++) std::copy_n(from + i * C, C, found.data() + i * W);
+    return found;
+}
+
+// The rows of two blocks of C columns: for every vector of columns, all its rows, those of the blocks side by side.
+std::vector<float> paired(const float* from, long rows, long C, long W) {
+    std::vector<float> found(size_t(2 * rows * W));
+    for (long c = 0; c < C; c++)
+        for (long i = 0; i < rows; i++)
+            for (long block = 0; block < 2; block++)
+                found[2 * (c / LANES * rows + i) * LANES + block * LANES + c % LANES] = from[(2 * i + block) * C + c];
     return found;
 }
 
@@ -30,6 +40,40 @@ void repeat(const std::vector<float>& y, long rows, float* x) {
         for (long c = 0; c < W; c += LANES) store(x + i * W + c, load(y.data() + c));
 }
 
+// Columns of the gates' input: rows that are `stride` apart.
+struct Part {
+    const float* rows;
+    long stride, columns;
+};
+
+// M rows of tanh(a) sigmoid(b), from row i of the parts on, for a vector of channels; a and b stay in registers.
+template <int M>
+void gated_rows(const std::vector<Part>& parts, long i, const float* mix, const float* bias, float* gated, long W) {
+    Vec a[M], b[M];
+    for (int m = 0; m < M; m++) a[m] = load(bias), b[m] = load(bias + LANES);
+    for (const Part& part : parts) {
+        const float* const x = part.rows + i * part.stride;
+        for (long k = 0; k < part.columns; k++, mix += 2 * LANES) {
+            const Vec of_a = load(mix), of_b = load(mix + LANES);
+            for (int m = 0; m < M; m++) {
+                const Vec value = all(x[m * part.stride + k]);
+                a[m] = fma(value, of_a, a[m]), b[m] = fma(value, of_b, b[m]);
+            }
+        }
+    }
+    for (int m = 0; m < M; m++) store(gated + m * W, gate(a[m], b[m]));
+}
+
+template <int M>
+void gated_tile(long rows, const std::vector<Part>& parts, long i, const float* mix, const float* bias, float* gated, long W) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            gated_rows<M>(parts, i, mix, bias, gated, W);
+        else
+            gated_tile<M - 1>(rows, parts, i, mix, bias, gated, W);
+    }
+}
+
 void rectify(float* x, long count) {
     for (long i = 0; i < count; i += LANES) store(x + i, max(zero(), load(x + i)));
 }
@@ -43,18 +87,19 @@ void wavenet(const WaveNet& net, long S, const float* samples, const float* cond
     long R = S;
     for (long l = 0; l < net.layers; l++) {
         const float* const* w = net.weights + 5 * l;
-        layers.push_back({padded(w[0], I, 2, C, W), padded(w[1], 1, 2, C, W), padded(w[2], C, 1, K, KW), {}, {}, long(net.dilations[l])});
-        if (w[3]) layers[l].residual = padded(w[3], C, 1, C, W), layers[l].residual_bias = padded(w[4], 1, 1, C, W);
+        layers.push_back({paired(w[0], I, C, W), paired(w[1], 1, C, W), padded(w[2], C, K, KW), {}, {}, long(net.dilations[l])});
+        if (w[3]) layers[l].residual = padded(w[3], C, C, W), layers[l].residual_bias = padded(w[4], 1, C, W);
         R -= (net.taps - 1) * layers[l].dilation;
     }
-    const auto first = padded(net.first, 1, 1, C, W), first_bias = padded(net.first_bias, 1, 1, C, W);
-    const auto inner = padded(net.inner, K, 1, K, KW), inner_bias = padded(net.inner_bias, 1, 1, K, KW);
-    const auto out = padded(net.out, K, 1, O, OW), out_bias = padded(net.out_bias, 1, 1, O, OW);
+    const auto first = padded(net.first, 1, C, W), first_bias = padded(net.first_bias, 1, C, W);
+    const auto inner = padded(net.inner, K, K, KW), inner_bias = padded(net.inner_bias, 1, K, KW);
+    const auto out = padded(net.out, K, O, OW), out_bias = padded(net.out_bias, 1, O, OW);
     const std::unique_ptr<float[]> vectors(new float[size_t(2 * S * W)]), summed(new float[size_t(R * KW)]);
     float* const sums = summed.get();
 #pragma omp parallel if (S * C > FEW)
     {
-        std::vector<float> gates(TILE * 2 * W), gated(TILE * W), hidden(TILE * KW), last(TILE * OW);
+        std::vector<Part> parts(net.taps + 1);
+        std::vector<float> gated(TILE * W), hidden(TILE * KW), last(TILE * OW);
         float *now = vectors.get(), *next = now + S * W;
 #pragma omp for schedule(static)
         for (long s = 0; s < S; s++)
@@ -63,22 +108,16 @@ void wavenet(const WaveNet& net, long S, const float* samples, const float* cond
         long length = S;
         for (const Layer& layer : layers) {
             const long shift = (net.taps - 1) * layer.dilation;
-            const float* const mix = layer.mix.data();
             length -= shift;
 #pragma omp for schedule(static)
             for (long from = 0; from < length; from += TILE) {
                 const long rows = std::min(TILE, length - from);
-                repeat(layer.mix_bias, rows, gates.data());
-                for (long tap = 0; tap < net.taps; tap++)
-                    small_product<float>(now + (from + tap * layer.dilation) * W, W, rows, mix + tap * C * 2 * W, 2 * W, 2 * W, C,
-                                         gates.data(), 2 * W, true);
-                small_product<float>(conditioner + (S - length + from) * H, H, rows, mix + net.taps * C * 2 * W, 2 * W, 2 * W, H,
-                                     gates.data(), 2 * W, true);
-                for (long i = 0; i < rows; i++)
-                    for (long c = 0; c < W; c += LANES) {
-                        const float* at = gates.data() + i * 2 * W + c;
-                        store(gated.data() + i * W + c, gate(load(at), load(at + W)));
-                    }
+                for (long tap = 0; tap < net.taps; tap++) parts[tap] = {now + (from + tap * layer.dilation) * W, W, C};
+                parts[net.taps] = {conditioner + (S - length + from) * H, H, H};
+                for (long c = 0; c < W; c += LANES)
+                    for (long i = 0; i < rows; i += ROWS)
+                        gated_tile<ROWS>(std::min<long>(ROWS, rows - i), parts, i, layer.mix.data() + 2 * c * I,
+                                         layer.mix_bias.data() + 2 * c, gated.data() + i * W + c, W);
                 const long unseen = std::min(rows, std::max(0L, length - R - from));  // rows before the first output
                 small_product<float>(gated.data() + unseen * W, W, rows - unseen, layer.skip.data(), KW, KW, C,
                                      sums + (from + unseen - (length - R)) * KW, KW, &layer != layers.data());
