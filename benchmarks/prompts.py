@@ -4,12 +4,12 @@
 
 DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Only prompts
 that consist of words are used: of ten, eight for training, the ninth to choose the weight of the language model, the
-tenth for testing.  An encoder of 4 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
-`pretrained` starts with the layers of RUN, an encoder of that shape which was pretrained on text.  Each is decoded in
-three ways: the likeliest letter of each vector, a beam of 16 hypotheses, and the beam with a six-gram language model of
-letters, trained on the transcripts of the training prompts.  Finished work is kept, so that an interrupted command
-resumes where it stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and the
-table shows all files.
+tenth for testing.  An encoder of 3 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
+`pretrained` starts with the layers of RUN, an encoder of that shape which was pretrained on text, such as
+`de-en/knows-1` of benchmarks/translation.py.  Each is decoded in three ways: the likeliest letter of each vector, a
+beam of 16 hypotheses, and the beam with a six-gram language model of letters, trained on the transcripts of the
+training prompts.  Finished work is kept, so that an interrupted command resumes where it stopped; the results of each
+arm are a small file under `--records` (by default in OUTPUT), and the table shows all files.
 
 Set before the first run: with the language model at least a fifth fewer words are wrong than by the likeliest letters.
 The effect of pretraining is reported, whatever its sign.
@@ -37,7 +37,7 @@ from tasks.downstream.measures import cer, wer
 from tasks.downstream.transcribe import Transcribe
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
-SHAPE = {"layers": 4, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "max_positions": 512}
+SHAPE = {"layers": 3, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "max_positions": 512}
 ARMS = ("fresh", "pretrained")
 LONGEST = 14.0  # seconds
 BEAM, ORDER = 16, 6
