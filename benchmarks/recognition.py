@@ -12,9 +12,10 @@ and `recurrent in chunks` forward only, both with a first epoch from the shortes
 `attention` has a decoder that reads the segments cut by CTC (SMLTA), `abstractions` encodes each of them with the
 abstractions of the four tokens before it (SMLTA2), `global` has a decoder that attends to the whole sound. `attention`
 is also decoded without any sound given to its decoder; it and `chunks` also with a beam of 8. `--left-out` trains on no
-recording of a speaker, and tests on all of theirs. Finished work is kept, so that an interrupted command resumes where
-it stopped; the results of each arm are a small file under `--records` (by default in OUTPUT), and the table shows all
-files.
+recording of a speaker, and tests on all of theirs. The last checkpoint of a run is taken: strings of dev are made of
+recordings that are trained on, too, so that they cannot tell which is best. Finished work is kept, so that an
+interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by default in
+OUTPUT), and the table shows all files.
 
 Set before the first run: at most 10 % of the words are wrong on unseen recordings, in strings of 2 to 5. Set before the
 first run of `attention`: no more than with CTC in chunks, and in strings of 8 to 12 at most 1.5 times as many as in
@@ -160,7 +161,8 @@ def fine_tune(model: Path, strings: Path, run: Path, arm: str, epochs: int, seed
     """Fine-tune an arm unless that is done."""
     data = {name: str(strings / f"{name}.tsv") for name in ("train", "dev")}
     task = {"kind": "transcribe", "augment": AUGMENT, **ARMS[arm]}
-    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, shortest_first="recurrent" in ARMS[arm])
+    shortest_first = "recurrent" in ARMS[arm]
+    fine_tuned(run, model, task, data, seed, epochs=epochs, batch=32, evaluations=0, shortest_first=shortest_first)
 
 
 def error_rates(run: Path, strings: Path) -> dict[str, float]:
