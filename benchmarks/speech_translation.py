@@ -7,8 +7,9 @@ benchmarks/recognition.py, which strings of 5 to 10 English digits are recognize
 trained on.  Translators into German digits, an untrained encoder of 2 layers of 128 and a decoder of as many, are
 trained on 4,000 random strings of 1 to 12 digits, each to wait for k words.  The sound comes in pieces of a tenth of a
 second, in real time.  The lag of a word is the time from its end in the sound to the output of its translation, of
-strings that are translated without a mistake; computing time is added as in a queue.  Finished work is kept, so that an
-interrupted command resumes where it stopped.
+strings that are translated without a mistake; computing time is added as in a queue.  The last words of a string come
+when it ends, whatever k, so that the lag of the words before the last 3 is shown, too.  Finished work is kept, so that
+an interrupted command resumes where it stopped.
 
 Set before the first run, for every k: a translated word comes k words (at the pace of the strings) after the recognizer
 alone puts out the English one, give or take a fifth of a word, since a word is committed when the next has begun; and
@@ -116,19 +117,23 @@ def measured(decoder: StreamDecoder[Any, Any, Any], spoken: Sequence[Spoken], na
     """The word error rate of what a decoder writes, and the median lag of a word, without and with computing time."""
     expected, written = [], []
     lags: list[float] = []
+    followed: list[float] = []  # of words that as many follow as the longest wait
     aware: list[float] = []
     for string in spoken:
         words, moments = decoded(decoder, string.samples)
         expected.append(" ".join(names[digit] for digit in string.digits))
         written.append(" ".join(words))
         if written[-1] == expected[-1]:
-            lags += [heard - end for (heard, _), end in zip(moments, string.ends, strict=True)]
+            behind = [heard - end for (heard, _), end in zip(moments, string.ends, strict=True)]
+            lags += behind
+            followed += behind[: -max(DISTANCES)]
             aware += [done - end for (_, done), end in zip(moments, string.ends, strict=True)]
     if not lags:
         raise SystemExit("no string came out without a mistake: take a recognizer that has learned more")
     return {
         "word error rate": wer(expected, written),
         "lag": statistics.median(lags),
+        "lag before the last words": statistics.median(followed),
         "lag with computing": statistics.median(aware),
         "longest lag with computing": max(aware),
     }
@@ -153,11 +158,12 @@ def decoded(decoder: StreamDecoder[Any, Any, Any], samples: np.ndarray) -> tuple
 
 def table(found: dict[int, dict[str, float]], pace: float) -> list[str]:
     """The table of error rates and lags, and whether what was set before the first run came true."""
-    lines = ["| | words wrong | lag | with computing | longest |", "|---|---|---|---|---|"]
+    lines = ["| | words wrong | lag | before the last 3 | with computing | longest |", "|---|---|---|---|---|---|"]
     verdicts = []
     alone = found[ALONE]
     for k, result in found.items():
-        lags = [result[name] for name in ("lag", "lag with computing", "longest lag with computing")]
+        names = ("lag", "lag before the last words", "lag with computing", "longest lag with computing")
+        lags = [result[name] for name in names]
         name = f"and a translator that waits for {k}" if k else "recognizer"
         lines.append(f"| {name} | {result['word error rate']:.1%} | {' | '.join(f'{lag:.2f} s' for lag in lags)} |")
         if k:
