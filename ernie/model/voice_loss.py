@@ -26,6 +26,7 @@ USUAL_LOUDNESS = 0.1  # standard deviation of samples; the losses are those of a
 MIN_LOG_SCALE = -9.0  # lower bound of log standard deviations in the likelihood: a few 16-bit quantization steps
 _GUIDE_WIDTH = 0.2  # distance from the diagonal, as a share of the text, beyond which attention is penalized strongly
 _TINY = 1e-8  # added to a power before its square root
+_QUIET = 1e-3  # added to a magnitude before its logarithm
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,15 @@ def flow_loss(
 
 
 def spectral_distance(generated_NR: Tensor, samples_NR: Tensor, features: FeatureConfig) -> Tensor:
-    """Squared error of magnitude spectra, averaged over frequencies and frames; summed over the sequences."""
-    apart = magnitudes(generated_NR, features) - magnitudes(samples_NR, features)
-    return (apart * apart).mean([1, 2]).sum()
+    """Squared error of magnitude spectra plus absolute error of their logarithms.
+
+    Both are averaged over frequencies and frames, and summed over the sequences.  Without the second, after Yamamoto et
+    al., 2020 (arXiv 1910.11480), equation 5, only loud sound counts: silence came out as noise.
+    """
+    ours, theirs = (magnitudes(samples, features) for samples in (generated_NR, samples_NR))
+    squared = (ours - theirs) ** 2
+    logarithmic = (paddle.log(ours + _QUIET) - paddle.log(theirs + _QUIET)).abs()
+    return (squared + logarithmic).mean([1, 2]).sum()
 
 
 def magnitudes(samples_NR: Tensor, features: FeatureConfig) -> Tensor:

@@ -137,8 +137,21 @@ def test_magnitudes_are_those_of_windowed_spectra() -> None:
     other = normal(1, 500, seed=1)
     distance = spectral_distance(paddle.to_tensor(sound), paddle.to_tensor(other), features)
     other_windows = np.lib.stride_tricks.sliding_window_view(other[0], 128)[::32]
-    apart = expected - np.abs(np.fft.rfft(other_windows * np.hanning(128), 2 * (features.frequencies - 1)))
-    assert float(distance) == pytest.approx((apart**2).mean(), rel=1e-3)
+    others = np.abs(np.fft.rfft(other_windows * np.hanning(128), 2 * (features.frequencies - 1)))
+    logarithmic = np.abs(np.log(expected + 1e-3) - np.log(others + 1e-3))
+    assert float(distance) == pytest.approx(((expected - others) ** 2 + logarithmic).mean(), rel=1e-3)
+
+
+def test_noise_in_silence_is_far_from_it_however_loud_the_speech_beside_it_is() -> None:
+    features = FeatureConfig(rate=8000, window=0.016, hop=0.004, bins=BINS)
+    speech, silence, noise = 0.3 * normal(1, 400), 0.0003 * normal(1, 400, seed=1), 0.003 * normal(1, 400, seed=2)
+    recording, noisy, other = (
+        paddle.to_tensor(np.concatenate([speech, after], axis=1))
+        for after in (silence, noise, 0.0003 * normal(1, 400, seed=3))
+    )
+    assert float(spectral_distance(noisy, recording, features)) > 1.5 * float(
+        spectral_distance(other, recording, features)
+    )
 
 
 @paddle.no_grad()
