@@ -73,7 +73,7 @@ def likelihood_loss(
     context = head.wavenet.config.context
     input_NS = samples_NS if noise_NS is None else samples_NS + noise_NS * started_NS
     times = USUAL_LOUDNESS / head.wavenet.loudness
-    gaussian = head.wavenet(input_NS[:, :-1], conditioner_NSH[:, 1:]).scaled(times).at_least(MIN_LOG_SCALE)
+    gaussian = head.wavenet(input_NS[:, :-1], conditioner_NSH).scaled(times).at_least(MIN_LOG_SCALE)
     nats_NR = gaussian.nats(samples_NS[:, context:] * times) - math.log(times)  # of the samples as they are
     return _mean_inside(nats_NR, inside_NR)
 
@@ -99,9 +99,8 @@ def flow_loss(
     R = samples_NR.shape[1]
     generated_NS, flow_gaussian = head.flow(noise_NS, conditioner_NSH)
     generated_NS = generated_NS * started_NS[:, -generated_NS.shape[1] :]
-    conditioner_NSH = conditioner_NSH[:, -generated_NS.shape[1] :]
     times = USUAL_LOUDNESS / head.wavenet.loudness
-    wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH[:, 1:]).scaled(times)
+    wavenet_gaussian = head.wavenet(generated_NS[:, :-1], conditioner_NSH).scaled(times)
     flow_gaussian = flow_gaussian.last(R).scaled(times)
     total = _mean_inside(regularized_divergence(flow_gaussian, wavenet_gaussian, apart), inside_NR)
     if spectral:
