@@ -98,12 +98,20 @@ class SampleNetwork(Structure):
     ]
 
 
+class DilatedLayer(Structure):
+    """GatedLayer in src/dilated.h."""
+
+    _fields_ = [
+        *((name, c_long) for name in ("channels", "taps", "features", "skips", "dilation")),
+        *((name, _PTR) for name in ("mix", "mix_bias", "skip", "residual", "residual_bias")),
+    ]
+
+
 class WaveNet(Structure):
     """WaveNet in src/dilated.h."""
 
     _fields_ = [
-        *((name, c_long) for name in ("layers", "channels", "taps", "features", "skips", "outputs")),
-        *((name, _PTR) for name in ("dilations", "weights")),
+        *(("layers", c_long), ("layer", POINTER(DilatedLayer)), ("outputs", c_long)),
         *((name, _PTR) for name in ("first", "first_bias", "inner", "inner_bias", "out", "out_bias")),
     ]
 
@@ -128,7 +136,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "activate": (c_int, _PTR, _PTR, c_long),
     "activate_backward": (c_int, _PTR, _PTR, c_long, c_long, _PTR),
     "gate": (_PTR, c_long, c_long, _PTR),
-    "gate_backward": (_PTR, _PTR, c_long, c_long, _PTR),
+    "gated_forward": (POINTER(DilatedLayer), *(c_long,) * 4, _PTR, _PTR, c_int, *(_PTR,) * 3),
+    "gated_backward": (POINTER(DilatedLayer), *(c_long,) * 3, *(_PTR,) * 5),
     "gru_forward": (POINTER(Recurrence), *(_PTR,) * 5),
     "gru_backward": (POINTER(Recurrence), *(_PTR,) * 7),
     "draw": (POINTER(SampleNetwork), c_long, c_float, *(_PTR,) * 4),

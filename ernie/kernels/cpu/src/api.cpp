@@ -116,8 +116,13 @@ EXPORT const char* ernie_activate_backward(int activation, const float* u, float
 EXPORT const char* ernie_gate(const float* u, long T, long C, float* y) {
     return guarded([&] { gate(u, T, C, y); });
 }
-EXPORT const char* ernie_gate_backward(const float* u, const float* grad, long T, long C, float* du) {
-    return guarded([&] { gate_backward(u, grad, T, C, du); });
+EXPORT const char* ernie_gated_forward(const GatedLayer* layer, long N, long S, long A, long R, const float* x, const float* conditioner, int add,
+                                       float* inner, float* next, float* sums) {
+    return guarded([&] { gated_forward(*layer, N, S, A, R, x, conditioner, add, inner, next, sums); });
+}
+EXPORT const char* ernie_gated_backward(const GatedLayer* layer, long N, long S, long R, const float* inner, const float* grad,
+                                        const float* grad_next, float* grad_inner, float* grad_x) {
+    return guarded([&] { gated_backward(*layer, N, S, R, inner, grad, grad_next, grad_inner, grad_x); });
 }
 EXPORT const char* ernie_gru_forward(const Recurrence* r, const float* x, const float* U, const float* b, float* h, float* kept) {
     return guarded([&] { gru_forward(*r, x, U, b, h, kept); });

@@ -11,34 +11,67 @@ namespace {
 
 constexpr long TILE = 8 * ROWS;
 
-// The rows of a matrix of C columns, padded with zeros to W columns.
-std::vector<float> padded(const float* from, long rows, long C, long W) {
-    std::vector<float> found(size_t(rows * W));
-    for (long i = 0; i < rows; i++) std::copy_n(from + i * C, C, found.data() + i * W);
-    return found;
-}
+long tiles(long rows) { return (rows + TILE - 1) / TILE; }
 
-// The rows of two blocks of C columns: for every vector of columns, all its rows, those of the blocks side by side.
-std::vector<float> paired(const float* from, long rows, long C, long W) {
-    std::vector<float> found(size_t(2 * rows * W));
-    for (long c = 0; c < C; c++)
+// The right factor of a product, its N columns padded with zeros to whole SIMD vectors.
+struct Factor {
+    long K = 0, N = 0, W = 0;
+    std::vector<float> packed;
+
+    Factor() = default;
+    Factor(const float* from, long rows, long columns) : Factor(rows, columns) {
+        for (long k = 0; k < K; k++) std::copy_n(from + k * N, N, &packed[k * W]);
+    }
+    // The transpose of `columns` rows of a matrix that has `rows` columns.
+    static Factor transposed(const float* from, long rows, long columns) {
+        Factor found(rows, columns);
+        for (long n = 0; n < columns; n++)
+            for (long k = 0; k < rows; k++) found.packed[k * found.W + n] = from[n * rows + k];
+        return found;
+    }
+    // x (rows, K) times this, into or added to y, whose rows are W long.
+    void multiply(const float* x, long stride, long rows, float* y, bool add) const {
+        small_product<float>(x, stride, rows, packed.data(), W, W, K, y, W, add);
+    }
+    // The same for y (rows, N) without padding; `padded` holds as many rows with it.
+    void multiply(const float* x, long stride, long rows, float* y, bool add, float* padded) const {
+        if (W == N) return multiply(x, stride, rows, y, add);
+        multiply(x, stride, rows, padded, false);
         for (long i = 0; i < rows; i++)
-            for (long block = 0; block < 2; block++)
-                found[2 * (c / LANES * rows + i) * LANES + block * LANES + c % LANES] = from[(2 * i + block) * C + c];
-    return found;
-}
+            for (long c = 0; c < N; c += LANES) {
+                const Mask m = first(N - c);
+                const Vec product = load(padded + i * W + c);
+                store(y + i * N + c, add ? load(y + i * N + c, m) + product : product, m);
+            }
+    }
 
-struct Layer {
-    std::vector<float> mix, mix_bias, skip, residual, residual_bias;
-    long dilation;
+private:
+    Factor(long rows, long columns) : K(rows), N(columns), W(round_up(columns, LANES)), packed(size_t(rows * W)) {}
 };
 
-// Each row of x becomes the row y.
-void repeat(const std::vector<float>& y, long rows, float* x) {
-    const long W = long(y.size());
-    for (long i = 0; i < rows; i++)
-        for (long c = 0; c < W; c += LANES) store(x + i * W + c, load(y.data() + c));
+// The columns of gates: for each vector of channels all rows, with its columns of tanh and of sigmoid side by side.
+std::vector<float> paired(const float* from, long rows, long C) {
+    std::vector<float> found(size_t(2 * rows * round_up(C, LANES)));
+    for (long c = 0; c < C; c++)
+        for (long i = 0; i < rows; i++)
+            for (long half = 0; half < 2; half++)
+                found[2 * (c / LANES * rows + i) * LANES + half * LANES + c % LANES] = from[(2 * i + half) * C + c];
+    return found;
 }
+
+struct Forward {
+    GatedLayer of;
+    std::vector<float> mix, mix_bias;
+    Factor skip, residual, residual_bias;
+
+    explicit Forward(const GatedLayer& layer)
+        : of(layer),
+          mix(paired(layer.mix, layer.taps * layer.channels + layer.features, layer.channels)),
+          mix_bias(paired(layer.mix_bias, 1, layer.channels)),
+          skip(layer.skip, layer.channels, layer.skips) {
+        if (layer.residual) residual = {layer.residual, layer.channels, layer.channels}, residual_bias = {layer.residual_bias, 1, layer.channels};
+    }
+};
 
 // Columns of the gates' input: rows that are `stride` apart.
 struct Part {
@@ -46,9 +79,9 @@ struct Part {
     long stride, columns;
 };
 
-// M rows of tanh(a) sigmoid(b), from row i of the parts on, for a vector of channels; a and b stay in registers.
+// M rows of tanh(a) sigmoid(b) for the vector of channels at c; a and b stay in registers, and go to `inner` unless null.
 template <int M>
-void gated_rows(const std::vector<Part>& parts, long i, const float* mix, const float* bias, float* gated, long W) {
+void gate_rows(const std::vector<Part>& parts, long i, const float* mix, const float* bias, float* gated, long W, float* inner, long C, long c) {
     Vec a[M], b[M];
     for (int m = 0; m < M; m++) a[m] = load(bias), b[m] = load(bias + LANES);
     for (const Part& part : parts) {
@@ -61,84 +94,169 @@ void gated_rows(const std::vector<Part>& parts, long i, const float* mix, const 
             }
         }
     }
-    for (int m = 0; m < M; m++) store(gated + m * W, gate(a[m], b[m]));
-}
-
-template <int M>
-void gated_tile(long rows, const std::vector<Part>& parts, long i, const float* mix, const float* bias, float* gated, long W) {
-    if constexpr (M > 0) {
-        if (rows == M)
-            gated_rows<M>(parts, i, mix, bias, gated, W);
-        else
-            gated_tile<M - 1>(rows, parts, i, mix, bias, gated, W);
+    for (int m = 0; m < M; m++) store(gated + (i + m) * W + c, gate(a[m], b[m]));
+    if (!inner) return;
+    for (int m = 0; m < M; m++) {
+        store(inner + 2 * (i + m) * C + c, a[m], first(C - c));
+        store(inner + 2 * (i + m) * C + C + c, b[m], first(C - c));
     }
 }
 
+template <int M, class... Rest>
+void gate_some(long rows, const std::vector<Part>& parts, long i, Rest... rest) {
+    if constexpr (M > 0) {
+        if (rows == M)
+            gate_rows<M>(parts, i, rest...);
+        else
+            gate_some<M - 1>(rows, parts, i, rest...);
+    }
+}
+
+// What a thread needs for a tile.
+struct Tile {
+    std::vector<Part> parts;
+    std::vector<float> gated, padded;
+    explicit Tile(const GatedLayer& layer)
+        : parts(layer.taps + 1),
+          gated(TILE * round_up(layer.channels, LANES)),
+          padded(TILE * round_up(std::max(layer.channels, layer.skips), LANES)) {}
+};
+
+// The rows of a layer's output from `from` on, of P; `conditioner` begins with the row of the first of them.
+void forward_tile(const Forward& layer, Tile& tile, long from, long P, long R, const float* x, const float* conditioner, bool add, float* inner,
+                  float* next, float* sums) {
+    const GatedLayer& of = layer.of;
+    const long C = of.channels, W = round_up(C, LANES), H = of.features, K = of.skips, inputs = of.taps * C + H;
+    const long rows = std::min(TILE, P - from);
+    for (long tap = 0; tap < of.taps; tap++) tile.parts[tap] = {x + (from + tap * of.dilation) * C, C, C};
+    tile.parts[of.taps] = {conditioner + from * H, H, H};
+    for (long c = 0; c < W; c += LANES)
+        for (long i = 0; i < rows; i += ROWS)
+            gate_some<ROWS>(std::min<long>(ROWS, rows - i), tile.parts, i, layer.mix.data() + 2 * c * inputs, layer.mix_bias.data() + 2 * c,
+                            tile.gated.data(), W, inner ? inner + 2 * from * C : nullptr, C, c);
+    const long unseen = std::min(rows, std::max(0L, P - R - from));  // rows before the first output
+    layer.skip.multiply(tile.gated.data() + unseen * W, W, rows - unseen, sums + (from + unseen - (P - R)) * K, add, tile.padded.data());
+    if (!next) return;
+    for (long i = from; i < from + rows; i++)
+        for (long c = 0; c < C; c += LANES) {
+            const Mask m = first(C - c);
+            store(next + i * C + c, load(x + (i + of.shift()) * C + c, m) + load(&layer.residual_bias.packed[c]), m);
+        }
+    layer.residual.multiply(tile.gated.data(), W, rows, next + from * C, true, tile.padded.data());
+}
+
 void rectify(float* x, long count) {
-    for (long i = 0; i < count; i += LANES) store(x + i, max(zero(), load(x + i)));
+    for (long i = 0; i < count; i += LANES) store(x + i, max(zero(), load(x + i, first(count - i))), first(count - i));
+}
+
+// Each of the rows of y becomes the bias.
+void repeat(const Factor& bias, long rows, float* y) {
+    for (long i = 0; i < rows; i++) std::copy_n(bias.packed.data(), bias.W, y + i * bias.W);
 }
 
 }  // namespace
 
-void wavenet(const WaveNet& net, long S, const float* samples, const float* conditioner, float* outputs) {
-    const long C = net.channels, H = net.features, K = net.skips, O = net.outputs, I = net.taps * C + H;
-    const long W = round_up(C, LANES), KW = round_up(K, LANES), OW = round_up(O, LANES);
-    std::vector<Layer> layers;
-    long R = S;
-    for (long l = 0; l < net.layers; l++) {
-        const float* const* w = net.weights + 5 * l;
-        layers.push_back({paired(w[0], I, C, W), paired(w[1], 1, C, W), padded(w[2], C, K, KW), {}, {}, long(net.dilations[l])});
-        if (w[3]) layers[l].residual = padded(w[3], C, C, W), layers[l].residual_bias = padded(w[4], 1, C, W);
-        R -= (net.taps - 1) * layers[l].dilation;
+void gated_forward(const GatedLayer& of, long N, long S, long A, long R, const float* x, const float* conditioner, bool add, float* inner,
+                   float* next, float* sums) {
+    const Forward layer(of);
+    const long C = of.channels, P = S - of.shift();
+#pragma omp parallel if (N * P * C > FEW)
+    {
+        Tile tile(of);
+#pragma omp for schedule(static)
+        for (long t = 0; t < N * tiles(P); t++) {
+            const long n = t / tiles(P), from = t % tiles(P) * TILE;
+            forward_tile(layer, tile, from, P, R, x + n * S * C, conditioner + (n * A + A - P) * of.features, add, inner + 2 * n * P * C,
+                         next ? next + n * P * C : nullptr, sums + n * R * of.skips);
+        }
     }
-    const auto first = padded(net.first, 1, C, W), first_bias = padded(net.first_bias, 1, C, W);
-    const auto inner = padded(net.inner, K, K, KW), inner_bias = padded(net.inner_bias, 1, K, KW);
-    const auto out = padded(net.out, K, O, OW), out_bias = padded(net.out_bias, 1, O, OW);
-    const std::unique_ptr<float[]> vectors(new float[size_t(2 * S * W)]), summed(new float[size_t(R * KW)]);
+}
+
+void gated_backward(const GatedLayer& of, long N, long S, long R, const float* inner, const float* grad, const float* grad_next, float* grad_inner,
+                    float* grad_x) {
+    const long C = of.channels, W = round_up(C, LANES), K = of.skips, P = S - of.shift();
+    const Factor skip = Factor::transposed(of.skip, K, C);
+    const Factor residual = grad_next ? Factor::transposed(of.residual, C, C) : Factor();
+    std::vector<Factor> taps;
+    for (long tap = 0; grad_x && tap < of.taps; tap++) taps.push_back(Factor::transposed(of.mix + 2 * tap * C * C, 2 * C, C));
+#pragma omp parallel if (N * P * C > FEW)
+    {
+        std::vector<float> memory(TILE * W);
+        float* const tile = memory.data();
+#pragma omp for schedule(static)
+        for (long t = 0; t < N * tiles(P); t++) {
+            const long n = t / tiles(P), from = t % tiles(P) * TILE, rows = std::min(TILE, P - from);
+            const long unseen = std::min(rows, std::max(0L, P - R - from));
+            std::fill_n(tile, unseen * W, 0.f);
+            skip.multiply(grad + (n * R + from + unseen - (P - R)) * K, K, rows - unseen, tile + unseen * W, false);
+            if (grad_next) residual.multiply(grad_next + (n * P + from) * C, C, rows, tile, true);
+            for (long i = 0; i < rows; i++)
+                for (long c = 0; c < C; c += LANES) {
+                    const Mask m = first(C - c);
+                    const long at = 2 * (n * P + from + i) * C + c;
+                    const Vec a = tanh(load(inner + at, m)), b = sigmoid(load(inner + at + C, m)), d = load(tile + i * W + c);
+                    store(grad_inner + at, d * b * (all(1.f) - a * a), m);
+                    store(grad_inner + at + C, d * a * b * (all(1.f) - b), m);
+                }
+        }
+#pragma omp for schedule(static)
+        for (long t = 0; t < (grad_x ? N * tiles(S) : 0); t++) {
+            const long n = t / tiles(S), from = t % tiles(S) * TILE, rows = std::min(TILE, S - from);
+            for (long i = 0; i < rows; i++)
+                for (long c = 0; c < W; c += LANES) {
+                    const long row = from + i - of.shift();
+                    store(tile + i * W + c, grad_next && row >= 0 ? load(grad_next + (n * P + row) * C + c, first(C - c)) : zero());
+                }
+            for (long tap = 0; tap < of.taps; tap++) {  // of rows that saw these
+                const long offset = tap * of.dilation, begin = std::max(from, offset), end = std::min(from + rows, offset + P);
+                if (begin < end)
+                    taps[tap].multiply(grad_inner + 2 * (n * P + begin - offset) * C, 2 * C, end - begin, tile + (begin - from) * W, true);
+            }
+            for (long i = 0; i < rows; i++)
+                for (long c = 0; c < C; c += LANES) store(grad_x + (n * S + from + i) * C + c, load(tile + i * W + c), first(C - c));
+        }
+    }
+}
+
+void wavenet(const WaveNet& net, long S, const float* samples, const float* conditioner, float* outputs) {
+    const long C = net.layer->channels, K = net.layer->skips, O = net.outputs;
+    std::vector<Forward> layers;
+    long R = S;
+    for (long l = 0; l < net.layers; l++) layers.emplace_back(net.layer[l]), R -= net.layer[l].shift();
+    const Factor inner(net.inner, K, K), inner_bias(net.inner_bias, 1, K), out(net.out, K, O), out_bias(net.out_bias, 1, O);
+    const std::unique_ptr<float[]> vectors(new float[size_t(2 * S * C)]), summed(new float[size_t(R * K)]);
     float* const sums = summed.get();
 #pragma omp parallel if (S * C > FEW)
     {
-        std::vector<Part> parts(net.taps + 1);
-        std::vector<float> gated(TILE * W), hidden(TILE * KW), last(TILE * OW);
-        float *now = vectors.get(), *next = now + S * W;
+        Tile tile(*net.layer);
+        std::vector<float> hidden(TILE * inner.W), last(TILE * out.W);
+        float *now = vectors.get(), *next = now + S * C;
 #pragma omp for schedule(static)
         for (long s = 0; s < S; s++)
-            for (long c = 0; c < W; c += LANES)
-                store(now + s * W + c, fma(all(samples[s]), load(first.data() + c), load(first_bias.data() + c)));
-        long length = S;
-        for (const Layer& layer : layers) {
-            const long shift = (net.taps - 1) * layer.dilation;
-            length -= shift;
-#pragma omp for schedule(static)
-            for (long from = 0; from < length; from += TILE) {
-                const long rows = std::min(TILE, length - from);
-                for (long tap = 0; tap < net.taps; tap++) parts[tap] = {now + (from + tap * layer.dilation) * W, W, C};
-                parts[net.taps] = {conditioner + (S - length + from) * H, H, H};
-                for (long c = 0; c < W; c += LANES)
-                    for (long i = 0; i < rows; i += ROWS)
-                        gated_tile<ROWS>(std::min<long>(ROWS, rows - i), parts, i, layer.mix.data() + 2 * c * I,
-                                         layer.mix_bias.data() + 2 * c, gated.data() + i * W + c, W);
-                const long unseen = std::min(rows, std::max(0L, length - R - from));  // rows before the first output
-                small_product<float>(gated.data() + unseen * W, W, rows - unseen, layer.skip.data(), KW, KW, C,
-                                     sums + (from + unseen - (length - R)) * KW, KW, &layer != layers.data());
-                if (layer.residual.empty()) continue;
-                for (long i = from; i < from + rows; i++)
-                    for (long c = 0; c < W; c += LANES)
-                        store(next + i * W + c, load(now + (i + shift) * W + c) + load(layer.residual_bias.data() + c));
-                small_product<float>(gated.data(), W, rows, layer.residual.data(), W, W, C, next + from * W, W, true);
+            for (long c = 0; c < C; c += LANES) {
+                const Mask m = first(C - c);
+                store(now + s * C + c, fma(all(samples[s]), load(net.first + c, m), load(net.first_bias + c, m)), m);
             }
+        long P = S;
+        for (const Forward& layer : layers) {
+            P -= layer.of.shift();
+            const float* const given = conditioner + (S - P) * layer.of.features;
+            float* const to = layer.of.residual ? next : nullptr;
+#pragma omp for schedule(static)
+            for (long t = 0; t < tiles(P); t++)
+                forward_tile(layer, tile, t * TILE, P, R, now, given, &layer != layers.data(), nullptr, to, sums);
             std::swap(now, next);
         }
 #pragma omp for schedule(static)
-        for (long from = 0; from < R; from += TILE) {
-            const long rows = std::min(TILE, R - from);
-            rectify(sums + from * KW, rows * KW);
+        for (long t = 0; t < tiles(R); t++) {
+            const long from = t * TILE, rows = std::min(TILE, R - from);
+            rectify(sums + from * K, rows * K);
             repeat(inner_bias, rows, hidden.data());
-            small_product<float>(sums + from * KW, KW, rows, inner.data(), KW, KW, K, hidden.data(), KW, true);
-            rectify(hidden.data(), rows * KW);
+            inner.multiply(sums + from * K, K, rows, hidden.data(), true);
+            rectify(hidden.data(), rows * inner.W);
             repeat(out_bias, rows, last.data());
-            small_product<float>(hidden.data(), KW, rows, out.data(), OW, OW, K, last.data(), OW, true);
-            for (long i = 0; i < rows; i++) std::copy_n(last.data() + i * OW, O, outputs + (from + i) * O);
+            out.multiply(hidden.data(), inner.W, rows, last.data(), true);
+            for (long i = 0; i < rows; i++) std::copy_n(last.data() + i * out.W, O, outputs + (from + i) * O);
         }
     }
 }

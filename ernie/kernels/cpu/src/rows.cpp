@@ -122,18 +122,6 @@ void gate(const float* u, long T, long C, float* y) {
         }
 }
 
-void gate_backward(const float* u, const float* grad, long T, long C, float* du) {
-#pragma omp parallel for schedule(static) if (T * C > FEW)
-    for (long t = 0; t < T; t++)
-        for (long i = 0; i < C; i += LANES) {
-            Mask m = first(C - i);
-            const long at = 2 * t * C + i;
-            Vec a = tanh(load(u + at, m)), b = sigmoid(load(u + at + C, m)), d = load(grad + t * C + i, m);
-            store(du + at, d * b * (all(1.f) - a * a), m);
-            store(du + at + C, d * a * b * (all(1.f) - b), m);
-        }
-}
-
 template <class E>
 void add_norm(const float* residual, const E* x, const float* gain, const float* offset, float epsilon, const Dropout& dropout,
               long T, long D, float* y, E* y_low, E* normal, float* inverse) {

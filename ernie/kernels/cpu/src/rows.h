@@ -49,9 +49,8 @@ inline Vec gate(Vec a, Vec b) {
     return (all(1.f) - u) / ((all(1.f) + u) * (all(1.f) + v));
 }
 
-// y = tanh(a) sigmoid(b), where a and b are the halves of each row of u (T, 2 C); and the gradient of u.
+// y = tanh(a) sigmoid(b), where a and b are the halves of each row of u (T, 2 C).
 void gate(const float* u_TC2, long T, long C, float* y_TC);
-void gate_backward(const float* u_TC2, const float* grad_TC, long T, long C, float* du_TC2);
 
 // y = LayerNorm(residual + dropout(x)); any of residual, x, y, y_low may be null.  Ba et al. (2016), arXiv 1607.06450.
 // Saved for the backward pass: the normalized vectors before gain and offset, and 1 / the standard deviation.
