@@ -46,4 +46,6 @@ void test_rows(const Library&);
 template <class E>
 void test_adamw(const Library&);
 template <class E>
+void test_dilated(const Library&);
+template <class E>
 void test_stack(const Library&);

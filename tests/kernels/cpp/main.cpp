@@ -23,6 +23,7 @@ void test_all(const Library& library, const char* path) {
     test_rows<E>(library);
     test_tables<E>(library);
     test_adamw<E>(library);
+    test_dilated<E>(library);
     if (!std::strstr(path, "avx2")) test_stack<E>(library);  // which uses oneDNN there
 }
 
