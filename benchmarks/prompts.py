@@ -1,6 +1,6 @@
 """How well are the prompts of a telephone system recognized, letter by letter?
 
-  python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--epochs 150]
+  python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--epochs 60]
 
 DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Only prompts
 that consist of words are used: of ten, eight for training, the ninth to choose the weight of the language model, the
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--pretrained", type=Path, metavar="RUN")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
-    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     name = f"epochs-{arguments.epochs}"
