@@ -39,8 +39,8 @@ def wavenet(
     array = (DilatedLayer * len(structures))(*structures)
     network = WaveNet(len(structures), array, outs, *(weight.data_ptr() for weight in ends))
     outputs = empty([N, S - sum(map(_shift, structures)), outs])
+    rows = (_Rows(samples_NS.unsqueeze(-1)), _Rows(conditioner_NAH, A - S), _Rows(outputs))
     for n in range(N):
-        rows = (_Rows(samples_NS.unsqueeze(-1)), _Rows(conditioner_NAH, A - S), _Rows(outputs))
         loaded().call("wavenet", byref(network), S, *(of_tensor.address(n) for of_tensor in rows))
     return outputs
 
@@ -151,14 +151,15 @@ class _Stack(PyLayer):
             x, inner = kept[2 * number : 2 * number + 2]
             layer = _structure(_layers(weights)[number], H, ctx.dilations[number])
             length, C, taps = inner.shape[1], x.shape[2], layer.taps
-            if d_skip is not None or (d_residual is not None and d_output is not None):
+            if d_skip is not None or d_residual is not None:
                 gated = _gated(inner)
-                if d_skip is not None:
-                    _add_weight_grad(_Rows(gated, length - R), _Rows(grad), _Block(d_skip, 0, C), R)
-                if d_residual is not None and d_output is not None:
+            if d_skip is not None:
+                _add_weight_grad(_Rows(gated, length - R), _Rows(grad), _Block(d_skip, 0, C), R)
+            if d_output is not None:  # not the last layer, which has no residual
+                if d_residual is not None:
                     _add_weight_grad(_Rows(gated), _Rows(d_output), _Block(d_residual, 0, C), length)
-            if d_residual_bias is not None and d_output is not None:
-                paddle.assign(column_sum(d_output.reshape([-1, C])), d_residual_bias)
+                if d_residual_bias is not None:
+                    paddle.assign(column_sum(d_output.reshape([-1, C])), d_residual_bias)
             d_inner, d_x = empty(inner.shape), None if number == 0 and ctx.frozen[0] else empty(x.shape)
             loaded().call(
                 *("gated_backward", byref(layer), N, x.shape[1], R, inner.data_ptr(), grad.data_ptr()),
