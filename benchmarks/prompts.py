@@ -1,18 +1,21 @@
 """How well are the prompts of a telephone system recognized, letter by letter?
 
-  python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--epochs 60]
+  python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--arms fresh]
 
 DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Only prompts
 that consist of words are used: of ten, eight for training, the ninth to choose the weight of the language model, the
 tenth for testing.  An encoder of 3 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
 `pretrained` starts with the layers of RUN, an encoder of that shape which was pretrained on text, such as
-`de-en/knows-1` of benchmarks/translation.py.  Each is decoded in three ways: the likeliest letter of each vector, a
-beam of 16 hypotheses, and the beam with a six-gram language model of letters, trained on the transcripts of the
-training prompts.  Finished work is kept, so that an interrupted command resumes where it stopped; the results of each
-arm are a small file under `--records` (by default in OUTPUT), and the table shows all files.
+`de-en/knows-1` of benchmarks/translation.py.  `sentences first` is trained on other sentences in another voice before,
+those of speech_arctic_fraser (likewise, 16 kHz), and continues with all that was learned; `sentences too` is trained on
+both at once.  Each is decoded in three ways: the likeliest letter of each vector, a beam of 16 hypotheses, and the beam
+with a six-gram language model of letters, trained on the transcripts of the training prompts.  Finished work is kept,
+so that an interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by
+default in OUTPUT), and the table shows all files.
 
 Set before the first run: with the language model at least a fifth fewer words are wrong than by the likeliest letters.
-The effect of pretraining is reported, whatever its sign.
+The effect of pretraining on text is reported, whatever its sign.  Set before the first run of the other two: with
+sentences first, or too, at least a tenth fewer letters are wrong.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evidence import cached_record, read_records_of
+from evidence import cached_record, read_records_of, slug
 from fine_tuned import fine_tuned, letter_pieces, untrained_small
 from recognition import AUGMENT, read_table
 
@@ -38,11 +42,12 @@ from tasks.downstream.transcribe import Transcribe
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz'"
 SHAPE = {"layers": 3, "hidden_size": 256, "heads": 4, "intermediate_size": 1024, "max_positions": 512}
-ARMS = ("fresh", "pretrained")
+ARMS = ("fresh", "pretrained", "sentences first", "sentences too")
 LONGEST = 14.0  # seconds
 BEAM, ORDER = 16, 6
 LANGUAGE_WEIGHTS = (0.2, 0.4, 0.6, 0.8)  # one of which is chosen on dev
 FEWER = 0.2  # share of the wrong words that a language model corrects
+HEARD = 0.1  # share of the wrong letters that sentences in another voice correct
 
 
 def main() -> None:
@@ -53,46 +58,71 @@ def main() -> None:
     parser.add_argument("--pretrained", type=Path, metavar="RUN")
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     parser.add_argument("--records", type=Path, metavar="DIR")
     arguments = parser.parse_args()
     name = f"epochs-{arguments.epochs}"
-    records = (arguments.records or arguments.output / "records") / name
+    runs, records = arguments.output / name, (arguments.records or arguments.output / "records") / name
     prompts = write_splits(arguments.data / "speech_asterisk_en", arguments.output / "prompts")
     language = language_model(prompts, arguments.output / "letters.arpa")
-    encoders = {"fresh": initial_encoder(arguments.output / "fresh")}
-    if arguments.pretrained:
-        encoders["pretrained"] = pretrained(arguments.pretrained, encoders["fresh"], arguments.output / "knows")
+    fresh = initial_encoder(arguments.output / "fresh")
+    arms = [arm for arm in arguments.arms if arm != "pretrained" or arguments.pretrained]
+    if {"sentences first", "sentences too"} & {*arms}:
+        write_sentences(arguments.data / "speech_arctic_fraser", prompts)
 
     def record(arm: str, seed: int) -> dict[str, Any]:
-        task = {"kind": "transcribe", "augment": AUGMENT}
-        data = {split: str(prompts / f"{split}.tsv") for split in ("train", "dev")}
-        run = arguments.output / name / f"{arm}-{seed}"
-        fine_tuned(run, encoders[arm], task, data, seed, epochs=arguments.epochs, batch=16)
+        def trained(name: str, train: str, model: Path, head: str = "new") -> Path:
+            task = {"kind": "transcribe", "augment": AUGMENT}
+            data = {"train": str(prompts / f"{train}.tsv"), "dev": str(prompts / "dev.tsv")}
+            run = runs / f"{slug(name)}-{seed}"
+            return fine_tuned(run, model, task, data, seed, head, epochs=arguments.epochs, batch=16)
+
+        model, head = fresh, "new"
+        if arm == "pretrained":
+            model = pretrained(arguments.pretrained, fresh, arguments.output / "knows")
+        if arm == "sentences first":
+            model, head = trained("sentences", "sentences", fresh), "keep"
+        run = trained(arm, "both" if arm == "sentences too" else "train", model, head)
         return error_rates(run, prompts, language)
 
     for seed in arguments.seeds:
-        for arm in encoders:
-            cached_record(records / f"{arm}-{seed}.json", partial(record, arm, seed))
-    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, arm))}))
+        for arm in arms:
+            cached_record(records / f"{slug(arm)}-{seed}.json", partial(record, arm, seed))
+    print(table({arm: of_arm for arm in ARMS if (of_arm := read_records_of(records, slug(arm)))}))
 
 
 def write_splits(source: Path, folder: Path) -> Path:
     """Write a table for each split, of the prompts that consist of words."""
     if not (folder / "test.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        lines: dict[str, list[str]] = {split: ["audio\ttext"] for split in ("train", "dev", "test")}
-        count = 0
-        for line in (source / "metadata.tsv").read_text(encoding="utf-8").splitlines():
-            name, text, seconds = line.split("\t")
-            words = " ".join(re.sub(r"[^a-z']+", " ", text.lower().replace("’", "'")).split())
-            if re.search(r"[0-9\[<]", text) or not words or float(seconds) > LONGEST:
-                continue
-            split = {8: "dev", 9: "test"}.get(count % 10, "train")
-            lines[split].append(f"{(source / 'flac' / f'{name}.flac').resolve()}\t{words}")
-            count += 1
+        lines: dict[str, list[str]] = {split: [] for split in ("train", "dev", "test")}
+        for count, line in enumerate(spoken(source)):
+            lines[{8: "dev", 9: "test"}.get(count % 10, "train")].append(line)
         for split, of_split in lines.items():
-            (folder / f"{split}.tsv").write_text("\n".join(of_split) + "\n", encoding="utf-8")
+            write_table(folder / f"{split}.tsv", of_split)
     return folder
+
+
+def write_sentences(source: Path, folder: Path) -> None:
+    """Write a table of sentences, and one of them and the prompts to train on."""
+    sentences = list(spoken(source))
+    write_table(folder / "sentences.tsv", sentences)
+    prompts = (folder / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    write_table(folder / "both.tsv", [*prompts, *sentences])
+
+
+def spoken(source: Path) -> Iterator[str]:
+    """Yield the lines of a table, of what consists of words."""
+    for line in (source / "metadata.tsv").read_text(encoding="utf-8").splitlines():
+        name, text, seconds = line.split("\t")
+        words = " ".join(re.sub(r"[^a-z']+", " ", text.lower().replace("’", "'")).split())
+        if not re.search(r"[0-9\[<]", text) and words and float(seconds) <= LONGEST:
+            yield f"{(source / 'flac' / f'{name}.flac').resolve()}\t{words}"
+
+
+def write_table(file: Path, lines: list[str]) -> None:
+    """Write a table of sound files and their texts."""
+    file.write_text("\n".join(["audio\ttext", *lines]) + "\n", encoding="utf-8")
 
 
 def language_model(prompts: Path, file: Path) -> Path:
@@ -162,6 +192,10 @@ def table(found: dict[str, list[dict[str, Any]]]) -> str:
         )
         verdict = "as expected" if fewer >= FEWER else "not as expected"
         verdicts.append(f"- {arm}: with the language model {fewer:.0%} fewer words are wrong: {verdict}")
+        if arm.startswith("sentences") and "fresh" in found:
+            wrong = [statistics.median(s["likeliest letters"]["cer"] for s in found[each]) for each in (arm, "fresh")]
+            verdict = "as expected" if 1 - wrong[0] / wrong[1] >= HEARD else "not as expected"
+            verdicts.append(f"- {arm}: {1 - wrong[0] / wrong[1]:.0%} fewer letters are wrong: {verdict}")
     return "\n".join([*lines, "", *verdicts])
 
 

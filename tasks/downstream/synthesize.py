@@ -307,7 +307,7 @@ class Synthesize(SoundTask):
         with self._inference_mode(head.decoder):
             predictions, text, frames_NFM, steps = self.teacher_forced(head, hidden_TD, batch)
         states_NFD = predictions.states
-        if not self.end_to_end:  # the vocoder learns from what it is given in synthesis: states without dropout
+        if not self.end_to_end and self.vocoder == "wavenet":  # it learns from states as in synthesis, without dropout
             with paddle.no_grad(), evaluating(head.decoder):
                 states_NFD = self.teacher_forced(head, hidden_TD, batch)[0].states
         total = self.sound_loss(head, states_NFD, steps, batch)
