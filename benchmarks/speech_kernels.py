@@ -41,7 +41,7 @@ from ernie.model.wavenet import Flow, WaveNet
 UNITS, SEQUENCES = (128, 256, 512, 1024), (1, 4, 16, 64)
 SAMPLES = ((1, 4000), (8, 4000), (8, 16000))  # sequences, and output samples of each
 GENERATED = 2000  # samples, one by one
-FLOWS = ((4, 32), (4, 16), (2, 16))  # networks and their channels: the default, and smaller ones
+FLOWS = ((4, 32), (4, 16), (3, 16), (2, 16))  # networks and their channels: the default, and smaller ones
 RATE = 8000  # samples of a second
 CHANNELS, FEATURES, TAPS, DILATIONS = 64, 32, 2, (1, 2, 4, 8, 16, 32, 64, 128) * 2
 

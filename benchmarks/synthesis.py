@@ -5,14 +5,14 @@
 DATA has speech_fsdd/recordings/DIGIT_SPEAKER_NUMBER.wav (Free Spoken Digit Dataset, 8 kHz). Voices are trained, letter
 by letter, on strings of 2 to 5 digits of one speaker from recordings 5 to 24, and tested on strings from recordings 0
 to 4. `wavenet` is a whole voice, and so is `phonemes`, whose input is the pronunciation of words
-(nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so is
-`short flow`, with half as many networks of half as many channels; `no apart` is a short flow without the regularization
-of the divergence, and `no spectra` one without the loss on spectra. --epochs are those of the first two and of the
-flows. RUN is a run of benchmarks/recognition.py, trained on recordings of all speakers and on no synthetic sound: it
-recognizes the voice's speech, the recordings of the same strings and, to find out which half of a voice is at fault,
-sound made from the decoder's frames by Griffin and Lim's method (1984) in place of the vocoder. Finished work is kept,
-so that an interrupted command resumes where it stopped; the results of each arm are a small file under `--records` (by
-default in OUTPUT).
+(nltk_corpora/cmudict.zip); `flow` is distilled from the voice of the former to generate all samples at once, and so are
+`middle flow` and `short flow`, with three and two instead of four networks of half as many channels; `no apart` is a
+short flow without the regularization of the divergence, and `no spectra` one without the loss on spectra. --epochs are
+those of the first two and of the flows. RUN is a run of benchmarks/recognition.py, trained on recordings of all
+speakers and on no synthetic sound: it recognizes the voice's speech, the recordings of the same strings and, to find
+out which half of a voice is at fault, sound made from the decoder's frames by Griffin and Lim's method (1984) in place
+of the vocoder. Finished work is kept, so that an interrupted command resumes where it stopped; the results of each arm
+are a small file under `--records` (by default in OUTPUT).
 
 Set before the first run: held-out samples have a likelihood at least 0.2 nats better than by linear prediction of order
 16; the flow is at least 20 times as fast as the WaveNet, and its spectra, of the same frames, are at most 1.3 times as
@@ -61,12 +61,14 @@ CROP = 0.15  # seconds of each string whose samples are trained on in a step: fe
 STRINGS = {"train": 1200, "dev": 1, "test": 40}
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
 SMALL = {"vocoder": "flow", "voice": {"flows": 2, "flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}}}
-FLOWS = ("flow", "short flow")  # of which much is expected
+MIDDLE = {**SMALL, "voice": {**SMALL["voice"], "flows": 3}}
+FLOWS = ("flow", "middle flow", "short flow")  # of which much is expected
 ARMS: dict[str, dict[str, Any]] = {
     "wavenet": {},
     "end to end": {"end_to_end": True},
     "phonemes": {},
     "flow": {"vocoder": "flow"},
+    "middle flow": MIDDLE,
     "short flow": SMALL,
     "no apart": {**SMALL, "apart": 0.0},
     "no spectra": {**SMALL, "spectral": 0.0},
