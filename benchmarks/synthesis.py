@@ -60,7 +60,10 @@ TESTED = range(5)  # numbers of the test recordings
 CROP = 0.15  # seconds of each string whose samples are trained on in a step: few, so that the decoder gets many steps
 STRINGS = {"train": 1200, "dev": 1, "test": 40}
 SHAPE: dict[str, Any] = {"layers": 2, "hidden_size": 128, "heads": 4, "intermediate_size": 512, "max_positions": 128}
-SMALL = {"vocoder": "flow", "voice": {"flows": 2, "flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}}}
+SMALL: dict[str, Any] = {
+    "vocoder": "flow",
+    "voice": {"flows": 2, "flow": {"channels": 16, "stacks": 1, "depth": 8, "taps": 3}},
+}
 MIDDLE = {**SMALL, "voice": {**SMALL["voice"], "flows": 3}}
 FLOWS = ("flow", "middle flow", "short flow")  # of which much is expected
 ARMS: dict[str, dict[str, Any]] = {
