@@ -3,8 +3,8 @@
   python benchmarks/prompts.py --data DATA --output runs/prompts [--pretrained RUN] [--seeds 0 1 2] [--arms fresh]
 
 DATA has speech_asterisk_en (metadata.tsv, flac/NAME.flac: the prompts of Asterisk in one voice, 8 kHz).  Only prompts
-that consist of words are used: of ten, eight for training, the ninth to choose the weight of the language model, the
-tenth for testing.  An encoder of 3 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
+that consist of words are used: of ten texts, eight for training, the ninth to choose the weight of the language model,
+the tenth for testing.  An encoder of 3 layers of 256 is trained with CTC over letters: `fresh` is untrained before,
 `pretrained` starts with the layers of RUN, an encoder of that shape which was pretrained on text, such as
 `de-en/knows-1` of benchmarks/translation.py.  `sentences first` is trained on other sentences in another voice before,
 those of speech_arctic_fraser (likewise, 16 kHz), and continues with all that was learned; `sentences too` is trained on
@@ -92,12 +92,15 @@ def main() -> None:
 
 
 def write_splits(source: Path, folder: Path) -> Path:
-    """Write a table for each split, of the prompts that consist of words."""
+    """Write a table for each split, of the prompts that consist of words; no two splits share a text."""
     if not (folder / "test.tsv").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         lines: dict[str, list[str]] = {split: [] for split in ("train", "dev", "test")}
-        for count, line in enumerate(spoken(source)):
-            lines[{8: "dev", 9: "test"}.get(count % 10, "train")].append(line)
+        splits: dict[str, str] = {}  # by text: some were recorded several times
+        for line in spoken(source):
+            text = line.split("\t")[1]
+            split = splits.setdefault(text, {8: "dev", 9: "test"}.get(len(splits) % 10, "train"))
+            lines[split].append(line)
         for split, of_split in lines.items():
             write_table(folder / f"{split}.tsv", of_split)
     return folder

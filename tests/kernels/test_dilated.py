@@ -135,11 +135,14 @@ def test_frozen_inputs_get_no_gradient_and_others_are_unchanged(frozen: tuple[in
 
 
 @needs_kernels
-def test_saturated_gates_are_one_and_zero() -> None:
+def test_saturated_gates_are_what_tanh_times_sigmoid_is() -> None:
     values, _ = random_inputs(1, 1, (1,), 3)
-    values[3] = np.array([-1e4, 1e4], np.float32)
-    found = stack(*(paddle.to_tensor(value) for value in values), dilations=(1,))
-    np.testing.assert_allclose(found.numpy(), np.broadcast_to(-values[4], found.shape), rtol=1e-6)
+    for a in (-1e4, -60, -44, -43, -20, -9, 0.5, 44, 1e4):
+        for b in (-1e4, -60, -30, -3, -1.6, 0, 2, 44, 1e4):
+            values[3] = np.array([a, b], np.float32)
+            found = stack(*(paddle.to_tensor(value) for value in values), dilations=(1,))
+            gate = np.tanh(a) / (1 + np.exp(-max(b, -700.0)))
+            np.testing.assert_allclose(found.numpy(), np.broadcast_to(gate * values[4], found.shape), 1e-5, 1e-12)
 
 
 def test_too_few_samples_for_one_output_are_an_error() -> None:

@@ -43,9 +43,10 @@ void activate_backward(Activation, const E* u_TF, E* grad_TF, long T, long F, fl
 // The argument is clamped to the range of exp: at -87 the sigmoid is practically zero.
 inline Vec sigmoid(Vec x) { return all(1.f) / (all(1.f) + exp(zero() - max(all(-87.f), x))); }
 inline Vec tanh(Vec x) { return fma(sigmoid(x + x), all(2.f), all(-1.f)); }
-// tanh(a) sigmoid(b), with one division for both.
+// tanh(a) sigmoid(b), with one division for both.  At a = -20 tanh is -1 already, and the product below is finite unless
+// the sigmoid is practically zero.
 inline Vec gate(Vec a, Vec b) {
-    const Vec u = exp(zero() - max(all(-87.f), a + a)), v = exp(zero() - max(all(-87.f), b));
+    const Vec u = exp(zero() - max(all(-40.f), a + a)), v = exp(zero() - max(all(-87.f), b));
     return (all(1.f) - u) / ((all(1.f) + u) * (all(1.f) + v));
 }
 
