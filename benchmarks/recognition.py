@@ -216,7 +216,7 @@ def streamed(model: FinetunedModel, file: Path) -> tuple[str, float, list[float]
         text += stream.finish() if piece is None else stream.push(piece)
         heard += 0.0 if piece is None else len(piece) / RATE
         output_times += [heard] * (len(text.split()) - len(output_times))
-    spikes = stream.state.tokens.stream_states[0].spikes  # a word is a token here
+    spikes = stream.state.tokens.stream_states[0].since(0)  # a word is a token here
     return text, wave.seconds, [at - vector * spike.vector for at, spike in zip(output_times, spikes, strict=True)]
 
 

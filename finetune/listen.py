@@ -10,6 +10,8 @@ import numpy as np
 
 from ernie.audio.wave import Loudness, Resampler, is_sound_file, read_wave, require_file
 from ernie.data.labeled.row import Row
+from ernie.decode.ctc import Spike
+from ernie.decode.recognizer import StreamState
 from ernie.decode.stream import Stream
 from ernie.decode.words import Words, words_of
 from ernie.errors import NotFinite, UserError, about
@@ -68,12 +70,18 @@ def _transcribe_long(model: FinetunedModel, samples: np.ndarray) -> tuple[str, l
     """Return a long recording's transcript and each word's start time, with no more memory than a short one takes."""
     recognizer = SpeechRecognizer(model)
     stream, step = Stream(recognizer), round(_LONG * recognizer.rate)
+    spikes: list[Spike] = []
     for start in range(0, len(samples), step):
         stream.push(samples[start : start + step])
+        spikes += _stream_state(stream.state).since(len(spikes))
     stream.finish()
-    spikes = stream.state.tokens.stream_states[0].spikes
+    spikes += _stream_state(stream.state).since(len(spikes))
     text, firsts = words_of([spike.token for spike in spikes], model.tokenizer.decode)
     return text, [transcribe_task(model).seconds(spikes[first].vector) for first in firsts]
+
+
+def _stream_state(state: SpeechRecognizerState) -> StreamState:
+    return state.tokens.stream_states[0]
 
 
 def from_samples(
@@ -142,22 +150,22 @@ class _TimedWriter:
     def __init__(self, model: FinetunedModel, out: TextIO):
         self._seconds, self._out = transcribe_task(model).seconds, out
         self._words = Words(model.tokenizer.decode)
-        self._spikes = self._written = 0
+        self._vectors: list[int] = []  # of all tokens so far
+        self._written = 0
         # Whether the last word may continue: some scripts have neither spaces nor characters that stand alone.
         self._in_word = False
 
     def write(self, state: SpeechRecognizerState, new: str, done: bool = False) -> None:
-        spikes = state.tokens.stream_states[0].spikes
-        for spike in spikes[self._spikes :]:
+        for spike in _stream_state(state).since(len(self._vectors)):
             self._words.add(spike.token)
-        self._spikes = len(spikes)
+            self._vectors.append(spike.vector)
         words = words_in(new)
         if words and self._in_word and not new[0].isspace() and not has_no_spaces(new[0]):
             self._out.write(words.pop(0))
         for word in words:
             firsts = self._words.firsts
             # Words that were committed as two stay two, even if a later token joins them.
-            second = self._seconds(spikes[firsts[min(self._written, len(firsts) - 1)]].vector)
+            second = self._seconds(self._vectors[firsts[min(self._written, len(firsts) - 1)]])
             self._out.write((_SEPARATOR if self._written else "") + _timed(second, word))
             self._written += 1
         if new:

@@ -55,17 +55,18 @@ class SpeechRecognizer:
 
         Raises UserError for invalid samples, and for a stream that has ended.
         """
-        return self._commit(state, self._tokens.push(state.tokens, [as_samples(piece) for piece in pieces])[0])
+        tokens = state.tokens.forget(state.past_tokens)
+        return self._commit(state, self._tokens.push(tokens, [as_samples(piece) for piece in pieces])[0])
 
     def finish(self, state: SpeechRecognizerState) -> tuple[SpeechRecognizerState, list[str]]:
         """End all streams; return the rest of the transcripts."""
-        return self._commit(state, self._tokens.finish(state.tokens)[0])
+        return self._commit(state, self._tokens.finish(state.tokens.forget(state.past_tokens))[0])
 
     def _commit(
         self, state: SpeechRecognizerState, tokens: RecognitionState
     ) -> tuple[SpeechRecognizerState, list[str]]:
         each = zip(tokens.stream_states, state.past_tokens, strict=True)
-        recent = [[spike.token for spike in stream.spikes[past:]] for stream, past in each]
+        recent = [[spike.token for spike in stream.since(past)] for stream, past in each]
         return state.commit(tokens, recent, [stream.ended for stream in tokens.stream_states], self._tokenizer.decode)
 
 

@@ -34,8 +34,9 @@ class StreamState:
     """The state of one stream: the feature state, the `frames` (F, M) that later vectors still need, and the output.
 
     `count` vectors went through the encoder, and `last` is the CTC prediction at the last of them, a token or the
-    blank.  `spikes` are the committed tokens.  `decoder_state` is that of a segment decoder, `hypotheses` are those of
-    a beam; without the first `trimmed` tokens, the committed ones are a prefix of every hypothesis.
+    blank.  `spikes` are the committed tokens but for the first, `forgotten` ones.  `decoder_state` is that of a segment
+    decoder, `hypotheses` are those of a beam; without the first `trimmed` tokens, the committed ones are a prefix of
+    every hypothesis.
     """
 
     feature_state: FeatureState
@@ -47,6 +48,22 @@ class StreamState:
     decoder_state: SegmentDecoderState | None = None
     hypotheses: tuple[Hypothesis, ...] = ()
     trimmed: int = 0
+    forgotten: int = 0
+
+    @property
+    def committed(self) -> int:
+        """The number of committed tokens, forgotten ones included."""
+        return self.forgotten + len(self.spikes)
+
+    def since(self, count: int) -> tuple[Spike, ...]:
+        """Return the committed tokens after the first `count`, none of which is forgotten."""
+        assert count >= self.forgotten
+        return self.spikes[count - self.forgotten :]
+
+    def forget(self, count: int) -> StreamState:
+        """Return the state without the first `count` committed tokens; the last one is kept."""
+        more = min(count - self.forgotten, len(self.spikes) - 1)
+        return replace(self, spikes=self.spikes[more:], forgotten=self.forgotten + more) if more > 0 else self
 
     def ready(self, chunk: int) -> int:
         """Return how many vectors can be computed now: a chunk, or the rest of a sound that is over."""
@@ -57,7 +74,7 @@ class StreamState:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state as arrays by name."""
-        fields = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended")}
+        fields = {name: getattr(self, name) for name in ("count", "last", "spikes", "ended", "forgotten")}
         fields |= {"readings": self.hypotheses, "past": self.trimmed}
         own = {"told": np.array(json.dumps(fields)), "frames": self.frames}
         own |= with_prefix("sound", self.feature_state.arrays())
@@ -96,6 +113,11 @@ class RecognitionState:
     def streams(self) -> int:
         """The number of streams."""
         return len(self.stream_states)
+
+    def forget(self, counts: Sequence[int]) -> RecognitionState:
+        """Return the state without the first committed tokens of each stream, so many: they take memory for nothing."""
+        streams = zip(self.stream_states, counts, strict=True)
+        return replace(self, stream_states=tuple(stream.forget(count) for stream, count in streams))
 
     def chosen(self, streams: Sequence[int]) -> RecognitionState:
         """Return the state of these streams only, in this order."""
@@ -200,7 +222,7 @@ class TokenRecognizer:
     def _advance(
         self, state: RecognitionState, stream_states: list[StreamState]
     ) -> tuple[RecognitionState, list[list[Spike]]]:
-        before = [len(stream.spikes) for stream in stream_states]
+        before = [stream.committed for stream in stream_states]
         with evaluating(self._ernie), evaluating(self._head):
             cache = state.cache
             while any(counts := [stream.ready(self._chunk) for stream in stream_states]):
@@ -209,7 +231,7 @@ class TokenRecognizer:
             for n, stream in enumerate(stream_states):
                 if stream.ended:
                     stream_states[n] = self._finished(self._decode(stream, empty_TD, [], True))
-        new = [list(stream.spikes[n:]) for stream, n in zip(stream_states, before, strict=True)]
+        new = [list(stream.since(count)) for stream, count in zip(stream_states, before, strict=True)]
         return RecognitionState(tuple(stream_states), cache, state.model), new
 
     def _process_chunks(
@@ -279,7 +301,7 @@ class TokenRecognizer:
 
 def _committed(stream: StreamState, count: int) -> StreamState:
     """Commit the first `count` tokens of the best hypothesis."""
-    best, done = stream.hypotheses[0], len(stream.spikes) - stream.trimmed
+    best, done = stream.hypotheses[0], stream.committed - stream.trimmed
     if count <= done:
         return stream
     new = zip(best.tokens[done:count], best.vectors[done:count], strict=True)

@@ -28,6 +28,7 @@ from ernie.model.decoder import Source
 from ernie.model.losses import Loss
 from ernie.model.speech import SpeechHead
 
+_BLOCK = 256  # vectors of a whole sound that are read at a time: what waits is copied for each segment
 SMOOTHING = 0.1  # label smoothing: Szegedy et al., 2016 (arXiv 1512.00567), section 7
 
 
@@ -118,6 +119,16 @@ class SegmentDecoder:
             state, tokens = self._commit(state, len(state.paths[0].tokens))
             new += tokens
         return state, new
+
+    def decode(self, hidden_TD: Tensor, spikes: Sequence[int]) -> list[Spike]:
+        """Return the tokens of a whole sound, from its vectors (T, D), at least one, and its CTC spikes."""
+        state, tokens, count = SegmentDecoderState.begin(), [], hidden_TD.shape[0]
+        for first in range(0, count, _BLOCK):
+            stop = first + _BLOCK
+            own = [spike for spike in spikes if first <= spike < stop]
+            state, new = self.push(state, hidden_TD[first:stop], own, stop >= count)
+            tokens += new
+        return tokens
 
     def _commit(self, state: SegmentDecoderState, count: int) -> tuple[SegmentDecoderState, list[Spike]]:
         paths, new = committed(state.paths, count, self._beam.history, state.committed)

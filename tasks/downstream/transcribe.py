@@ -365,11 +365,7 @@ class Transcribe(SoundTask):
                 return beam.decode(scores_TV)
             spikes = greedy(scores_TV, blank)
             if segment_decoder is not None:
-                from ernie.decode.truncated_attention import SegmentDecoderState
-
-                _, spikes = segment_decoder.push(
-                    SegmentDecoderState.begin(), hidden_TD, [spike.vector for spike in spikes], ended=True
-                )
+                spikes = segment_decoder.decode(hidden_TD, [spike.vector for spike in spikes])
             return [(spike.token, spike.vector) for spike in spikes]
 
         return decode

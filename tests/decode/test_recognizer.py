@@ -115,14 +115,18 @@ def hidden_of(samples: np.ndarray, kind: str = "ctc", period: int | None = None)
         return ernie.encoder(x_TD, layout, mask=Mask.chunk(layout, CHUNK, BEFORE))
 
 
-def in_pieces(pieces: list[np.ndarray], period: int | None = None, kind: str = "ctc") -> list[Spike]:
+def in_pieces(
+    pieces: list[np.ndarray], period: int | None = None, kind: str = "ctc", forgetting: bool = False
+) -> list[Spike]:
     decoder, spikes = recognizer(period, kind), []
     state = decoder.begin()
     for piece in pieces:
-        state, (new,) = decoder.push(state, [piece])
+        state, (new,) = decoder.push(state.forget([len(spikes)]) if forgetting else state, [piece])
+        kept = len(spikes[-1:] + new) if forgetting else len(spikes + new)
         spikes += new
+        assert len(single_stream(state).spikes) == kept
     state, (new,) = decoder.finish(state)
-    assert list(state.stream_states[0].spikes) == spikes + new
+    assert list(single_stream(state).since(len(spikes))) == new
     return spikes + new
 
 
@@ -143,6 +147,7 @@ def test_the_output_does_not_depend_on_how_the_sound_is_split(sizes: list[int], 
     found = in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), kind=kind)
     assert pairs(found) == pairs(in_pieces([samples], kind=kind))
     assert pairs(found) == pairs(whole(samples, kind=kind))
+    assert found == in_pieces(np.split(samples, np.cumsum(sizes)[:-1]), kind=kind, forgetting=True)
 
 
 @settings(max_examples=25, deadline=None)
@@ -426,6 +431,19 @@ def test_the_training_loss_equals_the_probabilities_in_decoding(kind: str, monke
     assert len(cuts) > 1
     assert loss.count == len(found)
     assert loss.total.item() == pytest.approx(sum(found), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["attention", "abstractions", "attention by beam"])
+@pytest.mark.parametrize("block", [1, 5, 256])
+def test_a_whole_sound_is_decoded_in_blocks_of_any_size(kind: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ernie, head = model(None, kind)
+    decoder, hidden_TD = segment_decoder(head, kind), hidden_of(sound(6000), kind)
+    assert decoder is not None
+    with paddle.no_grad(), evaluating(ernie), evaluating(head):
+        vectors = [spike.vector for spike in greedy(head(hidden_TD).numpy(), BLANK)]
+        _, expected = decoder.push(SegmentDecoderState.begin(), hidden_TD, vectors, ended=True)
+        monkeypatch.setattr("ernie.decode.truncated_attention._BLOCK", block)
+        assert pairs(decoder.decode(hidden_TD, vectors)) == pairs(expected) != []
 
 
 @pytest.mark.parametrize("kind", ["attention", "abstractions"])

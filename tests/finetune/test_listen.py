@@ -576,6 +576,36 @@ def test_in_chunks_only_the_attention_context_must_fit_the_encoders_positions() 
             replace(task, decoder="global", max_len=80).check_fits(80, "mine")
 
 
+@pytest.mark.parametrize("decoder", ["ctc", "attention"])
+def test_a_stream_keeps_no_more_tokens_however_long_it_lasts(decoder: str) -> None:
+    stream, samples = Stream(SpeechRecognizer(trained_recognizer(decoder))), speech(WORDS * 100)
+    text, kept = "", []
+    for first in range(0, len(samples), 4000):
+        text += stream.push(samples[first : first + 4000])
+        kept.append(len(stream.state.tokens.stream_states[0].spikes))
+    text += stream.finish()
+    assert len(text.split()) > 200
+    assert max(kept) < 150
+
+
+def test_in_training_positions_begin_anywhere_so_that_they_do_not_tell_how_long_a_sound_is() -> None:
+    """Those of the encoder's vectors and of the attention decoder's tokens; in evaluation they begin at 0."""
+    from ernie.data.batch import pack
+
+    model, toy = deepcopy(trained_recognizer("attention")), TOYS["transcribe"]
+    model.eval()
+    task, ernie, head = model.task, model.ernie, model.head
+    (sample,) = task.training_example(toy.rows(1)[0], TOKENIZER).samples
+    batches = [task.augmented(pack([sample], np.array([(epoch, 0, 0)])), training=False) for epoch in range(8)]
+    evaluated = {task.encode(ernie, head, batch, 0).numpy().tobytes() for batch in batches}
+    hidden_TD = task.encode(ernie, head, batches[0], 0)
+    losses = {float(task.head_loss(head, hidden_TD, batch).total) for batch in batches}
+    head.training, head.frontend.dropout = True, 0.0
+    trained = {task.encode(ernie, head, batch, 0).numpy().tobytes() for batch in batches}
+    assert len(evaluated) == 1
+    assert min(len(trained), len(losses)) > 3
+
+
 def test_abstractions_without_segments_are_refused() -> None:
     with pytest.raises(UserError, match=r"abstractions: they are made of segments, which decoder: attention reads"):
         replace(TOYS["transcribe"].task, abstractions=4)

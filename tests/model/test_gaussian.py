@@ -50,11 +50,9 @@ def test_the_regularization_is_the_squared_difference_of_the_log_scales() -> Non
 
 
 def test_smaller_deviations_count_as_the_minimum() -> None:
-    sharp, least = scalar(0.0, -20.0), scalar(0.0, MIN_LOG_SCALE)
-    assert (
-        regularized_divergence(scalar(0.1, -3.0), sharp).item()
-        == regularized_divergence(scalar(0.1, -3.0), least).item()
-    )
+    sharp, least, other = scalar(0.0, -20.0), scalar(0.0, MIN_LOG_SCALE), scalar(0.1, -3.0)
+    assert regularized_divergence(other, sharp).item() == regularized_divergence(other, least).item()
+    assert regularized_divergence(sharp, other).item() == regularized_divergence(least, other).item()
 
 
 def test_composition_equals_successive_application() -> None:
