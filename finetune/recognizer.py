@@ -9,6 +9,7 @@ import numpy as np
 
 from ernie.audio.wave import as_samples
 from ernie.decode.recognizer import RecognitionState
+from ernie.decode.stream import check_pieces, check_state
 from ernie.errors import UserError
 from finetune.committed import CommittedText
 from finetune.model import FinetunedModel
@@ -55,11 +56,13 @@ class SpeechRecognizer:
 
         Raises UserError for invalid samples, and for a stream that has ended.
         """
-        tokens = state.tokens.forget(state.past_tokens)
-        return self._commit(state, self._tokens.push(tokens, [as_samples(piece) for piece in pieces])[0])
+        check_state(state, SpeechRecognizerState)
+        tokens, samples = state.tokens.forget(state.past_tokens), map(as_samples, check_pieces(state, pieces))
+        return self._commit(state, self._tokens.push(tokens, list(samples))[0])
 
     def finish(self, state: SpeechRecognizerState) -> tuple[SpeechRecognizerState, list[str]]:
         """End all streams; return the rest of the transcripts."""
+        check_state(state, SpeechRecognizerState)
         return self._commit(state, self._tokens.finish(state.tokens.forget(state.past_tokens))[0])
 
     def _commit(

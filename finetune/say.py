@@ -38,12 +38,13 @@ def into_file(speaker: TextSpeaker, lines: Iterable[Line], file: Path, log: Text
         try:
             yield
         except (OSError, TypeError, ValueError, soundfile.SoundFileError) as error:
-            reason = getattr(error, "error_string", "") or str(error)
+            reason = getattr(error, "error_string", "") or getattr(error, "strerror", "") or str(error)
             raise UserError(f"{file}: cannot be written as sound: {reason.rstrip('.')}") from None
 
     def write(samples: np.ndarray) -> None:
         with writing():
             if not opened:  # only once there is audio: the file may hold another recording
+                file.open("ab").close()  # its error says why a file cannot be written
                 opened.append(soundfile.SoundFile(file, "w", speaker.rate, 1))
             opened[0].write(samples)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ernie.config import check_seed
 from ernie.data.labeled.row import Row
-from ernie.decode.stream import check_streams, check_texts, common_model
+from ernie.decode.stream import check_state, check_streams, check_texts, common_model
 from ernie.errors import Remark, UserError
 from ernie.model.inference import identity
 from ernie.text.blank import is_blank
@@ -76,10 +77,11 @@ class TextSpeaker:
             raise UserError(
                 f"this model is of the kind {task.variant_name}; only those of the kind synthesize can speak"
             )
+        if vocoder not in (None, "wavenet", "flow"):
+            raise UserError(f"vocoder: expected wavenet or flow, found {vocoder!r:.60}")
         if vocoder == "flow" and task.vocoder != "flow":
             raise UserError("vocoder: this voice has no flow; train one from it, with task.vocoder: flow")
-        if seed < 0:
-            raise UserError(f"seed: expected at least 0, found {seed}")
+        check_seed(seed)
         model.eval()  # dropout would still be on in a model that was just trained
         self.rate = task.features.rate
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
@@ -115,7 +117,7 @@ class TextSpeaker:
         if not isinstance(text, str):
             raise UserError(f"expected a text, found {text!r:.60}")
         task, tokenizer = self._task, self._model.tokenizer
-        example = task.example(Row({task.text: text}), tokenizer)
+        example = task.text_example(Row({task.text: text}), tokenizer)
         (sample,) = example.samples
         if example.empty:
             raise UserError("there is nothing in the text that could be said")
@@ -131,7 +133,7 @@ class TextSpeaker:
     def _fits(self, text: str) -> bool:
         """Whether a text has no more tokens than the voice was trained on."""
         try:
-            return not self._task.example(Row({self._task.text: text}), self._model.tokenizer).cut
+            return not self._task.text_example(Row({self._task.text: text}), self._model.tokenizer).cut
         except UserError:  # its characters cannot be spoken, whatever its length
             return True
 
@@ -150,6 +152,7 @@ class TextSpeaker:
         A sentence that cannot be spoken is skipped with a warning (a Remark), and the stream continues after it.
         Raises UserError for a state of another voice, for a stream that is over, and for anything that is not a text.
         """
+        check_state(state, TextSpeakerState)
         common_model([state.model, self._identity])
         each = list(zip(state.texts, check_texts(state, pieces), strict=True))
         if any(over and piece for over, (_, piece) in zip(state.ended, each, strict=True)):
@@ -159,6 +162,7 @@ class TextSpeaker:
 
     def finish(self, state: TextSpeakerState) -> tuple[TextSpeakerState, list[np.ndarray]]:
         """End all streams; return the audio of the rest.  Raises as `push` does."""
+        check_state(state, TextSpeakerState)
         common_model([state.model, self._identity])
         over = replace(self.begin(state.streams), ended=(True,) * state.streams)
         return over, [self._speak_all(utterances(text, self._fits)) for text in state.texts]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from reprlib import repr as shortened
 
 import paddle
 
+from ernie.config import differences, to_dict
 from ernie.data import order
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
@@ -84,9 +84,8 @@ def starting_task(config: FinetuneConfig) -> FinetuneTask:
 def remark_on_head(config: FinetuneConfig) -> str:
     """Return a remark on settings that come with a kept head, or on a run whose head is not kept; "" if neither."""
     if config.head == "keep":
-        kept = starting_task(config)
-        values = {item.name: getattr(kept, item.name) for item in fields(kept)}
-        taken = [f"{name} {shortened(value)}" for name, value in values.items() if value != getattr(config.task, name)]
+        kept = differences(to_dict(config.task), to_dict(starting_task(config)))
+        taken = [f"{key} {shortened(value)}" for key, (_, value) in kept.items()]
         return f"of the head of {config.model} are task: {', '.join(taken)}" if taken else ""
     folder = find_model(Path(config.model))
     if folder is None or kind_of(folder) != config.task.variant_name:

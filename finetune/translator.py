@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ernie.data.batch import plan_by_length
-from ernie.decode.stream import check_texts
+from ernie.decode.stream import check_state, check_texts
 from ernie.decode.translator import Progress, TranslationState
 from ernie.decode.wait_k import WaitK
 from ernie.errors import Remark, UserError, about, check_iterable
@@ -65,6 +65,7 @@ class TextTranslator:
         In a script without spaces whole runs of characters are read where the vocabulary joins them; a piece starts
         with a space if the text has one there.  Raises UserError for more text than the model has positions for.
         """
+        check_state(state, TextTranslatorState)
         each = zip(_held(state), check_texts(state, pieces), strict=True)
         stable = [
             stable_tokens(self._tokenizer, held, piece) if piece else StableTokens([], held) for held, piece in each
@@ -75,6 +76,7 @@ class TextTranslator:
 
     def finish(self, state: TextTranslatorState) -> tuple[TextTranslatorState, list[str]]:
         """End all streams; return the rest of the translations."""
+        check_state(state, TextTranslatorState)
         state, tokens = self._push(
             state, [stable_tokens(self._tokenizer, held, "", ended=True) for held in _held(state)]
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ernie.audio.wave import check_rate
 from ernie.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class FeatureConfig:
     normalize: Literal["utterance", "global", "streaming", "none"] = "global"
 
     def __post_init__(self) -> None:
-        if self.rate < 1000:
-            raise UserError(f"rate: expected at least 1,000 samples a second, found {self.rate}")
+        check_rate(self.rate)
+        if self.window <= 0:
+            raise UserError(f"window: expected more than 0 s, found {self.window:g}")
         if not 0 < self.hop <= self.window:
             raise UserError(f"hop: expected more than 0 and at most the window, {self.window:g} s, found {self.hop:g}")
         if self.window_samples < 16:

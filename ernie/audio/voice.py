@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ernie.config import check_least
+from ernie.errors import UserError
+
+_MAX_DEPTH = 16
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class WaveNetConfig:
 
     def __post_init__(self) -> None:
         check_least(self, channels=1, stacks=1, depth=1, taps=2)
+        if self.depth > _MAX_DEPTH:
+            raise UserError(f"depth: expected at most {_MAX_DEPTH}, dilations of {2 ** (_MAX_DEPTH - 1):,} samples")
 
     @property
     def dilations(self) -> tuple[int, ...]:

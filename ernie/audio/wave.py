@@ -16,6 +16,7 @@ import numpy as np
 
 from ernie.errors import UserError, about
 
+_MIN_RATE, _MAX_RATE = 1_000, 1_000_000  # samples a second
 _SILENT = 1e-4  # the maximum amplitude of a silent recording: one step of 16 bits is 3e-5
 _FULL = 1 << 15  # the value of 1.0 in 16-bit samples
 _MAX_BYTES = 4  # in an integer sample: NumPy makes wider ones of a list
@@ -54,6 +55,12 @@ class Wave:
     def seconds(self) -> float:
         """The duration."""
         return len(self.samples) / self.rate
+
+
+def check_rate(rate: int, name: str = "rate") -> None:
+    """Raise UserError for a sampling rate that no sound has; `name` is that of the setting."""
+    if not _MIN_RATE <= rate <= _MAX_RATE:
+        raise UserError(f"{name}: expected {_MIN_RATE:,} to {_MAX_RATE:,} samples a second, found {rate:,}")
 
 
 def require_file(file: str | os.PathLike[str]) -> None:
@@ -128,7 +135,7 @@ def _is_cut(sound: Any, samples: int) -> bool:
 def as_wave(cell: Mapping[str, Any], rate: int, name: str) -> Wave:
     """Convert the cell {array: (S,), sampling_rate: ...} of a row to a wave; raises as `read_wave` does."""
     found_rate = cell.get("sampling_rate")
-    if isinstance(found_rate, np.integer):
+    if isinstance(found_rate, np.integer) or (isinstance(found_rate, float) and found_rate.is_integer()):
         found_rate = int(found_rate)
     if not isinstance(found_rate, int) or isinstance(found_rate, bool) or found_rate < 1:
         raise UserError(f"{name}: expected the name of a file, or 'array' and 'sampling_rate', found {cell!r:.60}")

@@ -9,7 +9,17 @@ from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
-from ernie.decode.stream import In, Out, Stream, StreamDecoder, check_decoder, restorable, strip_prefix, with_prefix
+from ernie.decode.stream import (
+    In,
+    Out,
+    Stream,
+    StreamDecoder,
+    check_decoder,
+    check_state,
+    restorable,
+    strip_prefix,
+    with_prefix,
+)
 from ernie.errors import UserError
 
 
@@ -58,6 +68,7 @@ class Chain(Generic[In, Out]):
 
     def push(self, state: ChainState, pieces: Sequence[In]) -> tuple[ChainState, list[Out]]:
         """Take more input of each stream; return what the last decoder commits."""
+        self._check(state)
         outputs: list[Any] = list(pieces)
         states = []
         for decoder, own in zip(self._decoders, state.states, strict=True):
@@ -67,6 +78,7 @@ class Chain(Generic[In, Out]):
 
     def finish(self, state: ChainState) -> tuple[ChainState, list[Out]]:
         """End all streams: each decoder gets the rest of the one before, and then finishes too."""
+        self._check(state)
         states, outputs = [], None
         for decoder, own in zip(self._decoders, state.states, strict=True):
             pushed: list[Any] = []
@@ -77,6 +89,11 @@ class Chain(Generic[In, Out]):
             states.append(own)
         assert outputs is not None
         return ChainState(tuple(states)), outputs
+
+    def _check(self, state: ChainState) -> None:
+        check_state(state, ChainState)
+        if len(state.states) != len(self._decoders):
+            raise UserError(f"this state is of a chain of {len(state.states)}, and this one has {len(self._decoders)}")
 
     def of_arrays(self, arrays: Mapping[str, np.ndarray]) -> ChainState:
         """Restore a state from `ChainState.arrays`."""

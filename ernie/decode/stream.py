@@ -138,6 +138,8 @@ def load_state(decoder: Any, path: str | Path) -> Any:
     decoder of another model raises it when it is to continue the state.
     """
     kind = restorable(decoder)
+    if not Path(path).exists():
+        raise UserError(f"{path}: there is no such file")
     if Path(path).is_file() and not is_zipfile(path):
         raise UserError(f"{path}: is no file that save_state wrote, or was damaged since")
     try:
@@ -167,9 +169,16 @@ def check_decoder(decoder: object) -> None:
         raise UserError(f"expected a decoder, such as TextTranslator.load(RUN), found {decoder!r:.60}")
 
 
+def check_state(state: object, kind: type[Any]) -> None:
+    """Raise UserError for anything but a state of this kind, as `begin` of its decoder returns it."""
+    if not isinstance(state, kind):
+        found = type(state).__name__
+        raise UserError(f"expected a {kind.__name__}, which begin() of the same decoder returns, found {found}")
+
+
 def check_streams(streams: int) -> None:
     """Raise UserError unless it is a number of streams."""
-    if not isinstance(streams, int) or streams < 1:
+    if not isinstance(streams, (int, np.integer)) or streams < 1:
         raise UserError(f"streams: expected a number, at least 1, found {streams!r:.60}")
 
 

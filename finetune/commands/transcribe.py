@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write the transcripts to standard output."""
+    from ernie.audio.wave import check_rate
     from ernie.errors import UserError
     from ernie.kernels.precision import computing
     from ernie.runtime import require_paddle
@@ -46,8 +47,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise UserError("-: standard input is one sound; give it alone")
     if arguments.rate is not None and arguments.sounds != ["-"]:
         raise UserError("--rate: files say themselves which rate they have; it is for standard input, -")
-    if arguments.rate is not None and arguments.rate < 1:
-        raise UserError(f"--rate: expected at least 1 sample a second, found {arguments.rate}")
+    if arguments.rate is not None:
+        check_rate(arguments.rate, "--rate")
     require_paddle()
 
     from finetune.listen import from_files, from_samples

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from ernie.config import differences, to_dict
 from ernie.data.batch import Layout, Packed, pack
 from ernie.data.document import Sample
 from ernie.data.labeled.row import Row, is_empty
@@ -165,10 +166,10 @@ class FinetuneTask(ABC):
         for field in fields(self):
             default = field.default if field.default_factory is MISSING else field.default_factory()
             if field.name in values and (own := getattr(self, field.name)) not in (default, values[field.name]):
-                raise UserError(
-                    f"task.{field.name}: is {shortened(own)}, and {whose} has learned with "
-                    f"{shortened(values[field.name])}; take the key out"
-                )
+                different = differences(to_dict(own), to_dict(values[field.name]), f"task.{field.name}")
+                for key, (ours, theirs) in different.items():
+                    learned = f"{whose} has learned with {shortened(theirs)}"
+                    raise UserError(f"{key}: is {shortened(ours)}, and {learned}; take the key out")
         return replace(self, **values)
 
     def keeping_head_of(self: Own, before: FinetuneTask, whose: str) -> Own:

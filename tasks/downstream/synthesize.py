@@ -18,6 +18,7 @@ import numpy as np
 from ernie.audio.features import FeatureConfig, features
 from ernie.audio.voice import VoiceConfig
 from ernie.audio.wave import Wave, as_wave
+from ernie.config import differences, to_dict
 from ernie.data import order
 from ernie.data.batch import Frames, Layout, Packed
 from ernie.data.labeled.row import Row
@@ -91,6 +92,8 @@ class Synthesize(SoundTask):
         for name in ("crop", "longest"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name}: expected more than 0 seconds, found {getattr(self, name):g}")
+        if self.crop > self.longest:
+            raise UserError(f"crop: {self.crop:g} s are more than any recording has, {self.longest:g} s (longest)")
         if self.crop_steps * self.step_samples < self.features.window_samples:
             raise UserError(
                 f"crop: {self.crop:g} s are less than one window of {self.features.window:g} s, by which spectra are "
@@ -187,11 +190,10 @@ class Synthesize(SoundTask):
         """Return the task with the values its teacher took from rows.  Raises UserError if their shapes differ."""
         teacher, _ = self._read_teacher()
         voice = replace(teacher.voice, flows=self.voice.flows, flow=self.voice.flow)
-        if (teacher.features, voice) != (self.features, self.voice):
-            raise UserError(
-                f"teacher: {self.teacher} has other features, or a voice of another shape; only `flows` and `flow` may "
-                "differ"
-            )
+        shape = to_dict({"features": self.features, "voice": self.voice})
+        teachers = to_dict({"features": teacher.features, "voice": voice})
+        for key, (own, its) in differences(shape, teachers, "task").items():
+            raise UserError(f"{key}: is {own}, and the teacher, {self.teacher}, has learned with {its}; set it so")
         if self.max_len > teacher.max_len:
             raise UserError(
                 f"max_len: is {self.max_len}, and the teacher, {self.teacher}, has learned texts of {teacher.max_len} "
@@ -202,6 +204,13 @@ class Synthesize(SoundTask):
 
     def keeping_head_of(self, before: FinetuneTask, whose: str) -> Synthesize:
         assert isinstance(before, Synthesize)
+        if self.vocoder != before.vocoder:
+            advice = (
+                "go on from the run that taught it"
+                if self.teacher is None
+                else "leave head: keep out, for a flow begins with its teacher's voice"
+            )
+            raise UserError(f"task.vocoder: is {self.vocoder}, and {whose} has learned with {before.vocoder}; {advice}")
         return super().keeping_head_of(before, whose)._with_dictionary_of(before, whose)
 
     def _with_dictionary_of(self, before: Synthesize, whose: str) -> Synthesize:
@@ -219,6 +228,16 @@ class Synthesize(SoundTask):
                 read_dictionary(self.dictionary)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self.text_example(row, tokenizer)
+        if tokenizer.unk_id in given.samples[0].ids:
+            raise UserError(
+                f"column '{self.text}': '{row.text(self.text):.60}' has characters that this voice has not learned; "
+                "write them as words"
+            )
+        return given
+
+    def text_example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        """Return the sample of a text, whether the voice can say all of it or not."""
         ids = tokenizer.encode(self._spoken_text(row)).ids
         cut = max(0, len(ids) + 2 - self.max_len)
         return Example((single(tokenizer, ids[: self.max_len - 2]),), cut=cut, empty=not len(ids))
@@ -244,7 +263,9 @@ class Synthesize(SoundTask):
         return replace(given, samples=(sample,), odd=tuple(odd))
 
     def evaluation_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given = self.example(row, tokenizer)
+        given = self.text_example(row, tokenizer)
+        if given.empty:
+            raise UserError(f"column '{self.text}': there is nothing in the text that could be said")
         if given.cut:
             raise UserError(
                 f"column '{self.text}': the text has {given.tokens + given.cut:,} tokens, and max_len is "
@@ -382,8 +403,8 @@ class Synthesize(SoundTask):
     def answer_all(self, ernie: ErnieModel, head: Any, examples: Sequence[Example], task_id: int) -> list[Answer]:
         answers: list[Answer] = []
         for example in examples:
-            parts = list(self.spoken(ernie, head, example.samples[0].ids, task_id))
-            samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+            parts = () if example.empty else self.spoken(ernie, head, example.samples[0].ids, task_id)
+            samples = np.concatenate([np.zeros(0, np.float32), *parts])
             array = [round(float(sample), _DIGITS) for sample in samples]
             answers.append({"audio": {"array": array, "sampling_rate": self.features.rate}})
         return answers

@@ -181,6 +181,14 @@ class Transcribe(SoundTask):
             warnings.warn(f"{remark}; all others are as likely as any unknown one to it", Remark, stacklevel=2)
 
     def example(self, row: Row, tokenizer: Tokenizer) -> Example:
+        given = self._whole_example(row)
+        # Chunks with periodic positions have no maximum length.
+        if self.encoder == "whole" or self.decoder == "global":
+            self._check_length(row, given, ", or with encoder: chunks and decoder: ctc or attention, for any length")
+        return given
+
+    def _whole_example(self, row: Row) -> Example:
+        """Return the sample of a sound of any length."""
         wave = self.wave(row)
         count = vector_count(self.features.frames(len(wave.samples)))
         if not count:
@@ -188,16 +196,14 @@ class Transcribe(SoundTask):
                 f"column '{self.audio}': the sound has {plural(len(wave.samples), 'sample')}, fewer than one window, "
                 f"{self.features.window_samples}"
             )
-        # Chunks with periodic positions have no maximum length.
-        if count > self.max_len and (self.encoder == "whole" or self.decoder == "global"):
-            raise self._too_long(wave.seconds, count)
         zeros = np.zeros(count, np.int64)
         sample = Sample(zeros, zeros, sound=partial(self.samples, row))
         odd = tuple(f"sound that {remark}" for remark in wave.remarks)
         return Example((sample,), odd=odd)
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
-        given = self.example(row, tokenizer)
+        given = self._whole_example(row)
+        self._check_length(row, given)
         ids = tokenizer.encode(self.truth(row)).ids
         if tokenizer.unk_id in ids:
             raise UserError(
@@ -205,8 +211,6 @@ class Transcribe(SoundTask):
                 "the transcripts, or leave them out"
             )
         (sample,) = given.samples
-        if len(sample) > self.max_len:
-            raise self._too_long(self.wave(row).seconds, len(sample))
         if min_vectors(ids) > len(sample):
             raise UserError(
                 f"column '{self.label}': {len(ids)} tokens need {min_vectors(ids)} vectors, and the sound gives "
@@ -223,12 +227,14 @@ class Transcribe(SoundTask):
             odd.append("a sound that is shorter than what its transcript says")
         return replace(given, odd=tuple(odd))
 
-    def _too_long(self, seconds: float, count: int) -> UserError:
-        return UserError(
-            f"column '{self.audio}': the sound is {seconds:.1f} s long, {count:,} vectors, and max_len is "
-            f"{self.max_len}; cut the sound where nothing is said, or train with a larger max_len, or with encoder: "
-            "chunks for sounds of any length"
-        )
+    def _check_length(self, row: Row, given: Example, otherwise: str = "") -> None:
+        """Raise UserError for a sound of more than `max_len` vectors; `otherwise` ends the advice."""
+        if given.tokens > self.max_len:
+            raise UserError(
+                f"column '{self.audio}': the sound is {self.wave(row).seconds:.1f} s long, {given.tokens:,} vectors, "
+                f"and max_len is {self.max_len}; cut the sound where nothing is said, or train with a larger "
+                f"max_len{otherwise}"
+            )
 
     def truth(self, row: Row) -> str:
         text = " ".join(row.text(self.label).split())

@@ -115,7 +115,8 @@ def test_every_band_of_a_fine_filter_bank_has_weight() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rate": 100}, "rate: expected at least 1,000"),
+        ({"rate": 100}, "rate: expected 1,000 to 1,000,000 samples a second, found 100"),
+        ({"window": 0}, "window: expected more than 0 s, found 0"),
         ({"hop": 0.05}, "hop: expected more than 0 and at most the window"),
         ({"window": 0.001, "hop": 0.001}, "too few for a spectrum"),
         ({"bins": 100}, "bins: expected 1 to 64"),

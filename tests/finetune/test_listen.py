@@ -22,6 +22,7 @@ from ernie.cli import main
 from ernie.data.labeled.read import Split, read_split
 from ernie.data.labeled.row import Row, RowOptions
 from ernie.data.raw import Place
+from ernie.decode.chain import Chain
 from ernie.decode.ctc import Hypothesis, stable_length
 from ernie.decode.ngram import NgramModel
 from ernie.decode.stream import Stream, load_state, save_state
@@ -376,6 +377,17 @@ def test_push_requires_one_piece_of_sound_per_stream() -> None:
     recognizer = SpeechRecognizer(trained_recognizer())
     with pytest.raises(UserError, match="expected a list of 1 piece, one for each stream, found 2"):
         recognizer.push(recognizer.begin(), [speech(), speech()])
+
+
+def test_a_state_of_another_decoder_is_refused() -> None:
+    recognizer = SpeechRecognizer(trained_recognizer())
+    chain = Chain(recognizer)
+    with pytest.raises(UserError, match=r"expected a SpeechRecognizerState, which begin\(\) .*, found ChainState"):
+        recognizer.push(chain.begin(), [speech()])
+    with pytest.raises(UserError, match=r"expected a ChainState, which begin\(\) .*, found SpeechRecognizerState"):
+        chain.finish(recognizer.begin())
+    with pytest.raises(UserError, match="this state is of a chain of 1, and this one has 2"):
+        Chain(recognizer, recognizer).push(chain.begin(), [speech()])
 
 
 def test_a_model_of_another_kind_is_refused() -> None:

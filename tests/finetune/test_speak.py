@@ -284,8 +284,8 @@ class Dotted(FinetunedModel):
 
 
 class Undotted(Synthesize):
-    def example(self, row, tokenizer):  # type: ignore[no-untyped-def]
-        return super().example(Row({"text": row["text"].replace(".", "")}), tokenizer)
+    def text_example(self, row, tokenizer):  # type: ignore[no-untyped-def]
+        return super().text_example(Row({"text": row["text"].replace(".", "")}), tokenizer)
 
 
 # --------------------------------------------------------------------------------------------- the flow's teacher
@@ -373,7 +373,9 @@ def test_the_decoder_and_the_encoder_learn_from_the_samples_only_end_to_end() ->
     assert any(name.startswith("ernie") for name in differ)
 
 
-def test_a_crop_shorter_than_a_window_is_refused() -> None:
+def test_a_crop_shorter_than_a_window_or_longer_than_a_recording_is_refused() -> None:
+    with pytest.raises(UserError, match=r"crop: 100 s are more than any recording has, 10 s"):
+        Synthesize(crop=100)
     with pytest.raises(UserError, match=r"crop: 0\.01 s are less than one window of 0\.05 s"):
         Synthesize(crop=0.01, voice=VoiceConfig(reduction=1))
 
@@ -389,7 +391,9 @@ def test_an_incompatible_teacher_is_refused(run: Path, tmp_path: Path) -> None:
     task = TOYS["synthesize"].task
     assert isinstance(task, Synthesize)
     other = replace(task.voice, reduction=4)
-    with pytest.raises(UserError, match="a voice of another shape; only `flows` and `flow` may differ"):
+    with pytest.raises(
+        UserError, match=r"task\.voice\.reduction: is 4, and the teacher, .* learned with .*; set it so"
+    ):
         replace(task, vocoder="flow", teacher=run, voice=other).adapted_to([])
     with pytest.raises(UserError, match="holds no fine-tuned model"):
         replace(task, vocoder="flow", teacher=tmp_path).adapted_to([])
@@ -398,9 +402,31 @@ def test_an_incompatible_teacher_is_refused(run: Path, tmp_path: Path) -> None:
         replace(task, vocoder="flow", teacher=tmp_path / "other").adapted_to([])
 
 
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(UserError, match="seed: expected at least 0"):
+def test_a_kept_head_has_the_same_vocoder_and_features(run: Path) -> None:
+    task = TOYS["synthesize"].task
+    flow = replace(task, vocoder="flow", teacher=run)
+    with pytest.raises(UserError, match="is flow, and its head has learned with wavenet; leave head: keep out"):
+        flow.keeping_head_of(task, "its head")
+    with pytest.raises(UserError, match="is wavenet, and its head has learned with flow; go on from the run that"):
+        task.keeping_head_of(flow, "its head")
+    finer = replace(task, features=replace(task.features, bins=9), mean=(), deviation=())
+    with pytest.raises(
+        UserError, match=r"^task\.features\.bins: is 9, and its head has learned with \d+; take the key"
+    ):
+        finer.keeping_head_of(task, "its head")
+
+
+def test_a_negative_seed_and_an_unknown_vocoder_are_refused() -> None:
+    with pytest.raises(UserError, match="seed: expected a number from 0 to"):
         TextSpeaker(trained_voice(), seed=-1)
+    with pytest.raises(UserError, match="vocoder: expected wavenet or flow, found 'WaveNet'"):
+        TextSpeaker(trained_voice(), "WaveNet")
+
+
+def test_no_row_is_answered_with_the_sound_of_something_else() -> None:
+    assert [answer["audio"]["array"] for answer in trained_voice().predict([{"text": " "}])] == [[]]
+    with pytest.raises(UserError, match=r"column 'text': 'ж' has characters that this voice has not learned"):
+        list(trained_voice().predict([{"text": "ж"}]))
 
 
 def test_a_voice_can_be_trained_on_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

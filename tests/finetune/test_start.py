@@ -55,7 +55,7 @@ def test_labels_and_their_order_are_those_of_the_head(work: Path, capsys: pytest
 
 def test_other_labels_in_the_configuration_are_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert continued("--set", "task.labels=[praise, blame]") == 2
-    expected = "task.labels: is ('praise', 'blame'), and the head of done has learned with ('blame', 'praise')"
+    expected = "task.labels: is ['praise', 'blame'], and the head of done has learned with ['blame', 'praise']"
     assert expected in capsys.readouterr().err
     assert continued("--set", "task.labels=[blame, praise]", *UNCHANGED) == 0
 
