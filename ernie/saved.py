@@ -10,6 +10,7 @@ from typing import Any
 
 from ernie.errors import UserError
 
+_LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins, by the specification of Git LFS
 _NAMES = {str: "text", int: "a whole number", float: "a number", list: "a list", dict: "an object", NoneType: "null"}
 
 
@@ -18,6 +19,7 @@ def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> 
 
     Raises UserError that ends with `remedy` if the file is missing, is not JSON, or is not such an object.
     """
+    check_not_lfs_pointer(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -33,3 +35,19 @@ def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> 
             expected = " or ".join(_NAMES[kind] for kind in types)
             raise UserError(f"{path}: {key}: expected {expected}. {remedy}")
     return content
+
+
+def check_not_lfs_pointer(path: Path) -> None:
+    """Raise UserError if a file is a Git LFS pointer, which stands for the real file until that is downloaded.
+
+    A file that cannot be read passes: whoever reads it says why.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_LFS))
+    except OSError:
+        return
+    if begins == _LFS:
+        raise UserError(
+            f"{path}: is a Git LFS pointer, not the file itself: run git lfs pull where it was cloned, or download it"
+        )

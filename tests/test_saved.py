@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
-from ernie.saved import read_json
+from ernie.saved import check_not_lfs_pointer, read_json
 
 KEYS = {"step": (int,), "score": (float, type(None)), "files": (dict,)}
 
@@ -59,3 +59,22 @@ def test_arbitrary_content_raises_only_user_errors(tmp_path_factory: pytest.Temp
     except UserError:
         return
     assert set(KEYS) <= set(read)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
+
+
+def test_a_git_lfs_pointer_is_named_as_such_with_the_way_to_the_real_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(POINTER)
+    for read in (check_not_lfs_pointer, lambda path: read_json(path, KEYS, "Delete it.")):
+        with pytest.raises(UserError, match=r"config\.json: is a Git LFS pointer, .*: run git lfs pull"):
+            read(file)
+
+
+def test_other_files_are_no_git_lfs_pointers(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    check_not_lfs_pointer(file)  # who reads it says that it is missing
+    for content in (b"", b"version https", b"a version https://git-lfs.github.com/spec/v1"):
+        file.write_bytes(content)
+        check_not_lfs_pointer(file)

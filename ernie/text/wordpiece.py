@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ernie.errors import UserError, about
+from ernie.saved import check_not_lfs_pointer
 from ernie.text.scripts import NO_SPACES
 from ernie.text.surrogates import invalid_text
 from ernie.text.tokenizer import Encoding, Tokenizer
@@ -170,6 +171,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
     Raises UserError when the file cannot be read, or an id is not its line number, counted from 0.
     """
+    check_not_lfs_pointer(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

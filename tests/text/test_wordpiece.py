@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ernie.errors import UserError
+from ernie.model.published.vocabulary import read_tokenizer
 from ernie.text.load import load_tokenizer
 from ernie.text.vocabulary import check_vocabulary
 from ernie.text.wordpiece import SPECIAL_TOKENS, WordPiece
@@ -240,3 +241,14 @@ def test_the_error_of_a_missing_tokenizer_says_what_was_searched_for(tmp_path: P
         load_tokenizer(tmp_path)
     with pytest.raises(UserError, match="no such tokenizer"):
         load_tokenizer(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "tokenizer.json", "sentencepiece.model"])
+def test_a_git_lfs_pointer_in_place_of_a_tokenizer_is_named_as_such(tmp_path: Path, name: str) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    (tmp_path / name).write_text(pointer, encoding="utf-8")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(UserError, match=f"{name}: is a Git LFS pointer, .*: run git lfs pull"):
+            load_tokenizer(path)
+    with pytest.raises(UserError, match="Git LFS pointer"):
+        read_tokenizer(tmp_path, 100)

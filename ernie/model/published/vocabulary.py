@@ -8,6 +8,7 @@ from typing import Any
 from ernie.errors import UserError
 from ernie.model.published.folder import read_object
 from ernie.report.words import plural
+from ernie.saved import check_not_lfs_pointer
 from ernie.text.engine_file import ENGINE_FILE
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import SETTINGS_FILE, Tokenizer
@@ -22,9 +23,12 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[Tokenizer | None, lis
     """Load the tokenizer in a folder; return it, and notes on differences from that of its own framework.
 
     One that this library does not have is noted, too: the weights are of use without it.  Raises UserError when it has
-    more tokens than the model's `vocab_size`.
+    more tokens than the model's `vocab_size`, or its file was not downloaded.
     """
-    if not any(list(folder.glob(name)) for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE)):
+    files = [file for name in (VOCABULARY_FILE, "*.model", ENGINE_FILE) for file in folder.glob(name)]
+    for file in files:
+        check_not_lfs_pointer(file)
+    if not files:
         return None, [f"holds no vocabulary (neither {VOCABULARY_FILE} nor {ENGINE_FILE}); the model has no tokenizer"]
     try:
         tokenizer = load_tokenizer(folder)
