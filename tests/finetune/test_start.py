@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import write_rows
+from finished import write_rows
 from safetensors.numpy import load_file, save_file
 
 from ernie.cli import main

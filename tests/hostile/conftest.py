@@ -1,0 +1,21 @@
+"""The folders that hostile cases start from, and the program that tries them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from finished import finished_run
+from hostile_case import Trier
+from made_up_run import SEVEN, made_up_run
+
+
+@pytest.fixture(scope="session")
+def trier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trier]:
+    """The program that tries cases: see hostile_case."""
+    run = finished_run(tmp_path_factory.mktemp("finetune"))
+    pretrained = tmp_path_factory.mktemp("pretrain")
+    made_up_run(pretrained / "run", SEVEN[:2], steps_per_task=6)
+    trier = Trier(tmp_path_factory.mktemp("hostile"), {"run": run, "pretrained": pretrained})
+    yield trier
+    trier.close()
