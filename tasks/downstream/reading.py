@@ -11,6 +11,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,27 +22,28 @@ _NO_CMRC_MARKS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’�
 # A Chinese character; a number; a word; any other mark.
 _CMRC_UNIT = re.compile(r"[\u4e00-\u9fa5]|\d+(?:[.,]\d+)+|[^\W\u4e00-\u9fa5]+|[^\w\s]")
 
+T = TypeVar("T")
 Answers = Sequence[Sequence[str]]  # the accepted answers of each question; none if it is unanswerable
 
 
 def squad_exact(targets: Answers, predictions: Sequence[str]) -> float:
     """Return the share of answers that equal an accepted one, ignoring case, articles, punctuation and spaces."""
-    return _mean_of_best(targets, predictions, lambda a, b: float(squad_words(a) == squad_words(b)))
+    return _mean_of_best(targets, predictions, squad_words, lambda a, b: float(a == b))
 
 
 def squad_f1(targets: Answers, predictions: Sequence[str]) -> float:
     """Return the mean F1 of the words shared with the best-matching accepted answer."""
-    return _mean_of_best(targets, predictions, _shared_words)
+    return _mean_of_best(targets, predictions, squad_words, _shared_words)
 
 
 def cmrc_exact(targets: Answers, predictions: Sequence[str]) -> float:
     """Return the share of answers that equal an accepted one, ignoring case and most marks."""
-    return _mean_of_best(targets, predictions, lambda a, b: float(_without_marks(a) == _without_marks(b)))
+    return _mean_of_best(targets, predictions, _without_marks, lambda a, b: float(a == b))
 
 
 def cmrc_f1(targets: Answers, predictions: Sequence[str]) -> float:
     """Return the mean F1 of the longest run of characters shared with the best-matching accepted answer."""
-    return _mean_of_best(targets, predictions, _shared_run)
+    return _mean_of_best(targets, predictions, cmrc_units, _shared_run)
 
 
 def squad_words(text: str) -> list[str]:
@@ -58,27 +60,32 @@ def _without_marks(text: str) -> str:
     return text.lower().strip().translate(_NO_CMRC_MARKS)
 
 
-def _mean_of_best(targets: Answers, predictions: Sequence[str], measure: Callable[[str, str], float]) -> float:
-    # For an unanswerable question only the empty answer is right.
-    return float(
-        np.mean(
-            [max(measure(a, b) for a in accepted or [""]) for accepted, b in zip(targets, predictions, strict=True)]
-        )
-    )
+def _mean_of_best(
+    targets: Answers, predictions: Sequence[str], normalized: Callable[[str], T], measure: Callable[[T, T], float]
+) -> float:
+    """Return the mean over the questions of the best score against an accepted answer.
+
+    An accepted answer of which nothing is left, such as "the", does not count beside others, as in SQuAD's evaluation.
+    Where none is left, as for an unanswerable question, only an answer of which nothing is left is right.
+    """
+
+    def best(accepted: Sequence[str], answer: str) -> float:
+        left = [found for found in map(normalized, accepted) if found] or [normalized("")]
+        return max(measure(one, normalized(answer)) for one in left)
+
+    return float(np.mean([best(accepted, answer) for accepted, answer in zip(targets, predictions, strict=True)]))
 
 
-def _shared_words(target: str, prediction: str) -> float:
-    a, b = squad_words(target), squad_words(prediction)
-    if not a or not b:
-        return float(a == b)
-    return _f1((Counter(a) & Counter(b)).total(), len(a), len(b))
+def _shared_words(target: Sequence[str], prediction: Sequence[str]) -> float:
+    if not target or not prediction:
+        return float(target == prediction)
+    return _f1((Counter(target) & Counter(prediction)).total(), len(target), len(prediction))
 
 
-def _shared_run(target: str, prediction: str) -> float:
-    a, b = cmrc_units(target), cmrc_units(prediction)
-    if not a or not b:
-        return float(a == b)
-    return _f1(_longest_run(a, b), len(a), len(b))
+def _shared_run(target: Sequence[str], prediction: Sequence[str]) -> float:
+    if not target or not prediction:
+        return float(target == prediction)
+    return _f1(_longest_run(target, prediction), len(target), len(prediction))
 
 
 def _f1(common: int, target_length: int, predicted_length: int) -> float:

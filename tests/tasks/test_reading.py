@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.downstream.base import Measure
 from tasks.downstream.reading import cmrc_exact, cmrc_f1, cmrc_units, squad_exact, squad_f1, squad_words
 
 
@@ -46,6 +47,12 @@ class TestSquad:
         assert squad_f1([[], []], ["", "something"]) == 1 / 2
         assert squad_f1([["something"]], [""]) == squad_exact([["something"]], [""]) == 0
 
+    @pytest.mark.parametrize("measure", [squad_exact, squad_f1])
+    def test_a_reference_that_normalizes_to_nothing_does_not_make_an_empty_answer_right(self, measure: Measure) -> None:
+        assert measure([["the", "cat"]], [""]) == 0
+        assert measure([["the", "cat"]], ["cat"]) == 1
+        assert measure([["a", "..."]], [""]) == measure([["", "cat"]], ["cat"]) == 1  # none of them is left
+
     def test_the_score_is_the_mean_over_questions(self) -> None:
         assert squad_exact([["one"], ["two"], ["three"]], ["one", "x", "y"]) == pytest.approx(1 / 3)
 
@@ -54,6 +61,11 @@ class TestSquad:
 
 
 class TestCmrc:
+    @pytest.mark.parametrize("measure", [cmrc_exact, cmrc_f1])
+    def test_a_reference_of_marks_does_not_make_an_empty_answer_right(self, measure: Measure) -> None:
+        assert measure([["。", "猫"]], [""]) == 0
+        assert measure([["。", "猫"]], ["猫"]) == 1
+
     @pytest.mark.parametrize(
         ("right", "given"),
         [("《红楼梦》", "红楼梦"), ("1999年，夏天。", "1999年夏天"), ("ERNIE模型", "ernie模型"), ("（北京）", "北京")],
