@@ -9,6 +9,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
+_COMPARED, _LISTED = 10_000, 100  # known names, in `nearest`: a file may have 100,000 columns
+
 
 class UserError(ValueError):
     """An error that the user can fix.  The command line prints it without a traceback and exits with its `status`."""
@@ -39,13 +41,15 @@ class Remark(UserWarning):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the closest known one, or all of them if none is close.
 
-    It starts with a space, so that it can follow a full stop; it is empty if `known` is.
+    Of very many names only the first are compared and listed.  The hint starts with a space, so that it can follow a
+    full stop; it is empty if `known` is.
     """
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, names[:_COMPARED], n=1, cutoff=0.6)
     if close:
         return f" Did you mean '{close[0]}'?"
-    return f" Known: {', '.join(names)}." if names else ""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return f" Known: {', '.join(names[:_LISTED])}{more}." if names else ""
 
 
 def check_exists(folder: Path) -> None:

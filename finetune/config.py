@@ -131,10 +131,18 @@ class GridConfig:
 
 @dataclass(frozen=True)
 class SubmissionConfig:
-    """The files that a leaderboard expects, {split: file}, and its names for the labels, {label: name}."""
+    """The files that a leaderboard expects, {split: file}, and its names for the labels, {label: name}.
+
+    Files are names in the folder that `ernie predict --submission` names.
+    """
 
     files: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for split, name in self.files.items():
+            if name in ("", ".", "..") or set(name) & set("/\\\0"):
+                raise UserError(f"files.{split}: expected the name of a file without a folder, found '{name}'")
 
 
 @dataclass(frozen=True)

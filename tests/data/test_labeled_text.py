@@ -75,6 +75,13 @@ class TestAnyFormat:
         with pytest.raises(UserError, match=f"{place}: byte 3 of the line is not UTF-8 text"):
             rows(name, format="conll" if suffix == "conll" else "auto")
 
+    @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl", "txt", "conll"])
+    def test_a_line_with_nul_characters_is_no_text(self, write: Write, suffix: str) -> None:
+        good = (FILES | {"txt": "one\ntwo\n", "conll": "one O\n\ntwo O\n"})[suffix]
+        name = write(f"a.{suffix}", good + "a\0b\n")
+        with pytest.raises(UserError, match=rf"{name}:{good.count(chr(10)) + 1}: the line holds NUL characters"):
+            rows(name, format="conll" if suffix == "conll" else "auto")
+
     @pytest.mark.parametrize("content", ["", "\n", "\n\n\n"])
     @pytest.mark.parametrize("suffix", FILES)
     def test_a_file_without_rows_is_an_error(self, write: Write, suffix: str, content: str) -> None:
@@ -208,6 +215,36 @@ class TestSeparated:
             warnings.simplefilter("error")
             assert len(rows(name, quote="")) == 6
 
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_a_line_that_names_the_columns_again_is_no_row(self, write: Write, suffix: str) -> None:
+        mark = "\t" if suffix == "tsv" else ","
+        name = write(f"a.{suffix}", f"text{mark}label\na{mark}x\ntext{mark}label\nb{mark}y\n")
+        with pytest.raises(UserError, match=rf"^a\.{suffix}:3: this line names the columns again"):
+            rows(name)
+        assert [row["text"] for row in rows(name, faulty="skip")] == ["a", "b"]
+        assert rows(write(f"one.{suffix}", "text\ntext\n")) == [{"text": "text"}]  # may be a word
+
+    def test_backslashes_before_quotes_are_named_as_the_reason_and_can_be_read(self, write: Write) -> None:
+        name = write("a.csv", 'text,label\nplain,x\n"say \\"no\\", please",y\n')
+        with pytest.raises(UserError, match=r"^a\.csv:3: .*; line 3 has a backslash before a quote: .* escape: '\\'$"):
+            rows(name)
+        assert [row["text"] for row in rows(name, escape="\\")] == ["plain", 'say "no", please']
+
+    def test_a_header_of_many_columns_is_read_in_one_pass(self, write: Write) -> None:
+        names = [f"c{n}" for n in range(30_000)]
+        name = write("a.csv", ",".join(names) + "\n" + ",".join("1" * 30_000) + "\n1,2\n")
+        assert len(rows(name, faulty="skip")[0]) == 30_000
+        with pytest.raises(UserError, match=r"a\.csv:3: has 2 cells, expected 30000: c0, .*, c19 and 29,980 more$"):
+            rows(name)
+
+    @pytest.mark.parametrize("suffix", ["tsv", "csv"])
+    def test_a_line_of_over_a_hundred_thousand_cells_is_refused(self, write: Write, suffix: str) -> None:
+        wide = ("\t" if suffix == "tsv" else ",") * 100_000
+        with pytest.raises(UserError, match=r"a\..sv:1: has more than 100,000 cells; it should name the columns"):
+            rows(write(f"a.{suffix}", wide + "\n"))
+        with pytest.raises(UserError, match=r"a\..sv:3: has more than 100,000 cells"):
+            rows(write(f"a.{suffix}", f"text\na\n{wide}\n"))
+
     @pytest.mark.filterwarnings("ignore:.* of several lines")
     @given(st.lists(st.tuples(st.text("ab\"',\n ", max_size=6), st.text("xy,", min_size=1, max_size=3)), max_size=8))
     def test_any_csv_reads_back_with_its_line_numbers(self, cells: list[tuple[str, str]]) -> None:
@@ -233,6 +270,7 @@ class TestJsonLines:
             ('{"text": "a"', "is not JSON: Expecting ',' delimiter"),
             ("[1, 2]", "expected a JSON object with named values"),
             ("[" * 100_000, "is not JSON"),
+            ('{"text": ' + "[" * 101 + "]" * 101 + "}", "has more than 100 lists and objects inside one another"),
         ],
     )
     def test_a_line_that_is_not_an_object_is_reported(self, write: Write, line: str, message: str) -> None:

@@ -17,10 +17,11 @@ from helpers import ROOT, vocabulary
 
 from ernie.config import read
 from ernie.data.labeled.read import read_split
+from ernie.errors import UserError
 from ernie.model.config import EncoderConfig
 from ernie.model.ernie import ErnieModel
 from finetune.check import check
-from finetune.config import FinetuneConfig, TrainConfig, load
+from finetune.config import FinetuneConfig, SubmissionConfig, TrainConfig, load
 
 CONFIGS = ROOT / "configs" / "finetune"
 BENCHMARKS = ROOT / "benchmarks" / "finetune"
@@ -349,3 +350,9 @@ def test_the_configuration_of_multi30k_has_the_settings_that_its_benchmark_found
     source = (ROOT / "benchmarks" / "translation.py").read_text(encoding="utf-8")
     (dropout,) = re.findall(r"^DROPOUT = ([0-9.]+)", source, re.M)
     assert load(CONFIGS / "multi30k.yaml").train.dropout == float(dropout)
+
+
+@pytest.mark.parametrize("name", ["../x.tsv", "/tmp/x.tsv", "a/x.tsv", "a\\x.tsv", "..", ""])
+def test_a_submission_file_is_a_name_without_a_folder(name: str) -> None:
+    with pytest.raises(UserError, match=r"files\.test: expected the name of a file without a folder, found"):
+        SubmissionConfig(files={"test": name})

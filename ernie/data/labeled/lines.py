@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, dropwhile, islice
@@ -17,6 +18,9 @@ from ernie.errors import Remark, UserError, nearest
 from ernie.report.words import plural
 
 csv.field_size_limit(1 << 24)
+_MOST_COLUMNS = 100_000  # more would take gigabytes: each cell is an object
+_MOST_NESTED = 100  # lists and objects inside one another in a row of JSON
+_SHOWN = 20  # columns listed in a message
 _DELIMITERS = {"\t": "a tab", ";": "';'", ",": "','"}  # that are detected, with their names in messages
 
 
@@ -38,7 +42,7 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
     quote = options.quote if options.quote is not None else ('"' if comma or delimiter != "\t" else "")
     lines = chain(first, lines)
     columns = list(options.columns)
-    for place, cells in _cells(file, lines, delimiter, quote):
+    for place, cells in _cells(file, lines, delimiter, quote, options.escape):
         if isinstance(cells, str):
             if not columns:
                 raise UserError(f"{place}: {cells}; it should name the columns")
@@ -49,10 +53,15 @@ def read_separated(file: str, lines: Iterable[Line], options: RowOptions, comma:
             columns = _header(place, cells, options)
         elif place.line == 1 and options.columns and (problem := _header_problem(cells, columns)):
             yield Fault(place, problem)
+        elif len(columns) > 1 and cells == columns:
+            yield Fault(
+                place, "this line names the columns again, as the first line of another file would; take it out"
+            )
         elif len(cells) < len(columns) or (len(cells) > len(columns) and not options.columns):
             other = _delimiter(cells[0], "") if len(cells) == 1 else ""
             hint = f"; if they are separated by {_DELIMITERS[other]}, set 'delimiter'" if other else ""
-            yield Fault(place, f"has {plural(len(cells), 'cell')}, expected {len(columns)}: {', '.join(columns)}{hint}")
+            found = f"has {plural(len(cells), 'cell')}, expected {len(columns)}"
+            yield Fault(place, f"{found}: {_listed(columns)}{hint}")
         else:
             yield Row(dict(zip(columns, cells, strict=False)), place)
 
@@ -62,30 +71,59 @@ def _delimiter(names: str, usual: str) -> str:
     return next((mark for mark in (usual, *_DELIMITERS) if mark and mark in names), usual)
 
 
-def _cells(file: str, lines: Iterable[Line], delimiter: str, quote: str) -> Iterator[tuple[Place, list[str] | str]]:
+def _listed(columns: Sequence[str]) -> str:
+    more = len(columns) - _SHOWN
+    return ", ".join(columns[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _cells(
+    file: str, lines: Iterable[Line], delimiter: str, quote: str, escape: str
+) -> Iterator[tuple[Place, list[str] | str]]:
     """Yield the cells of each line, [""] for an empty one, or what is wrong with it."""
-    if not quote:
-        for line in lines:
-            yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
+    lines = (_not_too_wide(line, delimiter) for line in lines)
+    if quote:
+        yield from _quoted_cells(file, lines, delimiter, quote, escape)
         return
+    for line in lines:
+        yield Place(file, line.number), line.problem if line.text is None else line.text.split(delimiter)
+
+
+def _not_too_wide(line: Line, delimiter: str) -> Line:
+    if line.text is None or line.text.count(delimiter) < _MOST_COLUMNS:
+        return line
+    return Line(line.number, None, "too many cells", f"has more than {_MOST_COLUMNS:,} cells")
+
+
+def _quoted_cells(
+    file: str, lines: Iterable[Line], delimiter: str, quote: str, escape: str
+) -> Iterator[tuple[Place, list[str] | str]]:
     problems: list[tuple[Place, str]] = []
     long: list[tuple[int, int]] = []  # the first and the last line of each row of several
+    escaped = 0  # the first line with a backslash before a quote
 
     def readable() -> Iterator[str]:
+        nonlocal escaped
         for line in lines:
             if line.text is None:
                 problems.append((Place(file, line.number), line.problem))
+            elif not escaped and not escape and f"\\{quote}" in line.text:
+                escaped = line.number
             yield (line.text or "") + "\n"
 
-    reader = csv.reader(readable(), delimiter=delimiter, quotechar=quote, strict=True)
+    reader = csv.reader(readable(), delimiter=delimiter, quotechar=quote, escapechar=escape or None, strict=True)
     begins = 1
     while True:
         try:
             cells = next(reader, None)
         except csv.Error as error:
+            advice = (
+                f"line {escaped} has a backslash before a quote: if that is how quotes within cells are written, "
+                "set escape: '\\'"
+                if escaped
+                else "files without quoting need 'quote: \"\"'"
+            )
             raise UserError(
-                f"{file}:{begins}: the quoting does not close, or is otherwise wrong ({error}); files without quoting "
-                "need 'quote: \"\"'"
+                f"{file}:{begins}: the quoting does not close, or is otherwise wrong ({error}); {advice}"
             ) from None
         yield from problems
         if cells is None:
@@ -121,7 +159,7 @@ def _header_problem(cells: Sequence[str], columns: Sequence[str]) -> str:
 
 
 def _header(place: Place, names: list[str], options: RowOptions) -> list[str]:
-    duplicates = sorted({name for name in names if names.count(name) > 1})
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
     if duplicates:
         raise UserError(f"{place}: the column '{duplicates[0]}' appears twice; rename one in the file")
     for name in options.rename.values():
@@ -151,7 +189,22 @@ def as_row(text: str, place: Place) -> Row | Fault:
         return Fault(place, f"is not JSON: {error}")
     if not isinstance(cells, dict):
         return Fault(place, "expected a JSON object with named values")
+    if text.count("[") + text.count("{") > _MOST_NESTED and _depth(cells) > _MOST_NESTED:
+        return Fault(place, f"has more than {_MOST_NESTED} lists and objects inside one another")
     return Row(cells, place)
+
+
+def _depth(cells: object) -> int:
+    """Return how many lists and objects stand inside one another."""
+    depth, level = 0, [cells]
+    while level:
+        depth += 1
+        level = [part for item in level for part in _parts(item) if isinstance(part, (dict, list))]
+    return depth
+
+
+def _parts(item: object) -> Iterable[object]:
+    return item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
 
 
 def read_columns(file: str, lines: Iterable[Line], options: RowOptions) -> Iterator[Row | Fault]:

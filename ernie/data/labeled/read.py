@@ -115,6 +115,7 @@ def adapted(rows: Iterable[Row | Fault], options: RowOptions) -> Iterator[Row | 
 
 def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions) -> Iterator[Row | Fault]:
     """Parse lines of a format ("tsv", "csv", "jsonl", "conll" or "text") into rows that are not adapted yet."""
+    lines = map(_without_nul, lines)
     if form in ("tsv", "csv"):
         return read_separated(file, lines, options, comma=form == "csv")
     if form == "jsonl":
@@ -122,6 +123,14 @@ def parse_lines(file: str, lines: Iterable[Line], form: str, options: RowOptions
     if form == "conll":
         return read_columns(file, lines, options)
     return read_plain(file, lines)
+
+
+def _without_nul(line: Line) -> Line:
+    """Return the line, as unreadable if it holds a NUL character: so do UTF-16 and binary files, and no text."""
+    if line.text is None or "\0" not in line.text:
+        return line
+    problem = "the line holds NUL characters, which text does not; is the file binary, or UTF-16? (iconv -f UTF-16LE)"
+    return Line(line.number, None, "NUL", problem)
 
 
 def _open(source: str, options: RowOptions) -> Iterator[Row | Fault]:

@@ -83,7 +83,8 @@ class RowOptions:
 
     `format` is derived from the file name unless given.  `columns` names the columns of a file without a header line;
     further cells of a line are dropped.  `delimiter` and `quote` apply to .tsv and .csv files: by default a tab and no
-    quoting, or a comma and ".  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
+    quoting, or a comma and ".  `escape` is the character before a quote within a cell, such as a backslash, where it is
+    not doubled.  `rename` maps column names: {new name: name in the file}.  `join` turns lists into text:
     {column: separator}.  `compose` creates text columns from other cells: {column: "{first} and {second.part}"}, where
     a dot selects a named part of a cell.  `values` replaces cells: {column: {cell: replacement}}.  `skip` drops and
     counts rows whose cell is in a list: {column: [cell, ...]}, where '' is any empty cell.  These four use the new
@@ -94,6 +95,7 @@ class RowOptions:
     columns: tuple[str, ...] = ()
     delimiter: str = ""
     quote: str | None = None
+    escape: str = ""
     rename: dict[str, str] = field(default_factory=dict)
     values: dict[str, dict[str, str]] = field(default_factory=dict)
     skip: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class RowOptions:
     faulty: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
-        for name in ("delimiter", "quote"):
+        for name in ("delimiter", "quote", "escape"):
             if len(getattr(self, name) or "") > 1:
                 raise UserError(f"{name}: expected one character, found '{getattr(self, name)}'")
         for column, pattern in self.compose.items():
