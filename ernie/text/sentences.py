@@ -1,4 +1,4 @@
-"""Sentence splitting in English and Chinese: a regular expression finds candidate ends, a few rules filter them."""
+"""Sentence splitting in English and Chinese: a regular expression finds the marks, a few rules filter them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from ernie.errors import UserError
+from ernie.text.chinese_sentences import chinese_ends
 from ernie.text.scripts import HAN_CHARACTER
+from ernie.text.sentence_marks import CLOSING, ENGLISH_TAIL, SPACE, skip
 
 # Abbreviations that precede what they belong to, so that no sentence ends with them.
 _BEFORE_NAME = frozenset(
@@ -30,30 +32,10 @@ _STARTERS = frozenset(
     "despite unlike according today".split()
 )
 
-_ENGLISH = re.compile(
-    r"""
-    (?<![.!?\u2026])(?P<mark>[.!?\u2026]+)  # the mark, or several: ... ?! \u2026
-    ["'\u201d\u2019)\]\xbb*]*           # closing quotes and brackets
-    \s+
-    (?=["'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*(?P<next>[^\W_]+))   # opening quotes and brackets, then the next word
-    """,
-    re.VERBOSE,
-)
+_MARKS = re.compile(r"[.!?\u2026\u203c\u2047-\u2049]+")  # one mark, or several: ... ?!
+_NEXT = re.compile(r"[\"'\u201c\u2018(\[\xab\xbf\xa1*\u2014-]*([^\W_]+)")  # opening quotes and brackets, a word
 _LAST_WORD = re.compile(r"[^\s\"'\u201c\u2018(\[\xab\u2014/-]*\Z")
 _LONGEST_WORD = 24  # characters looked at before a full stop: more than any abbreviation has
-
-# A mark and closing quotes or brackets, not followed by a comma or another mark.  Direct speech followed by a verb of
-# saying ("..."he said) does not end there either: see _SPEAKER.
-_CHINESE = re.compile(
-    r"""
-    (?<![。！？!?；…])(?P<mark>[。！？!?；…]+)
-    (?P<close>[”’」』）》】〉〕"')\]]*)
-    \s*
-    (?![\s，、：；。！？!?…,”’」』）》】〉〕"')\]])(?=.)   # \s too: all white space is consumed
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_SPEAKER = re.compile(r"[^，。！？；：“”‘’「」\s]{0,6}?(?:说|道|问|答|喊|叫|写|表示|指出|回答|强调)(?!.{0,3}[：:]“)")
 
 _LETTER = re.compile(r"[^\W\d_]")
 _LEAST_HAN = 0.2  # share of the letters; a Chinese character carries about as much as four or five Latin letters
@@ -84,13 +66,22 @@ def detect_language(text: str) -> str:
 
 def _english_ends(text: str) -> Iterator[int]:
     first = len(text) - len(text.lstrip())
-    for match in _ENGLISH.finditer(text):
-        next_word = match["next"]
-        if next_word[0].islower():
+    last = 0
+    for match in _MARKS.finditer(text):
+        if match.start() < last:
             continue
-        if match["mark"] == "." and not _full_stop_ends(text, first, match.start(), next_word):
+        tail = skip(ENGLISH_TAIL, text, match.end())
+        after = skip(SPACE, text, tail)
+        following = _NEXT.match(text, after)
+        if following is None or following[1][0].islower():
             continue
-        yield match.end()
+        # Without a space, as in 3.5 or U.S, only a footnote or an emoji shows that a sentence ends.
+        if after == tail and (tail == skip(CLOSING, text, match.end()) or not following[1][0].isupper()):
+            continue
+        if match.group() == "." and not _full_stop_ends(text, first, match.start(), following[1]):
+            continue
+        yield after
+        last = after
 
 
 def _full_stop_ends(text: str, first: int, at: int, next_word: str) -> bool:
@@ -116,12 +107,4 @@ def _is_initial(word: str) -> bool:
     return word != "I" and word[:1].isupper() and all(len(part) == 1 for part in word.split("."))
 
 
-def _chinese_ends(text: str) -> Iterator[int]:
-    for match in _CHINESE.finditer(text):
-        spoken = match["close"][:1] in ("”", "’", "」", "』") and match["mark"] != "；"
-        if spoken and _SPEAKER.match(text, match.end()):
-            continue
-        yield match.end()
-
-
-_ENDS: dict[str, Callable[[str], Iterator[int]]] = {"en": _english_ends, "zh": _chinese_ends}
+_ENDS: dict[str, Callable[[str], Iterator[int]]] = {"en": _english_ends, "zh": chinese_ends}

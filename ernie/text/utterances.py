@@ -11,11 +11,11 @@ from ernie.text.sentences import detect_language, split_sentences
 
 Fits = Callable[[str], bool]  # whether a text is short enough to be said at once
 
-_MARK = re.compile("[.!?…。！？；]")  # every complete sentence has one
+_MARK = re.compile("[.!?…。！？；．｡‼⁇⁈⁉]")  # every complete sentence has one
 _LOOK_AHEAD = 16  # characters after a full stop that decide whether it ends a sentence
 _FIRST_SIZE = 64  # characters of the beginning that is measured first
 _CHECKED = 16  # characters after which growing text is measured again
-_CHINESE_END = re.compile("[。！？；]")
+_CHINESE_END = re.compile("[。！？；．｡]")
 _SMALL_BEGINNING = re.compile(r"([.!?…][\"'”’)\]]*\s+[\"'“‘(\[]*)(\w)")
 # Where too long a text is cut: after a mark, or else at a space, or else anywhere.
 _BREAKS = (re.compile(r"[.!?…;:,—]\s+|[。！？；，、：…]"), re.compile(r"\s+"), re.compile(r".", re.DOTALL))

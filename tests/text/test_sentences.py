@@ -53,6 +53,70 @@ def test_chinese_text_is_split_into_its_sentences(sentences: list[str]) -> None:
     assert split_sentences("".join(sentences), "zh") == sentences
 
 
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["It is long.[1]", "It is slow.[2]", "Anna sings."],
+        ["It is long.[12][13]", "It is slow. [note 1]", "Anna sings.[a]", "No.[citation needed]", "Yes. [2]"],
+        ["It is long.(3)", "It is slow.", "(3) Anna sings."],  # after a space, the number begins a list
+        ["It is long.¹²", 'He said: "It is."[3]', "(It is.[4])", "It was.†"],
+        ["Great! 😀", "Loved it. 👍", "Go."],
+        ["Great!👍🏽", "Loved it. 👨‍👩‍👧‍👦", "Go ❤️ now. ❤️", "Is it? 🇩🇪", "Done‼️", "First.1️⃣", "End. 😀"],
+        ["Great! :)", "Loved it. <3", "Go :) now."],
+        ["Mr.[1] Smith met Dr.² Jones at 3.5 p.m.[3] on Jan. 5.[4]", "See p.[5] 6 and Fig.[6] 7."],
+        ["She lived in the U.S.[2] for years.", "He left.", "[T]he door fell shut."],
+    ],
+)
+def test_footnotes_superscripts_and_emoji_belong_to_the_sentence_before_them(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences), "en") == sentences
+
+
+def test_a_footnote_or_an_emoji_ends_a_sentence_also_without_a_space() -> None:
+    found = split_sentences("It is long.[1]It is slow.😀Go.[2]com is v3.5.[3]or", "en")
+    assert found == ["It is long.[1]", "It is slow.😀", "Go.[2]com is v3.5.[3]or"]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["我们看《摔跤吧！爸爸》好吗？", "〈你好！世界〉是歌。", "他知道《你好！》是书。"],
+        ["他（真的！）走了。", "他走了（真的！我看见的。）。", "（他走了。她来了。）", "【快讯】下雨了。"],
+        ["我看「摔跤吧！爸爸」好嗎？", "他提出了“为什么？”的问题。"],
+        ['"这是对的。"他说。', "他走了。", '"你好。"她说。', "'好！'他说。", '他买了27"的显示器。', '"是吗？"他问。'],
+        ["「你好。」他問。", "「是的。」李老師笑著說。", "『好！』約翰．史密斯喊道。", "「對。」", "他知道。"],
+        ["〝好。〞她答。", "“走吧。”她回过头来轻声地对我说。", "“对。”", "小说家走了。", "“A。”", "问题很多。"],
+        ["「走！」", "她說：「好。」", "沒有人動。"],
+        ["天气好．", "去公园．", "回家．"],
+        [
+            "价格是3．5元．",
+            "价格是３．５元．",
+            "很便宜．",
+            "Ｊ．Ｋ．罗琳写了书．",
+            "史蒂芬．金和约翰．里德．史密斯也写了．",
+        ],
+        ["１．苹果．", "2．梨．", "三．桃．"],
+        ["天气好.", "去公园!", "回家;", "好吗?", "约翰.史密斯用Node.js写书.", "看http://a.cn/?q=1"],
+        ["天气好｡", "去公园‼️", "回家｡"],
+        ["他走了……", "再没回来…", "“我……我不知道。”他说。", "苹果、梨……等等。", "我……我去。"],
+        ["今天很长。[1]", "明天很慢。[2][3]", "后天¹也是。²"],
+        ["太好了！😀", "我喜欢。👍🏽", "走吧。👨‍👩‍👧"],
+    ],
+)
+def test_marks_inside_chinese_brackets_quotes_numbers_and_names_end_no_sentence(sentences: list[str]) -> None:
+    assert split_sentences("".join(sentences), "zh") == sentences
+
+
+def test_a_bracket_that_is_never_closed_hides_no_sentence_end() -> None:
+    assert split_sentences("我们看《摔跤吧！爸爸好吗？走。", "zh") == ["我们看《摔跤吧！", "爸爸好吗？", "走。"]
+    long = "（" + "他走了。" * 100 + "）"
+    assert len(split_sentences(long, "zh")) == 100
+
+
+@given(st.text(alphabet=st.sampled_from("AB中文。！？.\"'《》「」“”（）[1]…．3;😀\u200d 说的"), max_size=60))
+def test_chinese_text_with_any_brackets_loses_no_character(text: str) -> None:
+    assert "".join("".join(split_sentences(text, "zh")).split()) == "".join(text.split())
+
+
 @given(st.text(alphabet=st.sampled_from("ABab .!?\"')(。！？”…；中文\n1,"), max_size=60), st.sampled_from(["en", "zh"]))
 def test_no_character_other_than_white_space_is_lost(text: str, language: str) -> None:
     joined = "".join(split_sentences(text, language))
@@ -78,6 +142,13 @@ def test_a_list_number_may_follow_leading_white_space() -> None:
 def test_a_long_text_with_many_numbers_takes_linear_time() -> None:
     text = "He is 12. " * 100_000  # quadratic time would be far longer
     assert split_sentences(text, "en") == ["He is 12."] * 100_000
+
+
+@pytest.mark.parametrize("unit", ["（", "《好！", '"', "“好。", "。[1] ", "！ 😀", "一．", "好》", "[1]", "…… "])
+def test_a_long_run_of_brackets_and_marks_takes_linear_time(unit: str) -> None:
+    text = unit * 20_000  # quadratic time would be many minutes
+    for language in ("en", "zh"):
+        assert "".join("".join(split_sentences(text, language)).split()) == "".join(text.split())
 
 
 def test_a_long_run_of_punctuation_takes_linear_time() -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ernie.text.scripts import HAN
+from ernie.text.scripts import HAN, TRANSLITERATION
 from ernie.text.segment import chinese_lists as lists
 from ernie.text.segment.base import Batch, Kind, Segmenter, Words, disjoint, make_spans, segmenters
 from ernie.text.segment.ngrams import BREAK, Text
@@ -31,7 +31,7 @@ _PLACE = re.compile(rf"(?:{_any(lists.PLACES)})(?:(?:{_any(lists.PLACE_SUFFIXES)
 _DISTRICT = re.compile(rf"(?:{_any(lists.DISTRICT_SUFFIXES)})(?![场民价面值容委长级办政内里])")
 _ORGANIZATION = re.compile(_any(lists.ORGANIZATION_SUFFIXES))
 _WORK = re.compile(r"(?<=《)[^《》\n]{1,25}(?=》)")
-_FOREIGN = re.compile(rf"[{lists.FOREIGN}]{{1,8}}(?:[·•][{lists.FOREIGN}]{{1,8}})+")
+_FOREIGN = re.compile(rf"[{TRANSLITERATION}]{{1,8}}(?:[·•][{TRANSLITERATION}]{{1,8}})+")
 _TITLE = re.compile(_any(lists.TITLES))
 _PERSON = re.compile(rf"[{lists.SURNAMES}]{_INSIDE}{{1,2}}")
 _PERSON_BEFORE = re.compile(rf"(?<![{HAN}])[{lists.SURNAMES}]{_INSIDE}{{1,2}}\Z|[{lists.SURNAMES}]{_INSIDE}{{2}}\Z")
