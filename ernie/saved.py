@@ -19,13 +19,7 @@ def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> 
 
     Raises UserError that ends with `remedy` if the file is missing, is not JSON, or is not such an object.
     """
-    check_not_lfs_pointer(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
-    except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
-        raise UserError(f"{path}: is not JSON. {remedy}") from None
+    content = _load(path, remedy)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected an object. {remedy}")
     for key, types in keys.items():
@@ -35,6 +29,24 @@ def read_json(path: Path, keys: Mapping[str, tuple[type, ...]], remedy: str) -> 
             expected = " or ".join(_NAMES[kind] for kind in types)
             raise UserError(f"{path}: {key}: expected {expected}. {remedy}")
     return content
+
+
+def read_json_list(path: Path, remedy: str) -> list[Any]:
+    """Read a JSON list from the file `path`; raises UserError as `read_json` does."""
+    content = _load(path, remedy)
+    if not isinstance(content, list):
+        raise UserError(f"{path}: expected a list. {remedy}")
+    return content
+
+
+def _load(path: Path, remedy: str) -> Any:
+    check_not_lfs_pointer(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}. {remedy}") from None
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits raises a plain ValueError
+        raise UserError(f"{path}: is not JSON. {remedy}") from None
 
 
 def check_not_lfs_pointer(path: Path) -> None:

@@ -5,7 +5,7 @@ Legend: N sequences or texts, L padded length, T packed tokens, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from ernie.model.pretrained import CONFIG_FILE, TASK_FILE, model_folder
 from ernie.model.published import hub
 from ernie.model.published.load import load
 from ernie.model.save import save
-from ernie.model.vectors import Pooling, Text, encode
+from ernie.model.sentence import Pooling, SentenceConfig
+from ernie.model.vectors import Text, encode
 from ernie.model.weights import shapes
 from ernie.text.tokenizer import Tokenizer
 
@@ -50,8 +51,9 @@ class ErnieModel(nn.Layer):
     `ErnieModel.from_pretrained(folder)` loads a model.  Calling it takes padded batches as in other libraries;
     `encode_packed` takes batches without padding.  Internally all batches are packed.
 
-    `tokenizer` and `masked_head`, which predicts masked tokens, are set if the folder has them, and None otherwise.
-    The head is not a sublayer: its parameters are not among the model's.
+    `tokenizer`, `masked_head`, which predicts masked tokens, and `sentence_config`, a sentence encoder's settings, are
+    set if the folder has them, and None otherwise.  The head is not a sublayer: its parameters are not among the
+    model's.
 
     `initialize=False` leaves the parameters without values, for callers that set all of them.  Raises UserError if
     `config` is not an EncoderConfig.
@@ -69,6 +71,7 @@ class ErnieModel(nn.Layer):
             self.pooler = Pooler(config)
         self.tokenizer: Tokenizer | None = None
         self.masked_head: MaskedTokenHead | None = None
+        self.sentence_config: SentenceConfig | None = None
         if initialize:
             initialize_encoder(self)
         else:
@@ -134,21 +137,26 @@ class ErnieModel(nn.Layer):
         self,
         texts: Iterable[Text],
         *,
-        pooling: Pooling = "mean",
+        pooling: Pooling | Sequence[Pooling] | None = None,
         max_len: int | None = None,
         batch_tokens: int = 2048,
-        normalize: bool = False,
+        normalize: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> np.ndarray:
         """Return a vector for each text, or pair of texts in a tuple: (N, D) float32, in the order of `texts`.
 
-        `pooling` selects the mean of the last layer's vectors, special tokens included ("mean"), the vector of [CLS]
-        ("cls"), or the pooler's output ("pooler").  A text without tokens is encoded as [CLS] [SEP].  Texts of more
+        Arguments that are not given are those saved with the model, in `sentence_config`; else as said here.
+        `pooling` selects the mean of the last layer's vectors, special tokens included ("mean", the default), their
+        maximum ("max"), their sum over the root of their number ("mean_sqrt_len"), their mean weighted by position
+        ("weightedmean"), the vector of [CLS] ("cls") or of the last token ("lasttoken"), or the pooler's output
+        ("pooler"); several are put side by side.  A text without tokens is encoded as [CLS] [SEP].  Texts of more
         than `max_len` tokens (default: the model's positions) are truncated, with one warning that says how many.
-        `normalize` scales all vectors to length 1.  Batches hold about `batch_tokens` tokens.  Runs without dropout
-        and gradients, whatever mode the model is in.  Raises UserError for anything but texts, and when the model has
-        no tokenizer.
+        `normalize` scales all vectors to length 1.  `prompt` is put before each text; `prompt_name` names one of the
+        model's.  Batches hold about `batch_tokens` tokens.  Runs without dropout and gradients, whatever mode the
+        model is in.  Raises UserError for anything but texts, and when the model has no tokenizer.
         """
-        return encode(self, texts, pooling, max_len, batch_tokens, normalize)
+        return encode(self, texts, pooling, max_len, batch_tokens, normalize, prompt_name, prompt)
 
     def fill_mask(self, text: str, top: int = 5) -> list[list[Filled]]:
         """Return, for each [MASK] in the text, the `top` most probable tokens, best first, special tokens excluded.

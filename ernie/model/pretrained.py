@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from ernie.errors import UserError
 from ernie.model.published import hub
+from ernie.model.published.sentence_folder import encoder_path
 from ernie.text.load import load_tokenizer
 from ernie.text.tokenizer import Tokenizer
 
@@ -42,13 +43,14 @@ class ErnieTokenizer:
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder with the weights: `path` itself, or its subfolder `model`, as in runs and checkpoints.
+    """Return the folder with the weights: `path` itself, its subfolder `model`, as in runs and checkpoints, or that of
+    the encoder in an older sentence encoder.
 
-    Raises UserError when neither holds a model.
+    Raises UserError when none holds a model.
     """
     if path.is_file():
         raise UserError(f"{path}: is a file; give the folder of the model")
-    for folder in (path, path / "model"):
+    for folder in (path, path / "model", path / (encoder_path(path) or "")):
         if any((folder / name).is_file() for name in _CONFIG_FILES):
             return folder
     checkpoints = sorted(path.glob("checkpoints/step-????????"))

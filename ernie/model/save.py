@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from ernie.atomic import PARTIAL, make_folder, partial_folder, put
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
+from ernie.model.published.sentence_folder import remove_sentence_config
+from ernie.model.sentence import MODULES_FILE
 from ernie.model.weights import save_weights
 
 if TYPE_CHECKING:
@@ -21,22 +23,37 @@ def save(model: ErnieModel, folder: Path) -> None:
     make_folder(folder)
     writers = _writers(model)
     partials = {name: folder / f"{name}{PARTIAL}" for name in writers}
-    tokenizer = partial_folder(folder / TOKENIZER_FOLDER)
+    tokenizer, sentence = partial_folder(folder / TOKENIZER_FOLDER), partial_folder(folder / "sentence")
     try:
         for name, write in writers.items():
             write(partials[name])
         if model.tokenizer is not None:
             model.tokenizer.save(tokenizer)
+        if model.sentence_config is not None and not model.sentence_config.unsupported:
+            model.sentence_config.write(make_folder(sentence), model.config.hidden_size)
+        _move_sentence_config(folder, sentence)
         _move_into_place(folder, partials, tokenizer)
     finally:
         for path in partials.values():
             path.unlink(missing_ok=True)
-        shutil.rmtree(tokenizer, ignore_errors=True)
+        for partial_place in (tokenizer, sentence):
+            shutil.rmtree(partial_place, ignore_errors=True)
 
 
 def _writers(model: ErnieModel) -> dict[str, Callable[[Path], None]]:
     head = {} if model.masked_head is None else {MASKED_HEAD_FILE: model.masked_head.write}
     return {WEIGHTS_FILE: partial(save_weights, model), **head, CONFIG_FILE: model.config.write}
+
+
+def _move_sentence_config(folder: Path, partial: Path) -> None:
+    """Move the settings of a sentence encoder into place, in place of those of an old model."""
+    remove_sentence_config(folder)
+    written = sorted(partial.iterdir(), key=lambda path: path.name == MODULES_FILE) if partial.is_dir() else []
+    for path in written:
+        if path.is_dir():
+            put(path, folder / path.name)
+        else:
+            path.replace(folder / path.name)
 
 
 def _move_into_place(folder: Path, partials: dict[str, Path], tokenizer: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import paddle
@@ -15,6 +16,7 @@ from ernie.data.document import Sample
 from ernie.errors import Remark, UserError, about, check_count, check_iterable
 from ernie.kernels.precision import to_numpy
 from ernie.model.inference import evaluating, tokenizer_of
+from ernie.model.sentence import Pooling, SentenceConfig, check_pooling, normalized
 from ernie.text.frame import frame, truncated_lengths
 from ernie.text.surrogates import require_encodable
 from ernie.text.tokenizer import Tokenizer
@@ -22,66 +24,118 @@ from ernie.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from ernie.model.ernie import ErnieModel
 
-Pooling = Literal["mean", "cls", "pooler"]
 Text = str | tuple[str, str]
 
 
 def encode(
-    model: ErnieModel, texts: Iterable[Text], pooling: Pooling, max_len: int | None, batch_tokens: int, normalize: bool
+    model: ErnieModel,
+    texts: Iterable[Text],
+    pooling: Pooling | Sequence[Pooling] | None,
+    max_len: int | None,
+    batch_tokens: int,
+    normalize: bool | None,
+    prompt_name: str | None,
+    prompt: str | None,
 ) -> np.ndarray:
     """See `ErnieModel.encode`."""
-    if pooling not in get_args(Pooling):
-        raise UserError(f"pooling: expected one of {', '.join(get_args(Pooling))}, found '{pooling}'")
+    config = model.sentence_config or SentenceConfig()
+    if config.unsupported and pooling is None:
+        raise UserError(
+            f"encode: the vectors of this model for sentences cannot be computed here: {config.unsupported}. "
+            "pooling='mean' and the like give its encoder's own"
+        )
+    poolings = config.pooling if pooling is None else check_pooling(pooling)
     check_count("batch_tokens", batch_tokens, 1)
-    samples = _samples(tokenizer_of(model), texts, _max_length(model.config.max_positions, max_len))
-    vectors_ND = np.empty((len(samples), model.config.hidden_size), np.float32)
+    tokenizer, text_before = tokenizer_of(model), config.prompt(prompt_name, prompt)
+    longest = _max_length(model.config.max_positions, config.max_len, max_len)
+    why = " (the length saved with the model)" if max_len is None and config.max_len else ""
+    samples = _Preparation(tokenizer, longest, text_before, config.lowercase, why).samples(texts)
+    # [CLS] is left out of the pooling together with the prompt.
+    skip = 0 if config.include_prompt or not text_before else 1 + len(tokenizer.encode(text_before).ids)
+    vectors_ND = np.empty((len(samples), model.config.hidden_size * len(poolings)), np.float32)
     with evaluating(model):
         for indices in plan_by_length([len(sample) for sample in samples], batch_tokens):
             batch = pack([samples[i] for i in indices])
-            pooled = _pool(model, model.encode_packed(batch), batch.layout, pooling)
-            vectors_ND[indices] = to_numpy(pooled)
-    if normalize:
-        vectors_ND /= np.maximum(np.linalg.norm(vectors_ND, axis=1, keepdims=True), 1e-12)
-    return vectors_ND
+            hidden_TD = model.encode_packed(batch)
+            vectors_ND[indices] = np.concatenate(
+                [to_numpy(_pool(model, hidden_TD, batch.layout, name, skip)) for name in poolings], axis=1
+            )
+    for layer in config.layers[:-1] if config.normalize else config.layers:
+        vectors_ND = layer(vectors_ND)
+    return normalized(vectors_ND) if (config.normalize if normalize is None else normalize) else vectors_ND
 
 
-def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: Pooling) -> Tensor:
+def _pool(model: ErnieModel, hidden_TD: Tensor, layout: Layout, pooling: str, skip: int) -> Tensor:
+    """Pool the tokens of each sequence except the first `skip`: (T, D) -> (N, D)."""
     if pooling == "pooler":
         return model.pooler(hidden_TD, layout)
-    if pooling == "cls":
-        return paddle.gather(hidden_TD, paddle.to_tensor(layout.starts))
+    if pooling in ("cls", "lasttoken"):
+        chosen = layout.starts if pooling == "cls" else layout.starts + layout.lengths - 1
+        return paddle.gather(hidden_TD, paddle.to_tensor(chosen))
     sequence_T = np.repeat(np.arange(layout.sequences), layout.lengths)
-    return paddle.geometric.segment_mean(hidden_TD, paddle.to_tensor(sequence_T))
+    kept = np.flatnonzero(layout.positions >= np.minimum(skip, layout.lengths - 1)[sequence_T])
+    hidden_TD, sequence_T = paddle.gather(hidden_TD, paddle.to_tensor(kept)), sequence_T[kept]
+    segments = paddle.to_tensor(sequence_T)
+    if pooling == "max":
+        return paddle.geometric.segment_max(hidden_TD, segments)
+    if pooling == "mean":
+        return paddle.geometric.segment_mean(hidden_TD, segments)
+    weights_T = _token_weights(pooling, sequence_T, layout.positions[kept])
+    weighted_TD = hidden_TD * paddle.to_tensor(weights_T[:, None]).astype(hidden_TD.dtype)
+    return paddle.geometric.segment_sum(weighted_TD, segments)
 
 
-def _max_length(positions: int, max_len: int | None) -> int:
-    if max_len is None:
-        return positions
-    check_count("max_len", max_len, 3)
-    if max_len > positions:
-        raise UserError(f"max_len: expected at most the model's {positions} positions, found {max_len}")
-    return max_len
+def _token_weights(pooling: str, sequence_T: np.ndarray, positions_T: np.ndarray) -> np.ndarray:
+    """Return the weight of each token in its sequence's sum."""
+    if pooling == "mean_sqrt_len":
+        return (1 / np.sqrt(np.bincount(sequence_T)))[sequence_T].astype(np.float32)
+    # SGPT (Muennighoff, 2022, arXiv 2202.08904, section 3.1): later tokens count more.
+    weights_T = positions_T + 1.0
+    return (weights_T / np.bincount(sequence_T, weights_T)[sequence_T]).astype(np.float32)
 
 
-def _samples(tokenizer: Tokenizer, texts: Iterable[Text], max_len: int) -> list[Sample]:
-    check_iterable(texts, "texts")
-    samples, cut = [], 0
-    for index, text in enumerate([texts] if isinstance(texts, str) else texts):
-        first, second = _token_ids(tokenizer, text, index)
-        first_length, second_length = truncated_lengths(len(first), None if second is None else len(second), max_len)
-        cut += first_length < len(first) or (second is not None and second_length < len(second))
-        second = None if second is None else second[:second_length]
-        samples.append(Sample(*frame(tokenizer, first[:first_length], second)))
-    if cut:
-        message = f"encode: {cut} of {len(samples)} texts have more than {max_len} tokens; their ends were cut off"
-        warnings.warn(message, Remark, stacklevel=4)  # points at the caller of ErnieModel.encode
-    return samples
+def _max_length(positions: int, saved: int | None, given: int | None) -> int:
+    if given is None:
+        return min(saved or positions, positions)
+    check_count("max_len", given, 3)
+    if given > positions:
+        raise UserError(f"max_len: expected at most the model's {positions} positions, found {given}")
+    return given
 
 
-def _token_ids(tokenizer: Tokenizer, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
-    with about(f"text {index}"):
-        if isinstance(text, str):
-            return tokenizer.encode(require_encodable(text)).ids, None
-        if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
-            return tokenizer.encode(require_encodable(text[0])).ids, tokenizer.encode(require_encodable(text[1])).ids
-    raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")
+@dataclass(frozen=True)
+class _Preparation:
+    """Turns texts into samples of at most `max_len` tokens, with a `prompt` before each text."""
+
+    tokenizer: Tokenizer
+    max_len: int
+    prompt: str
+    lowercase: bool
+    why: str  # what the length follows from, for the warning; "" if it is the usual one
+
+    def samples(self, texts: Iterable[Text]) -> list[Sample]:
+        check_iterable(texts, "texts")
+        samples, cut = [], 0
+        for index, text in enumerate([texts] if isinstance(texts, str) else texts):
+            first, second = self._ids(text, index)
+            lengths = truncated_lengths(len(first), None if second is None else len(second), self.max_len)
+            cut += lengths[0] < len(first) or (second is not None and lengths[1] < len(second))
+            second = None if second is None else second[: lengths[1]]
+            samples.append(Sample(*frame(self.tokenizer, first[: lengths[0]], second)))
+        if cut:
+            many = f"{cut} of {len(samples)} texts have more than {self.max_len} tokens{self.why}"
+            # Points at the caller of ErnieModel.encode.
+            warnings.warn(f"encode: {many}; their ends were cut off", Remark, stacklevel=4)
+        return samples
+
+    def _ids(self, text: Text, index: int) -> tuple[np.ndarray, np.ndarray | None]:
+        with about(f"text {index}"):
+            if isinstance(text, str):
+                return self._encode(self.prompt + text), None
+            if isinstance(text, (tuple, list)) and len(text) == 2 and all(isinstance(side, str) for side in text):
+                return self._encode(self.prompt + text[0]), self._encode(text[1])
+        raise UserError(f"text {index}: expected a text or a pair of texts, found {text!r:.60}")
+
+    def _encode(self, text: str) -> np.ndarray:
+        text = require_encodable(text)
+        return self.tokenizer.encode(text.lower() if self.lowercase else text).ids

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from checkpoints import SETTINGS, hugging_face, hugging_face_bin, weights, write_vocabulary
 from helpers import python
+from sentences import pooling, write_modules
 
 from ernie.errors import UserError
 from ernie.model.ernie import ErnieModel
@@ -48,6 +49,24 @@ def test_a_model_in_the_hubs_cache_is_found_without_a_network(write: object, tmp
     status, output = find_in(tmp_path, "some/encoder")
     assert (status, output) == (0, str(folder))
     assert ErnieModel.from_pretrained(output).config.layers == 2
+
+
+def test_a_revision_after_the_name_pins_the_model(tmp_path: Path) -> None:
+    folder = cached(tmp_path, "some/encoder")
+    hugging_face(folder, weights(), SETTINGS)
+    assert find_in(tmp_path, f"some/encoder@{REVISION}") == (0, str(folder))
+    (folder.parents[1] / "refs" / "main").unlink()
+    (folder.parents[1] / "refs" / "v1.0").write_text(REVISION)
+    assert find_in(tmp_path, "some/encoder@v1.0") == (0, str(folder))
+    assert find_in(tmp_path, "some/encoder")[0] == 1
+
+
+def test_the_folders_of_a_sentence_encoders_modules_belong_to_the_model(tmp_path: Path) -> None:
+    folder = cached(tmp_path, "some/encoder")
+    (folder / "0_Transformer").mkdir()
+    hugging_face(folder / "0_Transformer", weights(), SETTINGS)
+    write_modules(folder, [pooling("cls_token")], encoder="0_Transformer")
+    assert find_in(tmp_path, "some/encoder") == (0, str(folder))
 
 
 def test_a_cached_model_without_readable_weights_raises_a_user_error(tmp_path: Path) -> None:

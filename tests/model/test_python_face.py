@@ -30,6 +30,7 @@ from ernie.kernels.cpu.pool import bytes_in_use
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.inference import evaluating
+from ernie.model.sentence import POOLINGS
 from ernie.text.train import train_sentencepiece
 
 WORDS = "the cat dog river sees finds paris in a".split()
@@ -149,7 +150,7 @@ def test_invalid_input_ids_raise_a_user_error(model: ErnieModel, ids: Any, messa
 
 
 @quick
-@given(texts, st.integers(1, 40), st.sampled_from(["mean", "cls", "pooler"]))
+@given(texts, st.integers(1, 40), st.sampled_from(POOLINGS))
 def test_the_vector_of_a_text_does_not_depend_on_the_batch(
     model: ErnieModel, many: list[str], budget: int, pooling: str
 ) -> None:
@@ -259,7 +260,8 @@ def test_threads_can_encode_with_a_model_in_training_mode() -> None:
         ({"texts": [("a", "b", "c")]}, "text 0: expected a text or a pair of texts, found ('a', 'b', 'c')"),
         ({"texts": ["a", "b \ud83d"]}, "text 1: holds half a surrogate pair, which stands for no character"),
         ({"texts": [("a", "\udc00")]}, "text 0: holds half a surrogate pair, which stands for no character"),
-        ({"texts": ["a"], "pooling": "max"}, "pooling: expected one of mean, cls, pooler, found 'max'"),
+        ({"texts": ["a"], "pooling": "sum"}, f"pooling: expected one of {', '.join(POOLINGS)}, found 'sum'"),
+        ({"texts": ["a"], "prompt_name": "query"}, "prompt_name: the model has no prompt 'query'. It has none."),
         ({"texts": ["a"], "batch_tokens": 0}, "batch_tokens: expected at least 1, found 0"),
         ({"texts": ["a"], "batch_tokens": "64"}, "batch_tokens: expected a whole number, found '64'"),
         ({"texts": ["a"], "max_len": 13}, "max_len: expected at most the model's 12 positions, found 13"),

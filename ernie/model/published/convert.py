@@ -142,7 +142,7 @@ class _Comparison:
 
 
 def _identical(one: ErnieModel, other: ErnieModel, pooler: bool) -> bool:
-    if (one.masked_head is None) != (other.masked_head is None):
+    if (one.masked_head is None) != (other.masked_head is None) or not _same_sentences(one, other):
         return False
     pairs = [(arrays(one), arrays(other))]
     if not pooler:
@@ -150,3 +150,11 @@ def _identical(one: ErnieModel, other: ErnieModel, pooler: bool) -> bool:
     if one.masked_head is not None and other.masked_head is not None:
         pairs.append((arrays(one.masked_head), arrays(other.masked_head)))
     return all(a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a) for a, b in pairs)
+
+
+def _same_sentences(one: ErnieModel, other: ErnieModel) -> bool:
+    """Whether two models give sentences the same vectors, if their encoders do."""
+    config = one.sentence_config
+    if config is None or config.unsupported:
+        return other.sentence_config is None
+    return config.equals(other.sentence_config)

@@ -33,7 +33,7 @@ def fold_task(model: ErnieModel, task: int) -> ErnieModel:
     weights["embedding.segment.weight"] += weights.pop("embedding.task.weight")[task]
     result = type(model)(replace(config, task_vocab_size=0), initialize=False)
     set_weights(result, weights, "the model")
-    result.tokenizer = model.tokenizer
+    result.tokenizer, result.sentence_config = model.tokenizer, model.sentence_config
     if model.masked_head is not None:
         result.masked_head = MaskedTokenHead(result)
         set_weights(result.masked_head, arrays(model.masked_head), "the model's masked-token head")

@@ -19,6 +19,7 @@ from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLD
 from ernie.model.published import names
 from ernie.model.published.folder import Kind, Weights, detect_format, expected_files, read_settings, read_weights
 from ernie.model.published.names import HEAD, Names
+from ernie.model.published.sentence_folder import read_sentence_config
 from ernie.model.published.shape import check_supported, layers_of, shape_of, wants_tasks
 from ernie.model.published.vocabulary import read_tokenizer
 from ernie.model.weights import arrays, read_arrays, set_weights, shapes
@@ -102,8 +103,9 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     set_weights(model, encoder_weights if pooler else {**arrays(model), **encoder_weights}, str(file))
     notes += _set_head(model, ours, wanted, _untied(table, original_names, weights, ours), str(file))
     model.tokenizer, tokenizer_notes = read_tokenizer(folder, config.vocab_size)
+    model.sentence_config, sentence_notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
-    return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes), pooler)
+    return LoadedCheckpoint(model, kind, (*notes, *tokenizer_notes, *sentence_notes), pooler)
 
 
 def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
@@ -121,8 +123,10 @@ def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
                 f"{folder}: the tokenizer has {model.tokenizer.vocab_size} tokens, the model only "
                 f"{model.config.vocab_size}: they do not belong together"
             )
+    config = model.config
+    model.sentence_config, notes = read_sentence_config(folder, config.max_positions, config.hidden_size)
     model.eval()
-    return LoadedCheckpoint(model, "ernie", () if pooler else (_NO_POOLER,), pooler)
+    return LoadedCheckpoint(model, "ernie", (*(() if pooler else (_NO_POOLER,)), *notes), pooler)
 
 
 def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:

@@ -49,7 +49,10 @@ def write(model: ErnieModel, folder: Path, to: Target, *, pooler: bool = True) -
         weights = rename_weights(model, own, names.PADDLENLP, settings["model_type"])
         tensors = {name: paddle.to_tensor(values) for name, values in weights.items()}
         paddle.save(tensors, str(folder / "model_state.pdparams"))
-    return [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+    notes = [*_epsilon_notes(model.config, settings, to), *_write_tokenizer(model, folder, settings)]
+    if model.sentence_config is not None and not model.sentence_config.unsupported:
+        model.sentence_config.write(folder, model.config.hidden_size)
+    return notes
 
 
 def padding_id(model: ErnieModel) -> int:
