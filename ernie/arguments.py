@@ -25,6 +25,11 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     add_set(parser, "change how answers are found, for example task.beam=8, task.wait_k=3 or task.threshold=0.4")
 
 
+def add_plugin(parser: argparse.ArgumentParser, help: str = "a module that the run asks for, if you trust it") -> None:
+    """Add --plugin MODULE, repeatable: modules that `ernie.cli` imports before the command runs."""
+    parser.add_argument("--plugin", action="append", default=[], metavar="MODULE", help=f"{help} (repeatable)")
+
+
 def add_output(parser: argparse.ArgumentParser, help: str | None = None) -> None:
     """Add --output DIR, a Path: required if `help` is given, otherwise a run's folder, which is also a config key."""
     parser.add_argument(

@@ -23,6 +23,7 @@ from typing import Any
 from ernie import __version__
 from ernie.atomic import disk_full, final_name
 from ernie.errors import Remark, UserError, nearest
+from ernie.registry import import_plugins
 from ernie.runtime import SIGHUP, ending_signals, leave_terminal
 from ernie.train.origin import running
 
@@ -148,6 +149,7 @@ def _run(name: str, point: metadata.EntryPoint, words: list[str]) -> int:
     arguments = parser.parse_args(words)
     arguments.words = [*name.split(), *words]  # for commands that launch themselves on several processes
     with running(["ernie", *arguments.words]):
+        import_plugins(getattr(arguments, "plugin", []), "--plugin")
         return module.main(arguments) or 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from ernie.errors import UserError, nearest
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+_OWN = ("ernie", "tasks", "pretrain", "finetune")  # the library's packages
 
 
 class Registry(Generic[T]):
@@ -92,19 +94,58 @@ class Registry(Generic[T]):
                 ) from error
 
 
-def import_plugins(modules: object) -> None:
-    """Import the modules of a `plugins:` list, which register their items.  Raises UserError if an import fails.
+def import_plugins(modules: object, key: str = "plugins") -> None:
+    """Import the modules that the user names under `key`, which register their items.
 
-    Anything but a list is ignored here: the schema reports it, together with all other mistakes.
+    Raises UserError if an import fails, and for modules that are programs or belong to Python.  Anything but a list is
+    ignored here: the schema reports it, together with all other mistakes.
     """
     for name in map(str, modules if isinstance(modules, list | tuple) else ()):
+        if name in sys.modules:
+            continue
+        if reason := _no_plugin(name):
+            raise UserError(f"{key}: the module '{name}' {reason}, not a plug-in")
         try:
             importlib.import_module(name)
         except UserError:
             raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}. {_hint(name, error)}"
-            raise UserError(f"plugins: the module '{name}' cannot be imported: {what}") from error
+            raise UserError(f"{key}: the module '{name}' cannot be imported: {what}") from error
+
+
+def import_asked(modules: object, asker: str, trusted: Sequence[str] | bool = ()) -> None:
+    """Import the modules that a file asks for, `asker` in messages, if the user trusts them.
+
+    A downloaded run may name any module, and importing it executes it.  Trusted are the library's own modules, those of
+    installed entry points, those already imported, and `trusted`: names, or True for all.  Raises UserError for others.
+    """
+    names = list(map(str, modules if isinstance(modules, list | tuple) else ()))
+    given = (trusted,) if isinstance(trusted, str) else trusted
+    known = names if given is True else [*(given or ()), *(name for name in names if _is_installed_for_us(name))]
+    if strange := [name for name in names if name not in sys.modules and name not in known]:
+        options = " ".join(f"--plugin {shlex.quote(name)}" for name in strange)
+        raise UserError(
+            f"{asker}: asks for code from outside the library: {', '.join(strange)}. Code can do whatever you can, so "
+            f"none is imported without your word. If you trust it, give {options} (in Python trust_plugins={strange}, "
+            f"in a configuration of your own plugins: [{', '.join(strange)}])"
+        )
+    import_plugins(names, asker)
+
+
+def _no_plugin(name: str) -> str:
+    """Return why a module can never be a plug-in, "" if it can be one."""
+    if name.rpartition(".")[2] == "__main__":
+        return "is a program"
+    return "is part of Python" if name.partition(".")[0] in sys.stdlib_module_names else ""
+
+
+def _is_installed_for_us(name: str) -> bool:
+    """Whether a module is the library's own or that of an installed entry point for the library."""
+    if name.partition(".")[0] in _OWN:
+        return True
+    points = (point for distribution in metadata.distributions() for point in distribution.entry_points)
+    return any(point.module == name for point in points if point.group.startswith("ernie."))
 
 
 def _hint(module: str, error: Exception) -> str:
@@ -126,8 +167,9 @@ def plugins_needed(modules: Sequence[str]) -> list[str]:
     if not modules:
         return []
     names = ", ".join(f"`{name}`" for name in modules)
-    what = "plug-in" if len(modules) == 1 else "plug-ins"
-    return [f"The {what} {names} must be on the Python path (PYTHONPATH, or an installed package)."]
+    what, each = ("plug-in", "it") if len(modules) == 1 else ("plug-ins", "each of them")
+    place = "must be on the Python path (PYTHONPATH, or an installed package)"
+    return [f"The {what} {names} {place}; commands import {each} only if `--plugin` names {each}."]
 
 
 def plugin_sources(modules: Iterable[str]) -> dict[str, str]:

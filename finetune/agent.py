@@ -15,6 +15,7 @@ from contextlib import suppress
 from simuleval.agents import TextToTextAgent
 from simuleval.agents.actions import Action, ReadAction, WriteAction
 
+from ernie.arguments import add_plugin
 from ernie.decode.stream import Stream
 from ernie.errors import Remark, UserError
 from finetune.translator import TextTranslator
@@ -27,7 +28,7 @@ class TranslatorAgent(TextToTextAgent):
     """
 
     def __init__(self, arguments: Namespace):
-        self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam)
+        self._translator = TextTranslator.load(arguments.run, arguments.wait_k, arguments.beam, arguments.plugin)
         super().__init__(arguments)
 
     @staticmethod
@@ -36,6 +37,7 @@ class TranslatorAgent(TextToTextAgent):
         parser.add_argument("--run", required=True, help="the folder of a fine-tuning run of the kind translate")
         parser.add_argument("--wait-k", type=int, help="tokens to stay behind the source")
         parser.add_argument("--beam", type=int, help="hypotheses to follow once a source is over")
+        add_plugin(parser)
 
     def reset(self) -> None:
         """Start a new sentence."""

@@ -47,7 +47,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         *(f"{line}\n" for line in plugins_needed(config.plugins)),
         "```console",
         *([_COMMANDS[kind].format(run=folder)] if kind in _COMMANDS else []),
-        f"ernie predict {folder} --input FILE",
+        f"ernie predict {folder} --input FILE{''.join(f' --plugin {name}' for name in config.plugins)}",
         "```",
         "",
         f"FILE has the columns {', '.join(f'`{column}`' for column in example)}; with `--like dev` it is read as the "
@@ -56,7 +56,7 @@ def write_card(folder: Path, config: FinetuneConfig, result: Result, splits: Seq
         "```python",
         "from finetune.model import FinetunedModel",
         "",
-        f'model = FinetunedModel.load("{folder}")',
+        f'model = FinetunedModel.load("{folder}"{_trust(config)})',
         f"print(list(model.predict([{example}])))",
         "```",
         "",
@@ -69,6 +69,10 @@ def score_table(result: Result) -> list[str]:
     """Return the scores of every split as the lines of a Markdown table."""
     head, *rows = (f"| {' | '.join(cells)} |" for cells in result.score_rows())
     return [head, f"|{'---|' * len(result.score_rows()[0])}", *rows]
+
+
+def _trust(config: FinetuneConfig) -> str:
+    return f", trust_plugins={list(config.plugins)}" if config.plugins else ""
 
 
 def _sources(config: FinetuneConfig, split: str) -> str:

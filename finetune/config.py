@@ -14,7 +14,7 @@ from ernie.data.labeled.row import RowOptions
 from ernie.errors import UserError, about, nearest
 from ernie.kernels.precision import Level, PrecisionChoice
 from ernie.parallel.layout import ParallelConfig
-from ernie.registry import import_plugins
+from ernie.registry import import_asked, import_plugins
 from ernie.train.settings import AdamConfig, RateConfig
 from tasks.downstream.base import FinetuneTask
 
@@ -207,7 +207,7 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
     """Read a YAML file, with `--set` overrides; `data` is the folder in which the files of `local` are looked up.
 
     `path` may also be the name of a configuration that ships with the library, such as glue/sst2.  One that was `saved`
-    by a run may have settings without effect.
+    by a run may have settings without effect, and its plug-ins are imported only if the user trusts them.
 
     Raises UserError that lists all mistakes in the file.
     """
@@ -217,7 +217,10 @@ def load(path: Path, overrides: Sequence[str] = (), data: Path | None = None, *,
             f"{path}: has a `schedule` and no `task`: it is a configuration for `ernie pretrain`, which checks it with "
             "--check"
         )
-    import_plugins(tree.get("plugins"))
+    if saved:
+        import_asked(tree.get("plugins"), f"{path}: plugins")
+    else:
+        import_plugins(tree.get("plugins"))
     config = build(FinetuneConfig, tree)
     if not saved:
         _check_effects(config)

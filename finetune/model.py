@@ -151,10 +151,14 @@ class FinetunedModel(nn.Layer):
         write_task(folder, self.task, self.task_id)
 
     @classmethod
-    def load(cls, path: str | Path) -> FinetunedModel:
-        """Load the folder of a run (or its `model`), ready to predict.  Raises UserError when it is neither."""
+    def load(cls, path: str | Path, trust_plugins: Sequence[str] | bool = ()) -> FinetunedModel:
+        """Load the folder of a run (or its `model`), ready to predict.
+
+        A run may ask for code from outside the library; `trust_plugins` names the modules of it that may be imported,
+        or is True for all.  Raises UserError for other modules, and for a folder that is neither.
+        """
         folder = model_of(Path(path))
-        task, task_id = read_task(folder)
+        task, task_id = read_task(folder, trust_plugins)
         model = cls(ErnieModel.from_pretrained(folder), task, task_id)
         load_weights(model.head, folder / HEAD_FILE)
         model.eval()

@@ -41,9 +41,9 @@ class SpeechRecognizer:
         self._tokens = task.recognizer(model.ernie, model.head)
 
     @classmethod
-    def load(cls, run: str | Path) -> SpeechRecognizer:
-        """Load the recognizer of a fine-tuning run."""
-        return cls(FinetunedModel.load(run))
+    def load(cls, run: str | Path, trust_plugins: Sequence[str] | bool = ()) -> SpeechRecognizer:
+        """Load the recognizer of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`."""
+        return cls(FinetunedModel.load(run, trust_plugins))
 
     def begin(self, streams: int = 1) -> SpeechRecognizerState:
         """Return the state of streams before any audio."""

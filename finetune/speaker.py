@@ -87,9 +87,11 @@ class TextSpeaker:
         self._model, self._task, self._vocoder, self._seed = model, task, vocoder, seed
 
     @classmethod
-    def load(cls, run: str | Path, vocoder: str | None = None, seed: int = 0) -> TextSpeaker:
-        """Load the speaker of a fine-tuning run."""
-        return cls(FinetunedModel.load(run), vocoder, seed)
+    def load(
+        cls, run: str | Path, vocoder: str | None = None, seed: int = 0, trust_plugins: Sequence[str] | bool = ()
+    ) -> TextSpeaker:
+        """Load the speaker of a fine-tuning run; `trust_plugins` as in `FinetunedModel.load`."""
+        return cls(FinetunedModel.load(run, trust_plugins), vocoder, seed)
 
     def speak(self, text: str) -> Iterator[np.ndarray]:
         """Yield the samples (S,) of a text, between -1 and 1, in pieces of a quarter of a second.

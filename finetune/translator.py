@@ -49,9 +49,18 @@ class TextTranslator:
         self._tokens = task.translator(model.ernie, model.head, model.task_id, policy, beam)
 
     @classmethod
-    def load(cls, run: str | Path, wait_k: int | None = None, beam: int | None = None) -> TextTranslator:
-        """Load the translator of a fine-tuning run; `wait_k` replaces the distance that it was trained for."""
-        model = FinetunedModel.load(run)
+    def load(
+        cls,
+        run: str | Path,
+        wait_k: int | None = None,
+        beam: int | None = None,
+        trust_plugins: Sequence[str] | bool = (),
+    ) -> TextTranslator:
+        """Load the translator of a fine-tuning run; `wait_k` replaces the distance that it was trained for.
+
+        `trust_plugins` is that of `FinetunedModel.load`.
+        """
+        model = FinetunedModel.load(run, trust_plugins)
         policy = WaitK(wait_k, getattr(model.task, "catch_up", 0.0)) if wait_k is not None else None
         return cls(model, policy, beam)
 

@@ -17,10 +17,10 @@ from ernie.model.pretrained import CONFIG_FILE, model_folder
 from ernie.model.published import hub
 from ernie.model.published.folder import detect_format
 from ernie.parallel.layout import ParallelConfig, Sizes
-from ernie.registry import import_plugins
+from ernie.registry import import_asked, import_plugins
 from ernie.train.settings import AdamConfig, RateConfig
 from pretrain.schedule import ScheduleConfig
-from tasks.base import DEFAULT_MAX_LEN, PretrainTask
+from tasks.base import DEFAULT_MAX_LEN, PretrainTask, pretrain_tasks
 
 SHORTEST_MAX_LEN = 8  # a pair of sentences does not fit into less
 
@@ -245,27 +245,56 @@ class PretrainConfig:
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> PretrainConfig:
-    """Read a run's YAML from a path, or by the name of one that comes with the library, such as ernie2-en.
+    """Read the YAML of a user from a path, or by the name of one that comes with the library, such as ernie2-en.
 
-    Raises ConfigError with every mistake in it.
+    Its plug-ins are imported.  Raises ConfigError with every mistake in it.
     """
+    tree = _read(path, overrides)
+    import_plugins(tree.get("plugins"))
+    return complete(build(PretrainConfig, _with_scheduled(tree)))
+
+
+def load_saved(path: Path, code: bool = True) -> PretrainConfig:
+    """Read the configuration that a run has saved; its plug-ins are imported only if the user trusts them.
+
+    Without `code` none is needed: `objectives` then lacks the tasks that are unknown without it.
+    """
+    tree = _read(path, ())
+    if code:
+        import_asked(tree.get("plugins"), f"{path}: plugins")
+        return complete(build(PretrainConfig, _with_scheduled(tree)))
+    return complete(build(PretrainConfig, _without_unknown(tree)))
+
+
+def _read(path: str | Path, overrides: Sequence[str]) -> Value:
     tree = read(path, overrides, part="pretrain")
     if tree.get("task") is not None and tree.get("schedule") is None:
         raise UserError(f"{path}: has a `task` and no `schedule`: it is a configuration for `ernie finetune`")
-    import_plugins(tree.get("plugins"))
-    return complete(build(PretrainConfig, _with_scheduled(tree)))
+    return tree
 
 
 def complete(config: PretrainConfig) -> PretrainConfig:
     """Return the configuration with only the objectives that are trained, each with its `max_len` filled in."""
     scheduled = set(config.schedule.task_names)
-    heads = {config.objectives[name].head_of for name in scheduled}
+    heads = {config.objectives[name].head_of for name in scheduled if name in config.objectives}
     objectives = {
         name: task if task.max_len else replace(task, max_len=config.data.max_len)
         for name, task in config.objectives.items()
         if name in scheduled | heads
     }
     return replace(config, objectives=objectives)
+
+
+def _without_unknown(tree: Value) -> Value:
+    """Return the tree without the objectives whose task, or whose head's, is not registered."""
+    tree = _with_scheduled(tree)
+    given = tree.data.get("objectives")
+    if given is None or not isinstance(given.data, dict):
+        return tree
+    fields = {name: value.plain() if isinstance(value.data, dict) else {} for name, value in given.data.items()}
+    known = {name for name, own in fields.items() if str(own.get("task", name)) in pretrain_tasks}
+    kept = {name: value for name, value in given.data.items() if {name, fields[name].get("head_of") or name} <= known}
+    return Value({**tree.data, "objectives": Value(kept, given.where)}, tree.where)
 
 
 def _with_scheduled(tree: Value) -> Value:

@@ -21,7 +21,7 @@ from ernie.saved import read_json
 from ernie.train.checkpoint import Checkpoints
 from ernie.train.lock import LOCK, run_lock
 from ernie.train.origin import origin
-from pretrain.config import PretrainConfig, load
+from pretrain.config import PretrainConfig, load_saved
 from pretrain.feeds import label_files, training_split
 from pretrain.schedule import Schedule
 
@@ -173,12 +173,12 @@ def _check_unchanged(config: PretrainConfig, corpus: Corpus, folder: Path) -> No
             )
 
 
-def read_config(folder: Path) -> PretrainConfig:
-    """Return the configuration of an existing run.  Raises UserError if the folder is not a run's."""
+def read_config(folder: Path, code: bool = True) -> PretrainConfig:
+    """Return the configuration of an existing run; see `load_saved`.  Raises UserError if the folder is not a run's."""
     check_exists(folder)
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: is not the folder of a run: it holds no {CONFIG}")
-    config = load(folder / CONFIG)
+    config = load_saved(folder / CONFIG, code)
     # A run is saved with all keys; one from before `data.mixed` existed mixed no more than it had to.
     written = read_tree(folder / CONFIG).get("data") or {}
     return config if "mixed" in written else replace(config, data=replace(config.data, mixed=0))

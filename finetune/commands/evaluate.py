@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ernie.arguments import add_decoding, add_precision, add_quiet
+from ernie.arguments import add_decoding, add_plugin, add_precision, add_quiet
 
 SUMMARY = "score a fine-tuned model on labeled rows"
 
@@ -22,6 +22,7 @@ SUMMARY = "score a fine-tuned model on labeled rows"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
+    add_plugin(parser)
     parser.add_argument("--split", default="dev", metavar="NAME", help="a split of the run's data (default: dev)")
     help_text = "files (or data sets) to score instead, read like that split's"
     parser.add_argument("--input", nargs="+", action="extend", metavar="FILE|-", help=help_text)

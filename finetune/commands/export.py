@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_output
+from ernie.arguments import add_output, add_plugin
 
 SUMMARY = "export a model to ONNX or to Paddle's inference format, compared with the original"
 
@@ -23,6 +23,7 @@ SUMMARY = "export a model to ONNX or to Paddle's inference format, compared with
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="a run, a model's folder, or a name on the hub")
+    add_plugin(parser)
     parser.add_argument("--to", required=True, choices=("paddle", "onnx"), help="the format")
     add_output(parser, "the folder to write, which must not be there")
     parser.add_argument("--int8", action="store_true", help="quantize linear layers to int8 (for --to onnx)")

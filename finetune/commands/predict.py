@@ -21,7 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import get_args
 
-from ernie.arguments import add_decoding, add_precision
+from ernie.arguments import add_decoding, add_plugin, add_precision
 from ernie.data.labeled.row import Format, Row, RowOptions
 from ernie.errors import UserError, about
 
@@ -32,6 +32,7 @@ _OUT = Path("standard output")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run")
+    add_plugin(parser)
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--input", action="append", metavar="FILE|-", help="the rows to answer (repeatable)")
     chosen.add_argument("--split", metavar="NAME", help="a split of the run's own data")

@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_precision, add_quiet, output_path
+from ernie.arguments import add_plugin, add_precision, add_quiet, output_path
 
 SUMMARY = "speak texts"
 
@@ -22,6 +22,7 @@ SUMMARY = "speak texts"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind synthesize")
+    add_plugin(parser)
     parser.add_argument("texts", nargs="+", metavar="TEXT", help="what to say, or - for lines of standard input")
     parser.add_argument(
         "--output", type=output_path, required=True, metavar="FILE", help="a sound file to write, or - for samples"

@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_precision, add_quiet
+from ernie.arguments import add_plugin, add_precision, add_quiet
 
 SUMMARY = "transcribe audio files or live audio"
 
@@ -24,6 +24,7 @@ SUMMARY = "transcribe audio files or live audio"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind transcribe")
+    add_plugin(parser)
     parser.add_argument("sounds", nargs="+", metavar="FILE", help="sound files, or - for standard input")
     parser.add_argument("--show-times", action="store_true", help="write the start time of each word, in seconds")
     parser.add_argument("--beam", type=int, metavar="N", help="hypotheses to keep (default: the model's task.beam)")

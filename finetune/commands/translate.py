@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ernie.arguments import add_precision
+from ernie.arguments import add_plugin, add_precision
 
 SUMMARY = "translate standard input as it comes in"
 
@@ -24,6 +24,7 @@ SUMMARY = "translate standard input as it comes in"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a fine-tuning run of the kind translate")
+    add_plugin(parser)
     parser.add_argument("--by", choices=("word", "line"), default="word", help="what is read at a time (default: word)")
     parser.add_argument(
         "--wait-k", type=int, metavar="K", help="tokens to stay behind the source (default: as in training)"

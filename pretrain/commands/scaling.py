@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ernie.arguments import add_quiet, add_set, output_path
+from ernie.arguments import add_plugin, add_quiet, add_set, output_path
 
 if TYPE_CHECKING:
     from pretrain.config import PretrainConfig
@@ -34,6 +34,7 @@ SHARDS, WIDTHS = 6, (64, 128, 192, 256)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("what", nargs="+", type=Path, metavar="WHAT", help="CONFIG.yaml, folders of runs, or TABLE.tsv")
+    add_plugin(parser, "a module that the runs ask for, if you trust it")
     add_set(parser, "override a key of the configuration")
     parser.add_argument("--output", type=output_path, metavar="DIR", help="folder of the runs and the figure")
     parser.add_argument("--shards", type=int, metavar="N", help=f"nested shares, doubling ({SHARDS})")

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ernie.arguments import add_plugin
+
 SUMMARY = "list the pretraining tasks, or kinds of fine-tuning task, or describe one"
 
 
@@ -25,13 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("task", nargs="?", metavar="TASK", help="describe this task only")
     parser.add_argument("--downstream", action="store_true", help="list the kinds of fine-tuning task")
-    parser.add_argument(
-        "--plugin",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="import a module that registers more tasks first (repeatable)",
-    )
+    add_plugin(parser, "a module that registers more tasks")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -39,11 +35,10 @@ def main(arguments: argparse.Namespace) -> int:
     import tasks.downstream
     import tasks.objectives  # noqa: F401 - they register the tasks
     from ernie.errors import UserError, nearest
-    from ernie.registry import Registry, import_plugins
+    from ernie.registry import Registry
     from tasks.base import pretrain_tasks
     from tasks.downstream.base import finetune_tasks
 
-    import_plugins(arguments.plugin)
     downstream = arguments.downstream or (arguments.task in finetune_tasks and arguments.task not in pretrain_tasks)
     if arguments.task and arguments.task not in (*pretrain_tasks, *finetune_tasks):
         known = nearest(arguments.task, finetune_tasks if downstream else [*pretrain_tasks, *finetune_tasks])

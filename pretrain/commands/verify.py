@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ernie.arguments import add_quiet
+from ernie.arguments import add_plugin, add_quiet
 
 SUMMARY = "prove that a run repeated and missed no sample"
 
@@ -20,6 +20,7 @@ SUMMARY = "prove that a run repeated and missed no sample"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    add_plugin(parser)
     add_quiet(parser)
 
 

@@ -26,11 +26,11 @@ class Evidence:
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Read a run; needs neither its corpus nor Paddle.
+    """Read a run; needs neither its corpus nor Paddle, nor code that the run asks for.
 
     Raises UserError when the folder is not a run, or is damaged.
     """
-    config = run_folder.read_config(folder)
+    config = run_folder.read_config(folder, code=False)
     schedule = Schedule(config.schedule, config.train.micro_batches)
     history = read_history(folder)
     ledger = make_ledger(history.measurements, schedule.tasks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ernie.config import build, from_dict, to_dict
 from ernie.errors import UserError, check_exists
 from ernie.model.pretrained import TASK_FILE
-from ernie.registry import import_plugins
+from ernie.registry import import_asked
 from ernie.saved import read_json
 from tasks.downstream.base import FinetuneTask
 
@@ -63,12 +64,15 @@ def kind_of(folder: Path) -> str | None:
         return None
 
 
-def read_task(folder: Path) -> tuple[FinetuneTask, int]:
-    """Read what `write_task` wrote.  Raises UserError if it is damaged."""
+def read_task(folder: Path, trust_plugins: Sequence[str] | bool = ()) -> tuple[FinetuneTask, int]:
+    """Read what `write_task` wrote.  Raises UserError if it is damaged.
+
+    A kind from outside the library is imported only if the user trusts its module: see `import_asked`.
+    """
     path = folder / TASK_FILE
     keys = {"task": (dict,), "module": (str,), "task_id": (int,)}
     data = read_json(path, keys, f"{folder} is damaged; copy it again.")
-    import_plugins(["tasks.downstream", data["module"]])  # they register the kinds
+    import_asked(["tasks.downstream", data["module"]], f"{path}: module", trust_plugins)  # they register the kinds
     task: FinetuneTask = build(_SCHEMA, from_dict(data["task"], str(path)))
     named = {field: folder / file.name for field in task.files if (file := getattr(task, field)) is not None}
     present: dict[str, Any] = {field: file for field, file in named.items() if file.is_file()}

@@ -50,12 +50,25 @@ def test_it_trains_and_a_new_process_predicts_with_it_as_its_card_says(folder: P
     scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))["scores"]["dev"]
     assert scores["kappa"]["median"] > 0.9
     card = (folder / "run" / "README.md").read_text(encoding="utf-8")
-    assert "\n\nThe plug-in `grades` must be on the Python path (PYTHONPATH, or an installed package).\n\n" in card
+    assert "\n\nThe plug-in `grades` must be on the Python path (PYTHONPATH, or an installed package);" in card
+    assert "\nernie predict run --input FILE --plugin grades\n" in card
+    assert "\nmodel = FinetunedModel.load(\"run\", trust_plugins=['grades'])\n" in card
     (folder / "asked.txt").write_text("a great film\nit was a awful film\n", encoding="utf-8")
     rows = (folder / "asked.txt").read_text(encoding="utf-8").splitlines()
     (folder / "asked.tsv").write_text("\n".join(["review", *rows]) + "\n", encoding="utf-8")
-    done = python("-m", "ernie.cli", "predict", "run", "--input", "asked.tsv", cwd=folder, path=[ROOT / "examples"])
+    words = ("-m", "ernie.cli", "predict", "run", "--input", "asked.tsv")
+    done = python(*words, "--plugin", "grades", cwd=folder, path=[ROOT / "examples"])
     assert [json.loads(line)["grade"] for line in done.stdout.splitlines()] == [5, 1], done.stderr
+
+    loading = "from finetune.model import FinetunedModel as F; print(next(F.load('run'{}).predict(['a great film'])))"
+    for trust in ("", ", trust_plugins=['marks']", ", trust_plugins=False"):
+        done = python("-c", loading.format(trust), cwd=folder, path=[ROOT / "examples"])
+        assert "task.json: module: asks for code from outside the library: grades. Code can do" in done.stderr
+    for trust in (", trust_plugins=['grades']", ", trust_plugins='grades'", ", trust_plugins=True"):
+        done = python("-c", loading.format(trust), cwd=folder, path=[ROOT / "examples"])
+        assert done.stdout == "{'grade': 5}\n", done.stderr
+    done = python("-c", f"import grades; {loading.format('')}", cwd=folder, path=[ROOT / "examples"])
+    assert done.stdout == "{'grade': 5}\n", "what the user has imported, a run may ask for"
 
 
 def test_trials_are_not_reused_after_the_plug_in_was_edited(folder: Path) -> None:

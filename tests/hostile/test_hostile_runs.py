@@ -2,16 +2,92 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hostile_case import Case, Trier, everywhere, text
+from hostile_case import CODE, Case, Make, Trier, edited, everywhere, json_edited, text, together
+
+READERS = (
+    "evaluate done",
+    "predict done --input test.tsv",
+    "translate done",
+    "transcribe done test.wav",
+    "speak done hello --output hello.wav",
+    "export done --to onnx --output onnx",
+)
+EVIL = text("evil.py", CODE)
+
+
+def asks_for(module: str) -> Make:
+    """Let the finished run ask for a module as that of its task's kind, and as a plug-in."""
+    return together(
+        EVIL,
+        json_edited("done/model/task.json", module=module),
+        edited("done/config.yaml", "plugins: []", f"plugins: [{module}]"),
+    )
+
+
+def strange(id: str, module: str, words: str = "predict done --input test.tsv", says: str = "", **more: Any) -> Case:
+    """A run that asks for a module, and the command that must not import it."""
+    says = says or rf"asks for code from outside the library: {module}\. .*--plugin {module}"
+    return Case(f"code-{id}", asks_for(module), words, says, base="run", **more)
+
+
+CODES = [
+    strange("evaluated", "evil", "evaluate done"),
+    strange("predicted", "evil", commands=READERS),
+    strange("program-of-python", "unittest.__main__", commands=READERS),
+    strange("module-of-python", "antigravity"),
+    strange("program-of-numpy", "numpy.f2py.__main__"),
+    strange("virtual-environment", "venv.__main__", "evaluate done"),
+    strange("pickles", "pickle.__main__", says="--plugin"),
+    strange(
+        "program-that-is-trusted",
+        "unittest.__main__",
+        "predict done --input test.tsv --plugin unittest.__main__",
+        "--plugin: the module 'unittest.__main__' is a program, not a plug-in",
+    ),
+    strange(
+        "module-of-python-that-is-trusted",
+        "antigravity",
+        "predict done --input test.tsv --plugin antigravity",
+        "--plugin: the module 'antigravity' is part of Python, not a plug-in",
+    ),
+    strange("nothing", "''", says="asks for code from outside the library"),
+    strange("relative", ".evil", says="asks for code from outside the library"),
+    Case(
+        "code-of-a-run-to-continue",
+        together(asks_for("evil"), edited("task.yaml", "model: encoder", "model: done\nhead: keep")),
+        "finetune task.yaml --output again",
+        r"asks for code from outside the library: evil\. .*plugins: \[evil\]",
+        base="run",
+    ),
+    Case(
+        "code-of-a-pretraining-run",
+        together(EVIL, edited("run/config.yaml", "plugins: []", "plugins: [evil]")),
+        "verify run",
+        "asks for code from outside the library: evil",
+        base="pretrained",
+        commands=("scaling run", "plan run/config.yaml --devices 2 --set plugins=[]"),
+    ),
+    Case(
+        "report-needs-no-code",
+        together(
+            EVIL,
+            edited("run/config.yaml", "plugins: []", "plugins: [evil]"),
+            edited("run/config.yaml", "task: capitalization", "task: strange"),
+        ),
+        "report run",
+        "report.html",
+        status=0,
+        base="pretrained",
+    ),
+]
 
 CASES = [
+    *CODES,
     Case(
-        "config-not-yaml",
-        text("done/config.yaml", "task: [\n"),
-        "evaluate done",
-        r"config\.yaml:\d: .*YAML",
-        base="run",
+        "config-not-yaml", text("done/config.yaml", "task: ["), "evaluate done", r"config\.yaml:1: .*YAML", base="run"
     ),
 ]
 
