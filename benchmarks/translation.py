@@ -47,7 +47,7 @@ from ernie.decode.latency import Latency, average_lagging
 from ernie.decode.translator import Progress
 from ernie.text.load import load_tokenizer
 from finetune.translator import TextTranslator
-from tasks.downstream.measures import bleu
+from tasks.downstream.bleu import bleu
 
 SHAPE: dict[str, Any] = {"layers": 3, "hidden_size": 256, "heads": 4, "intermediate_size": 1024}
 VOCABULARY = 8000

@@ -70,7 +70,7 @@ def _point(model: FinetunedModel, task: Translate, dev: Prepared, k: int | None)
                 texts[i] = tokenizer.decode(progress.written)
                 written += len(progress.written)
                 if progress.delays:
-                    reference = tokenizer.encode(task.truth(rows[i])).ids
+                    reference = tokenizer.encode(task.reference(rows[i])).ids
                     latencies.append(Latency.of(progress.source_delays, progress.source, max(1, len(reference))))
     scores = task.scores(rows, [{"translation": text} for text in texts])
     latency = Latency.mean(latencies or [Latency(0.0, 0.0, 0.0, 0.0, 0.0)])

@@ -16,7 +16,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def run(
                 is_best = best_trial(trials, task.scored_by[0]) is trial
                 world.on_rank0("saving", partial(_save_trial, model if is_best else None, trial, folder))
                 del model
-        result = runner.with_best_model(Result.of(task, trials), say)
+        result = runner.with_signatures(runner.with_best_model(Result.of(task, trials), say))
         world.on_rank0("reporting", lambda: _write_results(folder, config, result, splits))
     return result
 
@@ -247,6 +247,11 @@ class _Runner:
         self.world.on_rank0("saving", lambda: _save_trial(model, retrained, self.folder))
         trials = [retrained if trial is best else trial for trial in result.trials]
         return Result(self.task, trials, result.point, retrained)
+
+    def with_signatures(self, result: Result) -> Result:
+        """Return the result with the signatures of its metrics on every split that is scored."""
+        scored = {name: split for name, split in self.splits.items() if _is_scored(split)}
+        return replace(result, signatures={name: self.task.signatures(split.rows) for name, split in scored.items()})
 
 
 def _open_trial(trial_folder: Path, checkpoints: TrialCheckpoints) -> tuple[int, bool]:

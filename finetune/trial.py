@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,16 @@ class Spread:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run: all its trials, the best grid point, and the best trial at that point."""
+    """The result of a run: all its trials, the best grid point, and the best trial at that point.
+
+    `signatures` says, by split and metric, how metrics with settings of their own were computed.
+    """
 
     task: FinetuneTask
     trials: list[Trial]
     point: str
     best: Trial
+    signatures: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, task: FinetuneTask, trials: list[Trial]) -> Result:
@@ -120,7 +124,20 @@ class Result:
     def explained(self) -> str:
         """Return a sentence that explains the figures of `score_rows`."""
         seeds = f"Medians over {self.seeds} seeds, lowest to highest in brackets" if self.seeds > 1 else "Of one seed"
-        return f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
+        explained = f"{seeds}; on dev they are those of the checkpoint that did best there by {self.metric}."
+        return " ".join([explained, *(f"Signature of {name}." for name in self._signed())])
+
+    def _signed(self) -> list[str]:
+        """Return each metric with a signature, and the split's name where splits differ."""
+        found: dict[str, list[str]] = {}
+        for split, signatures in self.signatures.items():
+            for metric, text in signatures.items():
+                found.setdefault(f"{metric}{{}}: {text}", []).append(split)
+        everywhere = len(self.signatures)
+        return [
+            signed.replace("{}", "" if len(splits) == everywhere else f" ({', '.join(splits)})", 1)
+            for signed, splits in found.items()
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the contents of scores.json."""
@@ -129,6 +146,7 @@ class Result:
             "metric": self.metric,
             "point": self.point,
             "scores": {split: {name: s.as_dict() for name, s in measures.items()} for split, measures in found.items()},
+            **({"signatures": self.signatures} if any(self.signatures.values()) else {}),
             "best": {"seed": self.best.seed, "step": self.best.best_step, "scores": self.best.scores},
             "trials": [asdict(trial) for trial in self.trials],
         }

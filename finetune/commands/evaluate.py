@@ -76,6 +76,8 @@ def main(arguments: argparse.Namespace) -> int:
     with computing(precision_of(arguments.run, arguments.precision)):
         answers = model.answers(split.examples)
     scores: dict[str, Any] = {"rows": len(split), **model.task.scores(split.rows, answers)}
+    if signatures := model.task.signatures(split.rows):
+        scores["signatures"] = signatures
     if arguments.by_label:
         scores["by_label"] = model.task.scores_by_label(split.rows, answers)
     print(json.dumps(scores, indent=2, ensure_ascii=False), flush=True)

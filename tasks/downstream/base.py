@@ -264,9 +264,17 @@ class FinetuneTask(ABC):
                 predictions.append(self.prediction(answer))
         return {name: self._score(name, targets, predictions) for name in self.scored_by}
 
+    def measure(self, name: str) -> Measure:
+        """Return the measure of this name, with the task's settings for it."""
+        return self.measures[name]
+
+    def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
+        """Return, for metrics with settings that change their values, the signature that tells them apart."""
+        return {}
+
     def _score(self, name: str, targets: Sequence[Any], predictions: Sequence[Any]) -> float:
         with calling(self, name):
-            score = self.measures[name](targets, predictions)
+            score = self.measure(name)(targets, predictions)
         try:
             return float(score)
         except (TypeError, ValueError):

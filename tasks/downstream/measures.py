@@ -255,21 +255,6 @@ _UNSPACED = re.compile(f"[{NO_SPACES}]")
 _SPACE_BESIDE = re.compile(f" (?=[{NO_SPACES}])|(?<=[{NO_SPACES}]) ")
 
 
-def bleu(targets: Sequence[str], predictions: Sequence[str]) -> float:
-    """Return corpus BLEU by sacreBLEU (Post, 2018, arXiv 1804.08771), as a share.
-
-    The tokenizer is 13a, or zh if the translations are Chinese.
-    """
-    scorer = _sacrebleu()
-    tokenizer = "zh" if _is_chinese(targets) else "13a"
-    return float(scorer.corpus_bleu(predictions, [targets], tokenize=tokenizer).score / 100)
-
-
-def chrf(targets: Sequence[str], predictions: Sequence[str]) -> float:
-    """Return corpus chrF2 by sacreBLEU (Popović, 2015), as a share."""
-    return float(_sacrebleu().corpus_chrf(predictions, [targets]).score / 100)
-
-
 def wer(targets: Sequence[str], predictions: Sequence[str]) -> float:
     """Return the word error rate by jiwer: words inserted, deleted and substituted, divided by the target words.
 
@@ -348,16 +333,3 @@ def _jiwer() -> Any:
     except ImportError:
         raise UserError("wer and cer need jiwer: pip install 'ernie-continual[speech]'") from None
     return jiwer
-
-
-def _is_chinese(texts: Sequence[str]) -> bool:
-    joined = "".join(texts)
-    return sum("\u4e00" <= character <= "\u9fff" for character in joined) > len(joined) / 4
-
-
-def _sacrebleu() -> Any:
-    try:
-        import sacrebleu
-    except ImportError:
-        raise UserError("bleu and chrf need sacrebleu: pip install 'ernie-continual[translation]'") from None
-    return sacrebleu

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -15,15 +16,15 @@ from ernie.config import check_least
 from ernie.data import order
 from ernie.data.batch import Packed
 from ernie.data.document import Sample
-from ernie.data.labeled.row import Row
+from ernie.data.labeled.row import Row, is_empty
 from ernie.errors import UserError, check_count
 from ernie.report.words import plural
 from ernie.text.blank import is_blank
 from ernie.text.frame import frame
 from ernie.text.tokenizer import Tokenizer
 from tasks.base import single
-from tasks.downstream.base import Answer, Example, FinetuneTask, finetune_task
-from tasks.downstream.measures import bleu, chrf
+from tasks.downstream.base import Answer, Example, FinetuneTask, Measure, finetune_task
+from tasks.downstream.bleu import BleuTokenizer, bleu, chrf, require_tokenizer, signature
 
 if TYPE_CHECKING:
     from paddle import Tensor, nn
@@ -47,6 +48,10 @@ class Translate(FinetuneTask):
     future: `causal`, each token is encoded once and sees only earlier ones, or `prefixes`, each prefix is re-encoded,
     which takes more time.  `layers` are those of the decoder (by default as many as the encoder has), `smoothing` the
     label smoothing, `beam` the number of hypotheses once a source is over.
+
+    Training learns the translation in the column `label`, or the first where a cell lists several.  Scores compare with
+    all of them, and with those in the columns `references`.  `bleu_tokenizer` is one of sacreBLEU's; `auto` chooses by
+    the script of the references: zh for Chinese, char for others without spaces such as Japanese and Thai, else 13a.
     """
 
     text: str = "source"
@@ -57,6 +62,8 @@ class Translate(FinetuneTask):
     layers: int | None = None
     smoothing: float = 0.1
     beam: int = 1
+    references: tuple[str, ...] = ()
+    bleu_tokenizer: BleuTokenizer = "auto"
 
     measures: ClassVar = {"bleu": bleu, "chrf": chrf}
     usual: ClassVar = 2
@@ -110,7 +117,7 @@ class Translate(FinetuneTask):
 
     def training_example(self, row: Row, tokenizer: Tokenizer) -> Example:
         given = self.example(row, tokenizer)
-        text = self.truth(row)
+        text = self.reference(row)
         ids = tokenizer.encode(text).ids
         written, _ = frame(tokenizer, ids[: self.max_len - 2])
         odd = []
@@ -128,6 +135,7 @@ class Translate(FinetuneTask):
         )
 
     def check_examples(self, examples: Sequence[Example], tokenizer: Tokenizer) -> None:
+        require_tokenizer(self.bleu_tokenizer)
         samples = [sample for example in examples for sample in example.samples]
         columns = {
             self.text: [sample.ids for sample in samples],
@@ -144,11 +152,28 @@ class Translate(FinetuneTask):
                     f"{unknown:,}: it was made for another language; train a tokenizer, and an encoder, on text of both"
                 )
 
-    def truth(self, row: Row) -> str:
-        text = row.text(self.label)
-        if is_blank(text):
+    def truth(self, row: Row) -> str | tuple[str, ...]:
+        """Return the reference translation of a row, or all of them if it has several."""
+        first, *others = self._translations(row)
+        others += [text for column in self.references for text in _texts(row, column)]
+        return (first, *others) if others else first
+
+    def reference(self, row: Row) -> str:
+        """Return the translation that training learns: the first of a row."""
+        return self._translations(row)[0]
+
+    def _translations(self, row: Row) -> list[str]:
+        texts = _texts(row, self.label)
+        if not texts:
             raise UserError(f"column '{self.label}': the translation is empty")
-        return text
+        return texts
+
+    def measure(self, name: str) -> Measure:
+        return partial(bleu, tokenizer=self.bleu_tokenizer) if name == "bleu" else super().measure(name)
+
+    def signatures(self, rows: Sequence[Row]) -> dict[str, str]:
+        targets = [self.truth(row) for row in rows]
+        return {name: signature(name, targets, self.bleu_tokenizer) for name in self.scored_by}
 
     def prediction(self, answer: Answer) -> str:
         return answer["translation"]
@@ -235,6 +260,15 @@ class Translate(FinetuneTask):
         if len(self.paths) == 1:
             return 0
         return int(order.generator(0, "wait_k", *name.tolist()).integers(len(self.paths)))
+
+
+def _texts(row: Row, column: str) -> list[str]:
+    """Return the translations in a cell, a text or a list of texts, without empty ones."""
+    cell = row.cell(column)
+    texts = (
+        row.texts(column, "translations") if isinstance(cell, list) else [] if is_empty(cell) else [row.text(column)]
+    )
+    return [text for text in texts if not is_blank(text)]
 
 
 def _excess(ids: np.ndarray, max_len: int) -> int:

@@ -64,3 +64,10 @@ def test_the_report_plots_the_curve(run: Path) -> None:
     assert "Latency and quality" in page
     assert "over 30 rows of dev" in page
     assert "LAAL" in page
+
+
+def test_the_scores_name_the_signature_of_bleu(run: Path) -> None:
+    signatures = json.loads((run / "scores.json").read_text())["signatures"]
+    assert signatures["dev"]["bleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    for page in ("README.md", "report.html"):
+        assert f"Signature of bleu: {signatures['dev']['bleu']}" in (run / page).read_text(encoding="utf-8")

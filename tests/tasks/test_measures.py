@@ -18,9 +18,7 @@ from ernie.data.labeled.row import Row
 from tasks.downstream import measures
 from tasks.downstream.measures import (
     accuracy,
-    bleu,
     cer,
-    chrf,
     entity_f1,
     entity_precision,
     entity_recall,
@@ -226,26 +224,6 @@ class TestRanking:
         right, scores = [("a", 0), ("a", 1), ("a", 1), ("a", 1)], [0.9, 0.8, 0.5, 0.499]
         assert ranked_accuracy(right, scores) == 2 / 4
         assert ranked_f1(right, scores) == pytest.approx(2 * 2 / (3 + 3))
-
-
-class TestTranslation:
-    def test_bleu_is_the_geometric_mean_of_the_n_gram_precisions(self) -> None:
-        # 5 of 6 words, 4 of 5 bigrams, 3 of 4 trigrams and 2 of 3 4-grams match.
-        assert bleu(["the cat sat on the mat"], ["the cat sat on the rug"]) == pytest.approx(
-            (5 / 6 * 4 / 5 * 3 / 4 * 2 / 3) ** (1 / 4)
-        )
-
-    def test_bleu_penalizes_short_hypotheses(self) -> None:
-        assert bleu(["a b c d e f"], ["a b c d e"]) == pytest.approx(np.exp(1 - 6 / 5))
-
-    def test_bleu_of_chinese_counts_characters(self) -> None:
-        assert bleu(["我们在这里工作"], ["我们在这里工作"]) == pytest.approx(1)
-        assert bleu(["我们在这里工作"], ["我们在这里吃饭"]) == pytest.approx((5 / 7 * 4 / 6 * 3 / 5 * 2 / 4) ** (1 / 4))
-
-    def test_chrf_compares_character_n_grams(self) -> None:
-        assert chrf(["abc"], ["abc"]) == pytest.approx(1)
-        # F2 of 2/3 of the characters, 1/2 of the bigrams and none of the trigrams.
-        assert chrf(["abc"], ["abd"]) == pytest.approx((2 / 3 + 1 / 2 + 0) / 3, abs=0.01)
 
 
 class TestTranscription:
