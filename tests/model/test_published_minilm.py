@@ -49,7 +49,7 @@ def published_vectors(folder: Path, text: str, limit: int) -> np.ndarray:
 
 def test_a_long_text_has_the_vector_of_the_published_pipeline(folder: Path, tmp_path: Path) -> None:
     """The folder says: the first 256 tokens, their mean, and length 1."""
-    text = " ".join(f"The clerk of ward {i} counted {i * i} ballots before noon." for i in range(24))
+    text = " ".join(f"The clerk of ward {i} counted {i * i} ballots before noon." for i in range(60))
     ErnieModel.from_pretrained(folder).save_pretrained(tmp_path / "ours")
     expected = published_vectors(folder, text, 256)
     for place in (folder, tmp_path / "ours"):
@@ -58,7 +58,7 @@ def test_a_long_text_has_the_vector_of_the_published_pipeline(folder: Path, tmp_
         assert found @ expected == pytest.approx(1, abs=1e-6)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     longer = ErnieModel.from_pretrained(folder).encode([text], max_len=512)[0]
-    assert found @ longer < 0.999  # the length matters
+    assert found @ longer < 0.99  # the length matters
 
 
 def test_conversion_to_hugging_faces_format_keeps_the_outputs_bit_for_bit(folder: Path, tmp_path: Path) -> None:
