@@ -9,14 +9,19 @@ from ernie import runtime
 from ernie.errors import nearest
 
 if TYPE_CHECKING:
+    from ernie.model.config import EncoderConfig
     from ernie.model.ernie import ErnieModel
     from ernie.model.pretrained import ErnieTokenizer
 
 __version__ = "0.1.0"
-__all__ = ["ErnieModel", "ErnieTokenizer", "__version__"]
+__all__ = ["EncoderConfig", "ErnieModel", "ErnieTokenizer", "__version__"]
 
 # Imported lazily: importing Paddle takes a second.
-_LAZY = {"ErnieModel": "ernie.model.ernie", "ErnieTokenizer": "ernie.model.pretrained"}
+_LAZY = {
+    "EncoderConfig": "ernie.model.config",
+    "ErnieModel": "ernie.model.ernie",
+    "ErnieTokenizer": "ernie.model.pretrained",
+}
 
 runtime.prepare()
 
@@ -29,6 +34,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _LAZY:
-            runtime.check_paddle()
+            if name == "ErnieModel":  # the others need no Paddle
+                runtime.check_paddle()
             return getattr(import_module(_LAZY[name]), name)
         raise AttributeError(f"module 'ernie' has no attribute '{name}'.{nearest(name, _LAZY)}")

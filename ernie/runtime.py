@@ -13,9 +13,12 @@ import stat
 import sys
 import threading
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from ernie.errors import UserError
 
@@ -37,11 +40,33 @@ def prepare() -> None:
     # takes 1.5 times as long.  Overrides the user's setting, since the kernels require contiguous rows.
     os.environ[_STRIDES] = "0"
     os.environ.setdefault("GLOG_minloglevel", "2")
-    # Paddle warns if there is no compiler cache, which this library does not use.
-    warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
+    sys.meta_path.insert(0, _WithoutCompilerCache())
     _keep_memory()
     if "paddle" in sys.modules:  # imported earlier, Paddle has read the environment without these settings
         _configure_paddle()
+
+
+class _WithoutCompilerCache(MetaPathFinder):
+    """Imports the one module of Paddle that warns if there is no compiler cache, which this library does not use.
+
+    A warning filter would not do: whoever resets the filters, as pytest does, would see the warning.
+    """
+
+    _MODULE = "paddle.utils.cpp_extension.cpp_extension"
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name == self._MODULE else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_quietly(module: ModuleType) -> None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="No ccache found", category=UserWarning)
+                execute(module)
+
+        setattr(spec.loader, "exec_module", execute_quietly)  # noqa: B010 - a method, which mypy lets nobody assign
+        return spec
 
 
 def cores() -> int:

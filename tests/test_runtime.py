@@ -69,3 +69,19 @@ def test_the_cpu_limit_is_read_from_both_versions_of_control_groups(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert runtime.quota(tmp_path) == cores
+
+
+def test_only_paddles_warning_of_a_missing_compiler_cache_is_silenced_whatever_the_filters() -> None:
+    code = (
+        "import warnings, ernie\nwarnings.simplefilter('error')\nimport paddle.utils.cpp_extension\n"
+        "warnings.simplefilter('always')\nwarnings.warn('No ccache found, says another')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PATH": ""})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning") == 1 and "says another" in done.stderr
+
+
+def test_a_configuration_can_be_made_without_importing_paddle() -> None:
+    code = "import sys\nfrom ernie import EncoderConfig\nprint(EncoderConfig(layers=2).layers, 'paddle' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"

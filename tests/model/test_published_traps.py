@@ -8,6 +8,7 @@ from typing import Any
 
 import checkpoints
 import numpy as np
+import paddle
 import pytest
 from checkpoints import FORMATS, POOLER, SETTINGS, TASK, batch_of, forward, weights, write_json, write_vocabulary
 
@@ -209,12 +210,121 @@ def test_a_masked_token_head_may_store_copies_of_the_table_and_of_its_bias(tmp_p
     assert found.notes == ()
 
 
+@pytest.mark.parametrize("name", ["cls.predictions.decoder.bias", "cls.predictions.decoder.weight"])
+def test_a_tied_weight_may_be_stored_under_its_copys_name_alone(name: str, tmp_path: Path) -> None:
+    """As PyTorch's safetensors files, which hold a shared tensor once."""
+    kept = {"bias": "cls.predictions.bias", "weight": "ernie.embeddings.word_embeddings.weight"}[
+        name.rpartition(".")[2]
+    ]
+    found = load(tmp_path, without=(kept,), add={name: weights()[kept]})
+    assert found.notes == ()
+    batch = batch_of()
+    tokens = batch["attention_mask"].astype(bool)
+    logits = found.model.masked_head(paddle.to_tensor(last_hidden_states(found.model)), np.arange(tokens.sum()))
+    np.testing.assert_allclose(logits.numpy(), forward(weights(), SETTINGS, batch)[-1][tokens], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.module.", "0.auto_model."])
+@pytest.mark.parametrize("name", ["hf", "hf .bin of old", "paddlenlp"])
+def test_the_prefix_of_a_wrapper_around_the_model_is_dropped(prefix: str, name: str, tmp_path: Path) -> None:
+    for bare in (False, True):
+        (folder := tmp_path / str(bare)).mkdir()
+        made = {key.removeprefix("ernie.") if bare else key: value for key, value in weights().items()}
+        FORMATS[name](folder, {prefix + key: value for key, value in made.items()}, SETTINGS)
+        write_vocabulary(folder)
+        found = read(folder, ErnieModel)
+        assert found.notes == () and found.model.masked_head is not None
+        np.testing.assert_allclose(last_hidden_states(found.model), expected(), rtol=0, atol=1e-5)
+
+
+def test_a_file_with_two_encoders_is_refused(tmp_path: Path) -> None:
+    other = {f"model.{key}": value for key, value in weights(1).items()}
+    with pytest.raises(UserError, match=r"model\.safetensors: holds 2 encoders, under '' and 'model\.'"):
+        load(tmp_path, add=other)
+
+
+def test_a_whole_file_counts_where_parts_lie_beside_it(tmp_path: Path) -> None:
+    """As in transformers; the index here even names parts that were never fetched."""
+    parts = dict.fromkeys(weights(), "model-00001-of-00002.safetensors")
+    write_json(tmp_path / "model.safetensors.index.json", {"weight_map": parts})
+    np.testing.assert_allclose(last_hidden_states(load(tmp_path).model), expected(), rtol=0, atol=1e-5)
+
+
 def test_unused_weights_are_reported(tmp_path: Path) -> None:
     extra = {"cls.seq_relationship.weight": np.ones((2, 16), np.float32), "classifier.bias": np.ones(2, np.float32)}
     assert load(tmp_path, add=extra).notes == (f"there is no place for {', '.join(sorted(extra))}",)
 
 
 # ------------------------------------------------------------------------------------- unsupported networks
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "hf without prefix and head"])
+def test_files_that_git_lfs_did_not_fetch_are_named_as_such(name: str, tmp_path: Path) -> None:
+    FORMATS[name](tmp_path, {key: value for key, value in weights().items() if key != TASK}, SETTINGS)
+    write_vocabulary(tmp_path)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and "ernie_config" not in path.name]
+    assert len(files) > 1
+    for file in files:
+        content = file.read_bytes()
+        file.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize {len(content)}\n")
+        with pytest.raises(UserError, match=re.escape(f"{file}: is a Git LFS pointer") + ".* git lfs pull"):
+            ErnieModel.from_pretrained(tmp_path)
+        file.write_bytes(content)
+    read(tmp_path, ErnieModel)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "masked_head.safetensors", "config.json"])
+def test_files_of_an_own_model_that_git_lfs_did_not_fetch_are_named_as_such(file: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    load(tmp_path / "source").model.save_pretrained(tmp_path / "ours")
+    (tmp_path / "ours" / file).write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(UserError, match=f"{file}: is a Git LFS pointer"):
+        ErnieModel.from_pretrained(tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RobertaModel", "ErnieGramModel", "ErnieMModel", "ElectraForMaskedLM", "NezhaModel", "AlbertForPretraining"],
+)
+def test_classes_of_other_networks_in_older_folders_of_paddlenlp_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    inner = {key: value for key, value in SETTINGS.items() if key != "model_type"}
+    for settings in ({"init_args": [{**inner, "init_class": name}], "init_class": "X"}, {**inner, "init_class": name}):
+        FORMATS["paddlenlp of old"](tmp_path, weights(), SETTINGS)
+        write_json(tmp_path / "model_config.json", settings)
+        with pytest.raises(UserError, match=f"model_config.json: is of the class {name}, whose network is another"):
+            read(tmp_path, ErnieModel)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        (None, "RobertaForMaskedLM"),
+        (None, "XLMRobertaModel"),
+        (None, "DebertaV2Model"),
+        (None, "DistilBertModel"),
+        (None, "TFAlbertModel"),
+        (None, "NomicBertModel"),
+        ("bert", "RobertaModel"),
+    ],
+)
+def test_architectures_of_other_networks_are_refused_by_name(model_type: Any, name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"config.json: is of the class {name}, whose network is another one"):
+        load(tmp_path, model_type=model_type, architectures=[name])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        (None, "BertForPreTraining"),
+        (None, "ErnieForPretraining"),
+        (None, "BertForSequenceClassification"),
+        (None, "TFBertModel"),
+        ("bert", "HF_ColBERT"),
+        ("bert", "CompanyClassifierModel"),
+    ],
+)
+def test_classes_of_bert_and_ernie_and_a_users_own_are_read(model_type: Any, name: str, tmp_path: Path) -> None:
+    assert load(tmp_path, model_type=model_type, architectures=[name]).notes == ()
 
 
 @pytest.mark.parametrize(

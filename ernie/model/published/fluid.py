@@ -13,6 +13,7 @@ import numpy as np
 
 from ernie.errors import UserError
 from ernie.model.published.protobuf import fields, varint
+from ernie.saved import check_not_lfs_pointer
 
 _TYPES = {0: "?", 1: "<i2", 2: "<i4", 3: "<i8", 4: "<f2", 5: "<f4", 6: "<f8", 20: "u1", 21: "i1"}
 
@@ -25,6 +26,7 @@ def read_fluid(folder: Path) -> dict[str, np.ndarray]:
 
 
 def _read_variable(path: Path) -> np.ndarray:
+    check_not_lfs_pointer(path)
     data = path.read_bytes()
     try:
         return _parse(data)

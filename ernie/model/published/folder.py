@@ -15,7 +15,7 @@ from ernie.model.published.fluid import read_fluid
 from ernie.model.published.pdparams import read_pdparams
 from ernie.model.published.tensor_bundle import read_tensor_bundle
 from ernie.model.published.torch_file import read_torch
-from ernie.saved import read_json
+from ernie.saved import check_not_lfs_pointer, read_json
 
 Kind = Literal["ernie", "hf", "paddlenlp", "ernie-official", "bert-tf"]
 Weights = Mapping[str, np.ndarray]
@@ -98,12 +98,13 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def _safetensors_format(folder: Path) -> Kind:
     """Tell PaddleNLP's safetensors files from Hugging Face's, which have the same file name, by their weight names."""
-    index = folder / _SAFETENSORS[1]
-    names = list(_weight_map(index)) if index.is_file() else _safetensors_names(folder / _SAFETENSORS[0])
+    whole = folder / _SAFETENSORS[0]  # counts if both are there, as in transformers
+    names = _safetensors_names(whole) if whole.is_file() else list(_weight_map(folder / _SAFETENSORS[1]))
     return "paddlenlp" if any(".self_attn.q_proj." in name for name in names) else "hf"
 
 
 def _safetensors_names(path: Path) -> list[str]:
+    check_not_lfs_pointer(path)
     try:
         with safe_open(path, "np") as file:
             return list(file.keys())
@@ -113,6 +114,7 @@ def _safetensors_names(path: Path) -> list[str]:
 
 def read_safetensors(path: Path) -> dict[str, np.ndarray]:
     """Read a safetensors file, with bfloat16 converted to float32.  Raises UserError when it is damaged."""
+    check_not_lfs_pointer(path)
     try:
         tensors = deserialize(path.read_bytes())
     except (SafetensorError, OSError) as error:

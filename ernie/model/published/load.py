@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ernie.errors import Remark, UserError
+from ernie.errors import Remark, UserError, about
 from ernie.model.config import EncoderConfig
 from ernie.model.heads import MaskedTokenHead
 from ernie.model.pretrained import CONFIG_FILE, MASKED_HEAD_FILE, TOKENIZER_FOLDER, WEIGHTS_FILE
@@ -76,12 +76,13 @@ def read(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     path, settings = read_settings(folder, kind)
     check_supported(settings, path)
     file, weights = read_weights(folder)
-    table, prefix = _table(kind, weights, file)
-    original_names = table.normalize_spelling(weights)
+    table, prefix, original_names = _table(kind, weights, file)
     wanted = table.of_encoder(layers_of(settings, path), prefix) | table.of_head()
     if not wants_tasks(settings, kind):
         wanted.pop("embedding.task.weight", None)
-    found = {name: original_names[theirs] for name, theirs in wanted.items() if theirs in original_names}
+    tied = {mine: copy for copy, mine in table.copies.items() if copy in original_names}  # stored under another name
+    spelled = {name: theirs if theirs in original_names else tied.get(name, theirs) for name, theirs in wanted.items()}
+    found = {name: original_names[theirs] for name, theirs in spelled.items() if theirs in original_names}
     _check_types({name: weights[name] for name in found.values()}, file)
     ours = {name: _convert(weights[theirs], table.is_transposed(name)) for name, theirs in found.items()}
     _check_complete(wanted, ours, file)
@@ -129,11 +130,15 @@ def _read_own(folder: Path, model_class: type[ErnieModel]) -> LoadedCheckpoint:
     return LoadedCheckpoint(model, "ernie", (*(() if pooler else (_NO_POOLER,)), *notes), pooler)
 
 
-def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str]:
+def _table(kind: Kind, weights: Weights, file: Path) -> tuple[Names, str, dict[str, str]]:
+    """Return a format's names, the prefix of its encoder's, and the names in the file by their current spelling."""
     for table in TABLES[kind]:
-        prefix = table.prefix(weights)
+        with about(file):
+            bare = table.without_wrapper(weights)
+        original_names = {name: bare[spelled] for name, spelled in table.normalize_spelling(bare).items()}
+        prefix = table.prefix(original_names)
         if prefix is not None:
-            return table, prefix
+            return table, prefix, original_names
     examples = ", ".join(list(weights)[:3]) or "nothing"
     raise UserError(f"{file}: holds no token embeddings of a BERT or ERNIE encoder; it holds {examples}, ...")
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ernie.errors import UserError
+
+# Prefixes of all names in a file: of models within others, and of those that torch has wrapped.
+_WRAPPERS = r"(?:module|model|_orig_mod|auto_model|encoder|backbone|\d+)\."
 HEAD = "masked_head."  # prefix of the masked-token head's parameters in mappings shared with the encoder's
 
 
@@ -49,8 +54,24 @@ class Names:
 
     def prefix(self, weights: Container[str]) -> str | None:
         """Return the prefix of the encoder's names among `weights`; None if they are not in this format."""
+        # The token embeddings may be stored once, under the name of a tied copy.
+        marks = [self.encoder[name] + self.embedding for name in ("embedding.token", "embedding.position")]
+        found = (prefix for mark in marks for prefix in self.prefixes if prefix + mark in weights)
+        return next(found, None)
+
+    def without_wrapper(self, names: Iterable[str]) -> dict[str, str]:
+        """Map names without the prefix of a wrapper around the whole model, such as `module.`, to those of the file.
+
+        Raises UserError if two parts of a file hold an encoder.
+        """
         token = self.encoder["embedding.token"] + self.embedding
-        return next((prefix for prefix in self.prefixes if prefix + token in weights), None)
+        known = re.compile(rf"((?:{_WRAPPERS})*)(?:{'|'.join(map(re.escape, self.prefixes))}){re.escape(token)}")
+        given = list(names)
+        wrappers = {match[1] for name in given if (match := known.fullmatch(name))}
+        if len(wrappers) > 1:
+            raise UserError(f"holds {len(wrappers)} encoders, under {' and '.join(map(repr, sorted(wrappers)))}")
+        wrapper = next(iter(wrappers), "")
+        return {name.removeprefix(wrapper): name for name in given}
 
     def normalize_spelling(self, names: Iterable[str]) -> dict[str, str]:
         """Map their names in current spelling to the names as spelled in the file."""

@@ -14,6 +14,7 @@ import numpy as np
 from ernie.errors import UserError
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.pickles import SafeUnpickler, unpickle
+from ernie.saved import check_not_lfs_pointer
 
 _NUMBERS = frozenset({"f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"})
 
@@ -64,6 +65,7 @@ def read_pdparams(path: Path) -> dict[str, np.ndarray]:
 
     Raises UserError when the file is damaged or holds anything but weights.
     """
+    check_not_lfs_pointer(path)
     with path.open("rb") as stream:
         content = unpickle(SafeUnpickler(stream, path, _KNOWN), path)
     if not isinstance(content, dict):

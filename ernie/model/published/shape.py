@@ -7,6 +7,7 @@ model, and omit values for which their framework has a default.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ _SIZES = {
     "intermediate_size": (("intermediate_size",), "encoder.layers.0.inner.weight", 1),
 }
 _APPROXIMATE = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu.approximate")
+# A class of transformers or PaddleNLP: its network, and what it is for.
+_CLASS = re.compile(r"(?:TF|Flax)?(\w+?)(?:Model|Encoder|LMHeadModel|Pre[tT]rain\w*|For[A-Z]\w*)")
+_FOREIGN = frozenset(
+    "albert bart bigbird camembert convbert deberta debertav2 distilbert electra erniecode erniectm erniedoc erniegen "
+    "erniegram ernielayout erniem ernievil flaubert fnet funnel gpt jinabert longformer luke megatronbert mobilebert "
+    "modernbert mpnet nezha nomicbert nystromformer ppminilm rembert roberta roformer squeezebert t5 tinybert xlm "
+    "xlmroberta xlnet".split()
+)
 _UNSUPPORTED = {
     "is_decoder": (False, "a decoder attends only to the tokens before each token"),
     "add_cross_attention": (False, "it attends to a second encoder"),
@@ -119,13 +128,26 @@ def _epsilon(settings: Mapping[str, Any], kind: Kind, path: Path) -> tuple[float
 
 def is_paddlenlp_ernie(settings: Mapping[str, Any]) -> bool:
     """Whether PaddleNLP uses its ERNIE classes for these settings, rather than BERT's."""
+    names = [str(settings.get("model_type")), *class_names(settings)]
+    return not any(name.lower().startswith("bert") for name in names)
+
+
+def class_names(settings: Mapping[str, Any]) -> list[str]:
+    """Return the classes that the settings name: transformers' `architectures`, PaddleNLP's `init_class`."""
     classes = settings.get("architectures")
-    class_names = [
-        settings.get("model_type"),
-        settings.get("init_class"),
-        *(classes if isinstance(classes, list) else []),
-    ]
-    return not any(isinstance(name, str) and name.lower().startswith("bert") for name in class_names)
+    named = [settings.get("init_class"), *(classes if isinstance(classes, list) else [classes])]
+    return [name for name in named if isinstance(name, str)]
+
+
+def _is_foreign(name: str, has_type: bool) -> bool:
+    """Whether a class is of another network than BERT and ERNIE.
+
+    Where the settings have a model_type, that says what the network is, and a class of an unknown name, such as a
+    user's own, is none of another.  PaddleNLP's older settings have none.
+    """
+    match = _CLASS.fullmatch(name)
+    family = match[1].lower() if match else ""
+    return family not in ("bert", "ernie") and (not has_type or family in _FOREIGN)
 
 
 def check_supported(settings: Mapping[str, Any], path: Path) -> None:
@@ -133,6 +155,12 @@ def check_supported(settings: Mapping[str, Any], path: Path) -> None:
     model_type = settings.get("model_type", "bert")
     if model_type not in ("bert", "ernie"):
         raise UserError(f"{path}: model_type is {model_type}; encoders of the types bert and ernie can be read")
+    foreign = [name for name in class_names(settings) if _is_foreign(name, "model_type" in settings)]
+    if foreign:
+        raise UserError(
+            f"{path}: is of the class {foreign[0]}, whose network is another one; encoders of the types bert and ernie "
+            "can be read"
+        )
     for key, (expected, why) in _UNSUPPORTED.items():
         if settings.get(key, expected) != expected:
             raise UserError(f"{path}: {key} is {settings[key]}: {why}, which this library's encoder does not")

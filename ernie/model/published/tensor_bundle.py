@@ -17,6 +17,7 @@ import numpy as np
 from ernie.errors import UserError
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.protobuf import fields, varint
+from ernie.saved import check_not_lfs_pointer
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
@@ -41,6 +42,7 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
 
     Non-numeric tensors are left out.  Raises UserError when a file is damaged or missing.
     """
+    check_not_lfs_pointer(index)
     try:
         entries = {key.decode(): value for key, value in _table(index.read_bytes())}
         header = {number: value for number, value in fields(entries.pop("")) if isinstance(value, int)}
@@ -54,6 +56,7 @@ def read_tensor_bundle(index: Path) -> dict[str, np.ndarray]:
         files.append(index.with_name(f"{index.stem}.data-{shard:05d}-of-{shards:05d}"))
         if not files[-1].is_file():
             raise UserError(f"{index}: its data file {files[-1].name} is missing; it belongs beside the index")
+        check_not_lfs_pointer(files[-1])
     for name, entry in tensors.items():
         if entry.shard >= shards:
             raise UserError(f"{index}: is damaged: '{name}' is in data file {entry.shard} of {shards}")

@@ -20,6 +20,7 @@ import numpy as np
 from ernie.errors import UserError
 from ernie.model.published.arrays import bfloat16_to_float32, shaped
 from ernie.model.published.pickles import SafeUnpickler, unpickle
+from ernie.saved import check_not_lfs_pointer
 
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 _TYPES = {
@@ -57,6 +58,7 @@ def read_torch(path: Path) -> dict[str, np.ndarray]:
 
     bfloat16 is converted to float32.  Raises UserError when the file is damaged or holds anything but weights.
     """
+    check_not_lfs_pointer(path)
     try:
         content = _read_archive(path) if zipfile.is_zipfile(path) else _read_legacy(path)
     except UserError:
