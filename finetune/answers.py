@@ -1,6 +1,7 @@
 """The answers to the rows of the dev split, for error analysis.
 
-One JSON line per row: `row` is where it was read, `right` is the content of its label column, the rest is the answer.
+One JSON line per row: `row` is where it was read, `right` is the content of its label column (of several, by column),
+the rest is the answer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ernie.data.labeled.row import spelled
+from ernie.data.labeled.row import Row, as_value, spelled
 from finetune.output import as_json
 from finetune.prepare import Prepared
 from tasks.downstream.base import Answer, FinetuneTask
@@ -22,11 +23,15 @@ _SAMPLES = {"bytes", "array"}  # keys under which a cell may hold audio samples
 
 def write_dev_answers(folder: Path, task: FinetuneTask, split: Prepared, answers: Sequence[Answer]) -> None:
     """Write the answers to a split beside its labels."""
-    column = getattr(task, task.answer_field)
     with (folder / ANSWERS_FILE).open("w", encoding="utf-8") as file:
         for row, answer in zip(split.rows, answers, strict=True):
-            record = {"row": str(row.place), "right": _without_samples(row[column]), **answer}
+            record = {"row": str(row.place), "right": _right(row, task.answer_columns), **answer}
             file.write(as_json(record) + "\n")
+
+
+def _right(row: Row, columns: Sequence[str]) -> Any:
+    cells = {column: _without_samples(as_value(row[column])) for column in columns}
+    return cells if len(columns) > 1 else cells[columns[0]]
 
 
 def _without_samples(cell: Any) -> Any:

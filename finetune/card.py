@@ -84,7 +84,7 @@ def _example_row(config: FinetuneConfig, split: Prepared) -> dict[str, object]:
     task = config.task
     values = {field.name: getattr(task, field.name) for field in fields(task)}
     columns = {name for value in values.values() for name in ((value,) if isinstance(value, str) else _names(value))}
-    columns.discard(values[task.answer_field])
+    columns.difference_update(task.answer_columns)
     cells = {column: cell for column, cell in split.rows[0].items() if column in columns}
     return {column: ["...", "..."] if isinstance(cell, list) else "..." for column, cell in cells.items()}
 

@@ -117,8 +117,8 @@ def _map_splits(items: Mapping[str, T], make: Callable[[str, T], R]) -> dict[str
 def _check_labeled(task: FinetuneTask, split: Split) -> None:
     if task.is_labeled(split.rows):
         return
-    column, verb = getattr(task, task.answer_field), "learn from" if split.name == "train" else "judge by"
-    if any(column in row for row in split.rows):
+    column, verb = "', '".join(task.answer_columns), "learn from" if split.name == "train" else "judge by"
+    if any(name in row for row in split.rows for name in task.answer_columns):
         raise UserError(f"data.{split.name}: no row has anything in the column '{column}' to {verb}")
     if split.rows[0].keys() == {"text"}:
         raise UserError(

@@ -69,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
     skip = config.data.options(arguments.split).faulty == "skip"
     split = prepare(model.task, rows, model.tokenizer, skip=skip)
     if not split.labeled:
-        column = getattr(model.task, model.task.answer_field)
+        column = "', '".join(model.task.answer_columns)
         raise UserError(f"{', '.join(sources)}: the rows have nothing in a column '{column}' to score against")
     if not arguments.quiet:
         print("\n".join([describe(split), *(f"note: {remark}" for remark in split.remarks)]), file=sys.stderr)

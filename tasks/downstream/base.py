@@ -144,14 +144,19 @@ class FinetuneTask(ABC):
         """Raise UserError if the task cannot be learned with this encoder, or with this task embedding."""
 
     @property
+    def answer_columns(self) -> tuple[str, ...]:
+        """The column of targets, or several columns that hold a part of the target each."""
+        named = getattr(self, self.answer_field)
+        return (named,) if isinstance(named, str) else tuple(named)
+
+    @property
     def learns_from(self) -> Mapping[str, Path]:
         """The files besides the rows that training depends on, by field; a changed file means another run."""
         return {field: file for field in self.files if (file := getattr(self, field)) is not None}
 
     def is_labeled(self, rows: Sequence[Row]) -> bool:
-        """Return whether the rows have targets: whether any cell of the target column is not empty."""
-        column = getattr(self, self.answer_field)
-        return not all(is_empty(row.get(column)) for row in rows)
+        """Return whether the rows have targets: whether any cell of the target columns is not empty."""
+        return not all(is_empty(row.get(column)) for row in rows for column in self.answer_columns)
 
     def adapted_to(self, rows: Sequence[Row]) -> FinetuneTask:
         """Return the task with what it derives from the training rows, such as the labels if none are given."""

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from reprlib import repr as shortened
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ernie.data.batch import Packed
-from ernie.data.labeled.row import Row
-from ernie.errors import UserError
+from ernie.data.labeled.row import Row, as_list, is_empty, spelled
+from ernie.errors import UserError, about
+from ernie.report.words import plural
 from tasks.downstream.base import Answer, Example, LabelScores, TextTask, by_label, finetune_task, rounded
 from tasks.downstream.labels import check_labels, collected, found_in, index_of
 from tasks.downstream.measures import exact_sets, label_scores, set_macro_f1, set_micro_f1
+from tasks.downstream.multi_hot import are_multi_hot, check_named_once, check_not_two_names, hot_values
 
 if TYPE_CHECKING:
     from paddle import Tensor
 
     from ernie.model.losses import Loss
+
+# Text such as ['a', 'b or [a, b]: a list that is cut off, or one whose items have no quotes.
+_BROKEN_LIST = re.compile(r"""\s*(?:[\[({]\s*['"]|(?:array|set|frozenset)\(|\[[^\[\]]*,[^\[\]]*\]\s*$)""")
 
 
 @finetune_task("multilabel")
@@ -26,10 +35,14 @@ if TYPE_CHECKING:
 class MultiLabel(TextTask):
     """Any number of `labels` for each row: those whose probability is at least `threshold`.
 
-    The cell of a row is a list, or text with `separator` between the labels; empty for none.  With `all_labels`,
-    answers give the probability of every label.
+    The cell of a row is a list of labels, or text with `separator` between them; empty for none.  With `multi_hot` it
+    has one 0 or 1 (or true, false) for each label instead; unless given, the training rows tell.  Such labels are
+    numbered from 0 unless `labels` names them.  With several columns as `label`, each has the 0 or 1 of one label, by
+    default that of its name.  With `all_labels`, answers give the probability of every label.
     """
 
+    label: str | tuple[str, ...] = "label"  # type: ignore[assignment]  # other kinds have one column
+    multi_hot: bool | None = None
     labels: tuple[str, ...] = ()
     separator: str = ","
     threshold: float = 0.5
@@ -37,7 +50,7 @@ class MultiLabel(TextTask):
 
     measures: ClassVar = {"micro_f1": set_micro_f1, "macro_f1": set_macro_f1, "exact": exact_sets}
     usual: ClassVar = 3
-    head_fields: ClassVar = ("labels",)
+    head_fields: ClassVar = ("labels", "multi_hot")
     decoding_fields: ClassVar = ("threshold",)
 
     def __post_init__(self) -> None:
@@ -47,20 +60,99 @@ class MultiLabel(TextTask):
             raise UserError("separator: expected at least one character")
         if not 0 < self.threshold < 1:
             raise UserError(f"threshold: expected a probability between 0 and 1, found {self.threshold}")
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        columns = self.answer_columns
+        if not isinstance(self.label, str) and len({*columns}) < max(2, len(columns)):
+            raise UserError("label: expected one column, or several different ones with a 0 or 1 each")
+        if len(columns) > 1 and len(self.labels) not in (0, len(columns)):
+            raise UserError(f"labels: expected one for each of the {len(columns)} columns, found {len(self.labels)}")
+        if len(columns) > 1 and self.multi_hot is False:
+            raise UserError("multi_hot: several columns have one 0 or 1 each; leave it out")
 
     def adapted_to(self, rows: Sequence[Row]) -> MultiLabel:
-        return self if self.labels else replace(self, labels=collected(found_in(rows, self._labels_of)))
+        if len(self.answer_columns) > 1:
+            return replace(self, labels=self.labels or self.answer_columns, multi_hot=True)
+        lists = self._lists(rows)
+        task = self
+        if self.multi_hot is None and are_multi_hot(lists, self.labels):
+            task = replace(self, multi_hot=True)
+        if task.labels:
+            return task
+        if task.multi_hot:
+            length = Counter(map(len, lists)).most_common(1)[0][0] if lists else 0
+            return replace(task, labels=collected(map(str, range(length))))
+        with about(f"column '{self.label}'"):
+            check_not_two_names([[spelled(item).strip() for item in items] for items in lists])
+        return replace(task, labels=collected(found_in(rows, task._labels_of)))
+
+    def _lists(self, rows: Sequence[Row]) -> list[list[Any]]:
+        """Return what stands in the rows that have labels; those that cannot be read are reported later."""
+        lists = []
+        for row in rows:
+            with suppress(UserError):
+                lists.append(self._items(row))
+        return [items for items in lists if items]
+
+    def _items(self, row: Row) -> list[Any]:
+        """Return the items of a row's cell: labels, or one 0 or 1 for each."""
+        (column,) = self.answer_columns
+        cell = row.cell(column)
+        if is_empty(cell):
+            return []
+        items = as_list(cell)
+        if items is None:
+            text = row.text(column)
+            if _BROKEN_LIST.match(text):
+                raise UserError(
+                    f"column '{column}': '{text:.60}' begins as a list and is none; the labels of a list have "
+                    "quotes, as in ['a', 'b']"
+                )
+            return [part.strip() for part in text.split(self.separator) if part.strip()]
+        for item in items:
+            Row({column: item}).text(column)  # raises for what is no label
+        return [item for item in items if not is_empty(item)]
 
     def _labels_of(self, row: Row) -> list[str]:
-        cell = row.cell(self.label)
-        if isinstance(cell, list):
-            parts = [Row({self.label: part}).text(self.label) for part in cell]
-        else:
-            parts = row.text(self.label).split(self.separator)
-        return [part.strip() for part in parts if part.strip()]
+        if self.multi_hot:
+            values = self._hot_values(row)
+            if len(values) not in (0, len(self.labels)):
+                raise UserError(
+                    f"column '{self.label}': expected one 0 or 1 for each of {len(self.labels)} labels, found "
+                    f"{plural(len(values), 'value')}"
+                )
+            return [label for label, value in zip(self.labels, values, strict=False) if value]
+        items = self._items(row)
+        with about(f"column '{self.label}'"):
+            check_named_once(items)
+        return [spelled(item).strip() for item in items]
+
+    def _hot_values(self, row: Row) -> list[int]:
+        """Return one 0 or 1 for each label; none if the row's only cell is empty."""
+        if len(self.answer_columns) == 1:
+            items = self._items(row)
+            values = hot_values(items)
+            if values is None:
+                found = shortened(items)
+                raise UserError(f"column '{self.label}': expected one 0 or 1 for each label, found {found}")
+            return values
+        columns = [(column, row.cell(column)) for column in self.answer_columns]
+        for column, cell in columns:
+            if hot_values([cell]) is None:
+                found = "nothing" if is_empty(cell) else shortened(cell)
+                raise UserError(f"column '{column}': expected 0 or 1, found {found}; `skip` can leave such rows out")
+        return hot_values([cell for _, cell in columns]) or []
 
     def truth(self, row: Row) -> np.ndarray:
         return self._hot(self._labels_of(row))
+
+    def remarks_on(self, rows: Sequence[Row]) -> list[str]:
+        if not self.multi_hot or self.labels != tuple(map(str, range(len(self.labels)))):
+            return []
+        return [
+            f"the labels have no names, and are numbered from 0 to {len(self.labels) - 1}; task.labels can name them"
+        ]
 
     def target(self, row: Row) -> np.ndarray:
         return self.truth(row).astype(np.float32)[None]

@@ -122,6 +122,25 @@ class TestMultiLabel:
     def test_a_cell_can_be_a_list_or_text_with_separators(self, cell: object, hot: list[int]) -> None:
         assert self.task.truth(rows(cell)[0]).tolist() == hot
 
+    @pytest.mark.parametrize("cell", [None, float("nan"), "", " ", "[]", np.array([])])
+    def test_a_row_may_have_no_label_whatever_represents_that(self, cell: object) -> None:
+        assert self.task.truth(rows(cell)[0]).tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize(
+        "cell", ["['a', 'c']", '["a", "c"]', "['a' 'c']", "('a', 'c')", "{'a', 'c'}", " ['c','a',] "]
+    )
+    def test_a_list_may_be_spelled_as_text_as_in_a_csv_file_of_lists(self, cell: str) -> None:
+        assert self.task.truth(rows(cell)[0]).tolist() == [1, 0, 1]
+        assert MultiLabel().adapted_to(rows(cell, "b")).labels == ("a", "b", "c")
+
+    @pytest.mark.parametrize("cell", ["['a', 'b", '["a" b]', "[a, b]", "array(['a'"])
+    def test_text_that_begins_as_a_list_and_is_none_is_no_label(self, cell: str) -> None:
+        with pytest.raises(UserError, match=r"column .label.: .* begins as a list and is none"):
+            MultiLabel().adapted_to(rows(cell))
+
+    def test_a_label_may_have_brackets(self) -> None:
+        assert MultiLabel().adapted_to(rows("[a], b (c)")).labels == ("[a]", "b (c)")
+
     def test_all_labels_at_or_above_the_threshold_are_predicted(self) -> None:
         odds = np.float32([1 / 3 + 1e-6, 1 / 4, 9])  # probabilities 1/4, 1/5 and 9/10
         answer = self.task.answer(NOTHING, [np.log(odds)])
@@ -213,6 +232,120 @@ class TestRegress:
     def test_limits_must_be_a_smaller_and_a_larger_number(self) -> None:
         with pytest.raises(UserError, match=r"limits: expected a smaller and a larger number, found \[5, 0\]"):
             Regress(limits=(5, 0))
+
+
+class TestMultiHot:
+    """One 0 or 1 for each label in place of a list of labels."""
+
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            ([1.0, 0.0, 0.0], [0.0, 1.0, 1.0]),
+            ([1, 0, 0], [0, 1, 1]),
+            ([True, False, False], [False, True, True]),
+            ("1,0,0", "0, 1, 1"),
+            ("1.0,0.0,0.0", "0.0,1.0,1.0"),
+            ("[1, 0, 0]", "[0, 1, 1]"),
+            ("[1. 0. 0.]", "[0. 1. 1.]"),
+            (["1", "0", "0"], ["0", "1", "1"]),
+            (np.array([1, 0, 0]), np.array([0, 1, 1], np.float32)),
+            ((1, 0, 0), (0, 1, 1)),
+        ],
+    )
+    @pytest.mark.parametrize("names", [(), ("x", "y", "z")])
+    def test_equal_lists_of_0_and_1_have_one_for_each_label(self, cells: Any, names: tuple[str, ...]) -> None:
+        task = MultiLabel(labels=names).adapted_to(rows(*cells))
+        assert task.labels == (names or ("0", "1", "2"))
+        assert [task.truth(row).tolist() for row in rows(*cells)] == [[1, 0, 0], [0, 1, 1]]
+        assert bool(task.remarks_on(rows(*cells))) == (not names)  # says that they are numbered
+
+    def test_two_labels_are_told_from_lists_of_their_numbers(self) -> None:
+        task = MultiLabel().adapted_to(rows([1, 0], [0, 1]))
+        assert [task.truth(row).tolist() for row in rows([1, 0], [0, 1], [0, 0], None)] == [
+            [1, 0],
+            [0, 1],
+            [0, 0],
+            [0, 0],
+        ]
+
+    @pytest.mark.parametrize("cells", [([0, 2], [1]), ([0], [1], [0]), ("0,1", "1"), ([0, 1], [1], []), ([3, 1, 0],)])
+    def test_other_lists_of_numbers_name_the_labels_that_apply(self, cells: Any) -> None:
+        task = MultiLabel().adapted_to(rows(*cells, "7"))
+        assert task.multi_hot is None
+        for cell in cells:
+            numbers = cell.split(",") if isinstance(cell, str) else map(str, cell)
+            assert {label for label, on in zip(task.labels, task.truth(rows(cell)[0]), strict=True) if on} == {*numbers}
+
+    def test_two_named_0_and_1_can_be_read_either_way_unless_the_key_says_so(self) -> None:
+        given = rows([0, 1], [1, 0])
+        with pytest.raises(UserError, match=r"may be the labels 0 and 1, or one .* task\.multi_hot: false or true"):
+            MultiLabel(labels=("0", "1")).adapted_to(given)
+        named = MultiLabel(labels=("0", "1"), multi_hot=False).adapted_to(given)
+        hot = MultiLabel(labels=("0", "1"), multi_hot=True).adapted_to(given)
+        assert (named.truth(given[0]).tolist(), hot.truth(given[0]).tolist()) == ([1, 1], [0, 1])
+
+    @pytest.mark.parametrize(
+        ("cell", "message"),
+        [
+            ([1, 0], "expected one 0 or 1 for each of 3 labels, found 2 values"),
+            ([1, 0, 0.5], r"expected one 0 or 1 for each label, found \[1, 0, 0.5\]"),
+            ("x", r"expected one 0 or 1 for each label, found \['x'\]"),
+        ],
+    )
+    def test_lists_of_other_lengths_and_values_are_refused(self, cell: Any, message: str) -> None:
+        given = rows([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], cell)
+        task = MultiLabel().adapted_to(given)
+        with pytest.raises(UserError, match=f"column 'label': {message}"):
+            task.truth(given[2])
+
+    def test_a_number_that_is_named_twice_among_names_is_refused(self) -> None:
+        task = MultiLabel().adapted_to(rows([0, 2], [1]))
+        with pytest.raises(UserError, match=r"column 'label': \[1, 0, 0\] names a label twice"):
+            task.truth(rows([1, 0, 0])[0])
+
+    def test_two_names_for_each_label_are_refused_with_the_way_to_0_and_1(self) -> None:
+        with pytest.raises(UserError, match=r"'no' or 'yes', as if .*data\.values .*: \{no: 0, yes: 1\}"):
+            MultiLabel().adapted_to(rows(["yes", "no", "no"], ["no", "yes", "no"]))
+
+
+class TestColumnsOfLabels:
+    """One column for each label, as in Kaggle's data of toxic comments."""
+
+    task = MultiLabel(label=("toxic", "obscene"))
+
+    def test_each_column_has_the_0_or_1_of_a_label(self) -> None:
+        given = [Row({"toxic": 1, "obscene": "0"}), Row({"toxic": False, "obscene": 1.0})]
+        task = self.task.adapted_to(given)
+        assert task.labels == ("toxic", "obscene")
+        assert [task.truth(row).tolist() for row in given] == [[1, 0], [0, 1]]
+        named = MultiLabel(label=("toxic", "obscene"), labels=("t", "o")).adapted_to(given)
+        assert (named.labels, named.truth(given[0]).tolist()) == (("t", "o"), [1, 0])
+        assert self.task.is_labeled(given)
+        assert not self.task.is_labeled([Row({"text": "a"}), Row({"toxic": "", "obscene": None})])
+
+    @pytest.mark.parametrize(("cell", "found"), [(None, "nothing"), ("-1", "'-1'"), (0.3, "0.3"), ("toxic", "'toxic'")])
+    def test_other_cells_are_refused_with_their_column(self, cell: Any, found: str) -> None:
+        task = self.task.adapted_to([])
+        with pytest.raises(UserError, match=f"column 'obscene': expected 0 or 1, found {found}; `skip` can leave"):
+            task.truth(Row({"toxic": 0, "obscene": cell}))
+        with pytest.raises(UserError, match="there is no column 'obscene'"):
+            task.truth(Row({"toxic": 0}))
+
+    @pytest.mark.parametrize(
+        ("keys", "message"),
+        [
+            (
+                {"label": ("a", "b"), "labels": ("x", "y", "z")},
+                "labels: expected one for each of the 2 columns, found 3",
+            ),
+            ({"label": ("a", "a")}, "label: expected one column, or several different ones"),
+            ({"label": ("a",)}, "label: expected one column, or several different ones"),
+            ({"label": ("a", "b"), "multi_hot": False}, "multi_hot: several columns have one 0 or 1 each"),
+        ],
+    )
+    def test_columns_that_are_no_labels_are_refused(self, keys: dict[str, Any], message: str) -> None:
+        with pytest.raises(UserError, match=message):
+            MultiLabel(**keys)
 
 
 class TestRank:

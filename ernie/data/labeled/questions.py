@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from ernie.data.labeled.row import Fault, Row
+from ernie.data.labeled.row import Fault, Row, as_value
 from ernie.data.raw import Place
 from ernie.errors import UserError, about
 
@@ -75,8 +75,9 @@ def read_answers(value: Any) -> list[tuple[str, int | None]]:
     """Return the text of each accepted answer, and its start offset if it is given.
 
     `value` is a list of texts or of objects {text: ..., answer_start: ...} or, as on the hub, an object with a list of
-    texts and one of start offsets.  Raises UserError for anything else.
+    texts and one of start offsets.  A text may spell either, as in a CSV file.  Raises UserError for anything else.
     """
+    value = as_value(value)
     if isinstance(value, Mapping):
         parts: list[Any] = [value.get("text"), value.get("answer_start") or []]
         if not all(isinstance(part, list) for part in parts) or (parts[1] and len(parts[0]) != len(parts[1])):

@@ -7,9 +7,11 @@ import math
 import re
 import reprlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from ernie.data.labeled.literal import NotLiteral, read_literal
 from ernie.data.raw import Place
 from ernie.errors import UserError, about, nearest
 from ernie.text.blank import is_blank
@@ -40,12 +42,14 @@ class Row(dict[str, Any]):
     def texts(self, column: str, what: str = "texts") -> list[str]:
         """Return the cell of a column as a list of strings, with integers as text.
 
-        Raises UserError, naming them `what`, if it is not such a list.
+        The list may be spelled as text (see `as_list`).  Raises UserError, naming the strings `what`, if it is not such
+        a list.
         """
         cell = self.cell(column)
-        if not isinstance(cell, list) or not all(isinstance(item, (str, int)) for item in cell):
+        items = as_list(cell)
+        if items is None or not all(isinstance(item, (str, int)) for item in items):
             raise UserError(f"column '{column}': expected a list of {what}, found {reprlib.repr(cell)}")
-        return [_encodable(column, spelled(item)) for item in cell]
+        return [_encodable(column, spelled(item)) for item in items]
 
 
 class Fault(NamedTuple):
@@ -63,6 +67,22 @@ def is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and is_blank(cell)) or (isinstance(cell, float) and math.isnan(cell))
 
 
+def as_value(cell: Any) -> Any:
+    """Return a cell with arrays as lists, and the list or object that a text spells, as in a CSV file of lists."""
+    if isinstance(cell, str) and cell.lstrip().startswith(_OPENING):
+        with suppress(NotLiteral):
+            return read_literal(cell)
+    if isinstance(cell, tuple):
+        return list(cell)
+    return cell.tolist() if hasattr(cell, "tolist") else cell
+
+
+def as_list(cell: Any) -> list[Any] | None:
+    """Return the items of a cell that is a list, a tuple or an array, or text that spells one; None for any other."""
+    value = as_value(cell)
+    return value if isinstance(value, list) else None
+
+
 def spelled(cell: Any) -> str:
     """Return a cell as text, with true, false and null as JSON and YAML write them, not as Python does."""
     return json.dumps(cell) if cell is None or isinstance(cell, bool) else str(cell)
@@ -73,6 +93,7 @@ def _encodable(column: str, text: str) -> str:
         return require_encodable(text)
 
 
+_OPENING = ("[", "(", "{", "array(", "set(", "frozenset(")  # how text that spells a list or an object begins
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 Format = Literal["auto", "tsv", "csv", "jsonl", "json", "parquet", "conll", "squad", "text"]
 
@@ -120,8 +141,8 @@ class RowOptions:
         for new, old in self.rename.items():
             cells[new] = row.cell(old)
         for column, separator in self.join.items():
-            if isinstance(cells.get(column), list):
-                cells[column] = separator.join(map(str, cells[column]))
+            if (items := as_list(cells.get(column))) is not None:
+                cells[column] = separator.join(map(str, items))
         for column, pattern in self.compose.items():
             current = Row(cells, row.place)
             cells[column] = _PLACEHOLDER.sub(lambda match, row=current: _part(row, match[1]), pattern)  # type: ignore[misc]
@@ -147,6 +168,8 @@ def _part(row: Row, path: str) -> str:
 
 
 def _replace(cell: Any, replacements: Mapping[str, str]) -> Any:
-    if isinstance(cell, list):
-        return [_replace(item, replacements) for item in cell]
-    return replacements.get(spelled(cell).strip(), cell)
+    items = None if spelled(cell).strip() in replacements else as_list(cell)
+    if items is None:
+        return replacements.get(spelled(cell).strip(), cell)
+    replaced = [_replace(item, replacements) for item in items]
+    return cell if replaced == items else replaced
